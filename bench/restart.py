@@ -44,8 +44,8 @@ AGAIN_S = 1.0  # from a recovery to the next kill
 # In the environment of all that a trial starts. rankmend takes unknown RANKMEND_* from its ranks.
 MARK = "BENCH_TRIAL_FOLDER"
 OUTPUT_CHARACTERS_MAX = 3000  # of a launcher that failed
-DEFAULT = ("--fork-server",)  # until `rankmend run` does this without the option
-COLD = ()  # then --no-fork-server
+DEFAULT = ()
+COLD = ("--no-fork-server",)
 NO_SHARED_STORE = (("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),)
 
 

@@ -224,9 +224,9 @@ Examples:
 )
 @click.option(
     "--fork-server/--no-fork-server",
-    default=False,
-    show_default=True,
-    help="Keep one process per node that imports what the ranks import and forks them at a restart.",
+    default=None,
+    help="Keep one process per node that imports what Python ranks import, and forks them. "
+    "[default: on, unless --standby is given]",
 )
 @click.option(
     *_both("--log-dir"),

@@ -1,13 +1,12 @@
 """The fork server: has imported what the ranks import, and forks ranks in milliseconds.
 
-`rankmend run --fork-server` keeps one on each node, under the ranks' interpreter. It imports the modules
-of which the ranks have told at their first step (`rankmend.hook.imports`), each package in a disposable child
-first: what opens a descriptor, starts a process or a thread, or reaches a device at import would be shared
-between ranks, so that package is left out and each rank imports it by itself.
+`rankmend run` keeps one on each node, under the ranks' interpreter. It imports the modules of which the ranks have told
+at their first step (`rankmend.hook.imports`), each package in a disposable child first (`rankmend.hook.trials`). Where
+another server has done that before, it gets that one's verdicts, imports at once, and checks once that they still hold.
 
 How a process of it becomes a rank: `rankmend.hook.forking`.
 
-    python -u -c "...; from rankmend.hook.fork_server import main; main()" LIST TRY_S_MAX RANKS   (stdin: the launcher's socket)
+    python -u -c "...; from rankmend.hook.fork_server import main; main()" LIST TRY_S_MAX RANKS ROOM   (stdin: the launcher's socket)
 
 Standard library and Python 3.8 only.
 """
@@ -16,43 +15,43 @@ import gc
 import importlib
 import json
 import os
-import select
 import signal
 import socket
+import stat
 import sys
-import threading
 import time
-import traceback
 
-from rankmend.hook import becoming, forking, import_order, imports, layout, replay
+from rankmend.hook import becoming, forking, imports, replay, trials
 
-TRIES_S_MAX = (
-    900.0  # after so long no other package is tried: a server without it is better than none
-)
-_NICE = 10  # of a trial, which nobody waits for
+# After so long no other package is tried: a server without it is better than none.
+TRIES_S_MAX = 900.0
 _KILLED_FIRST = "1000"  # Documentation/filesystems/proc.rst: the highest
-# Character devices without state: each process may hold its own descriptor or a shared one.
-_HARMLESS = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-# Modules that say in a forked child that their device was initialized before the fork.
-_DEVICES = ("torch.cuda", "torch.xpu", "torch.mtia")
 
 
 def main():
     """Import, report to the launcher, and fork ranks until the launcher is gone."""
     guardian_pid = os.getppid()
+    becoming.show_as((sys.executable, "rankmend.hook.fork_server", *sys.argv[1:-1]))
     channel = _take_channel()
     oom_score = _become_killed_first()
-    with open(sys.argv[1], encoding="ascii") as file:
+    path = sys.argv[1]
+    with open(path, encoding="ascii") as file:
         told = json.load(file)
+    began_s = time.monotonic()
     try:
         prepared = Prepared(told, float(sys.argv[2]), oom_score)
     except UnforkableError as error:
         forking.tell(channel, failed=str(error))
         os._exit(0)
+    except OutdatedError as error:
+        forking.tell(channel, outdated=str(error))
+        os.killpg(0, signal.SIGKILL)  # with what the imports may have started
+    prepared.keep_verdicts(path + ".verdicts")
     becoming.load()
     gc.collect()  # here once, not in each rank
     gc.freeze()  # a collection in a rank would write to, and so copy, what all of them share
-    forking.tell(channel, left_out=prepared.left_out, imported=prepared.count)
+    took_s = time.monotonic() - began_s
+    forking.tell(channel, left_out=prepared.left_out, imported=prepared.count, took_s=took_s)
     rank = forking.serve(channel, guardian_pid, prepared, int(sys.argv[3]))
     # Only a forked rank comes here: the script runs with nothing of ours on the stack but this.
     becoming.run(rank)
@@ -85,6 +84,10 @@ class UnforkableError(Exception):
     """No rank of this job can be forked; says why."""
 
 
+class OutdatedError(Exception):
+    """The kept verdicts hold no longer; says why."""
+
+
 # Preparing.
 
 
@@ -92,34 +95,33 @@ class Prepared:
     """The imports of this process, and what must hold for them to be a rank's."""
 
     def __init__(self, told, try_s_max, oom_score):
-        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says.
+        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says, and verdicts if it has kept any.
 
         ``try_s_max``: seconds to try one package. ``oom_score``: what a rank's is.
         """
-        self.left_out = {}  # package: reason
         self.count = 0
         self.oom_score = oom_score
-        until_s = time.monotonic() + TRIES_S_MAX
-        variables = replay.Replay(told, imports.started_with())
-        refusal = variables.refusal()
+        self._variables = replay.Replay(told, imports.started_with())
+        refusal = self._variables.refusal()
         if refusal is not None:
             raise UnforkableError(refusal)
-        self._stamps = {}
-        for package, modules in variables.packages(self.left_out):
-            if time.monotonic() >= until_s:
-                self.left_out[package] = "was not tried within %d s" % TRIES_S_MAX
-                continue
-            missing = _try(package, modules, try_s_max, self.left_out, variables)
-            if missing is None:
-                continue
-            for name, _origin in modules:
-                if name not in missing:
-                    importlib.import_module(name)
-                    self.count += 1
-            self._note_stamps(modules)
-        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
-        self.environment = variables.environment()
+        kept = told.get("verdicts")
+        if kept is None:
+            self.left_out = {}  # package: reason
+            self._missing = {}  # package: its modules that can't be imported here
+            self._stamps = {}  # path: what it was when its package was imported
+            self._has_tried_all = True
+            self._try_and_import(try_s_max)
+        else:
+            self.left_out = dict(kept["left_out"])
+            self._missing = kept["missing"]
+            self._stamps = {path: stamp and tuple(stamp) for path, stamp in kept["stamps"].items()}
+            self._has_tried_all = False  # nothing new to keep
+            self._import_again()
+        self.environment = self._variables.environment()
         self._check(told["environment"])
+        self.expected = told["expected"]  # as `rankmend.hook.variables` takes it
+        self.packages = {name.partition(".")[0] for name, _origin in told["modules"]}
 
     def stale(self):
         """Return the path of a package that has changed since it was imported, or None."""
@@ -127,6 +129,62 @@ class Prepared:
             if _stamp(path) != stamp:
                 return path
         return None
+
+    def keep_verdicts(self, path):
+        """Write what the trials said, so that another server needs none; without it that one tries again."""
+        if not self._has_tried_all:
+            return
+        verdicts = {"left_out": self.left_out, "missing": self._missing, "stamps": self._stamps}
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
+                file.write(json.dumps(verdicts))
+        except OSError:
+            pass
+
+    def _try_and_import(self, try_s_max):
+        until_s = time.monotonic() + TRIES_S_MAX
+        for package, modules in self._variables.packages(self.left_out):
+            if time.monotonic() >= until_s:
+                self.left_out[package] = "was not tried within %d s" % TRIES_S_MAX
+                self._has_tried_all = False
+                continue
+            reason, missing = trials.try_package(modules, try_s_max, self._variables)
+            if reason is not None:
+                self.left_out[package] = reason
+                continue
+            if missing:
+                self._missing[package] = missing
+            for name, _origin in modules:
+                if name not in missing:
+                    importlib.import_module(name)
+                    self.count += 1
+            self._note_stamps(modules)
+        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
+
+    def _import_again(self):
+        """Import what another server has tried; raise `OutdatedError` where its verdicts do not hold."""
+        changed = self.stale()
+        if changed is not None:
+            raise OutdatedError("%s has changed since it was tried" % changed)
+        before = trials.Before()
+        for package, modules in self._variables.packages(self.left_out):
+            missing = self._missing.get(package, ())
+            some = [one for one in modules if one[0] not in missing]
+            loaded = set(sys.modules)
+            try:
+                failing = trials.import_all(some)
+            except BaseException as error:
+                raise OutdatedError("%s %s" % (package, trials.describe(error))) from error
+            fault = failing and "fails to import %s" % failing[0]
+            fault = fault or self._variables.fault(loaded)
+            if fault:
+                raise OutdatedError("%s %s" % (package, fault))
+            self.count += len(some)
+        fault = before.fault() or before.missed()
+        before.end()
+        if fault is not None:
+            raise OutdatedError("one of its packages %s" % fault)
 
     def _note_stamps(self, modules):
         for name, origin in modules:
@@ -142,7 +200,7 @@ class Prepared:
                     "the script changes %s, which a library may read at import" % name
                 )
         threads = len(os.listdir("/proc/self/task")) - 1
-        if threads and _threads_after_fork():
+        if threads and trials.threads_after_fork():
             raise UnforkableError(
                 "its imports run %d threads together, though none does alone" % threads
             )
@@ -153,189 +211,10 @@ def _package_folders():
 
 
 def _stamp(path):
+    """Return what another version of this file or folder differs in; the same on each mount of one file system."""
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return (found.st_dev, found.st_ino, found.st_mtime_ns)
-
-
-def _try(package, modules, try_s_max, left_out, variables):
-    """Import a package in a disposable child; return the modules to pass over, None: all of it.
-
-    Python's own modules that this process has already are not tried.
-    """
-    if all(name in sys.modules for name, _origin in modules):
-        return ()
-    told, tell = os.pipe()
-    server = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _run_trial(modules, tell, server, variables)
-    os.close(tell)
-    verdict = _read_verdict(told, try_s_max)
-    os.close(told)
-    _kill_trial(pid)
-    forking.reap(pid)
-    if verdict is None:
-        left_out[package] = "ends the process at import, or takes over %g s" % try_s_max
-    elif "reason" in verdict:
-        left_out[package] = verdict["reason"]
-    else:
-        return verdict["missing"]
-    return None
-
-
-def _kill_trial(pid):
-    """Kill a trial, and what its imports have started: nobody else knows of that."""
-    for kill in (os.killpg, os.kill):  # a group, unless it has died before it made one
-        try:
-            kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
-
-
-def _read_verdict(told, try_s_max):
-    deadline_s = time.monotonic() + try_s_max
-    data = b""
-    while True:
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0 or not select.select([told], [], [], left_s)[0]:
-            return None
-        piece = os.read(told, 65536)
-        data += piece
-        if data.endswith(b"\n"):  # a process that the import has started may keep the pipe open
-            return json.loads(data.decode("ascii"))
-        if not piece:
-            return None
-
-
-def _run_trial(modules, tell, server, variables):
-    """Be the disposable child."""
-    try:
-        os.setpgid(0, 0)
-        forking.die_with(server)
-        os.nice(_NICE)
-        try:
-            verdict = _trial(modules, variables)
-        except BaseException as error:
-            text = traceback.format_exception_only(type(error), error)[-1].strip()
-            verdict = {"reason": "fails at import: %s" % text[: forking.REASON_BYTES_MAX]}
-        os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
-    finally:
-        os._exit(0)
-
-
-class _WatchedVariables(dict):  # type: ignore[type-arg]
-    """The variables of this process; notes which of those that it lacks and ranks have are read."""
-
-    def __init__(self, variables):
-        dict.__init__(self, variables)
-        self.missed = []
-
-    def __missing__(self, key):
-        name = os.fsdecode(key)
-        if name in layout.RANK_VARIABLES:
-            self.missed.append(name)
-        raise KeyError(key)
-
-
-def _trial(modules, variables):
-    watched = _WatchedVariables(os.environ._data)
-    os.environ._data = os.environb._data = watched
-    descriptors, loaded = _descriptors(), set(sys.modules)
-    folder, parent = os.getcwd(), os.getpid()
-    missing = []
-    for name, origin in modules:
-        try:
-            module = importlib.import_module(name)
-        except (
-            Exception
-        ):  # not importable by its name, or only in another order: each rank's own task
-            missing.append(name)
-            continue
-        if getattr(getattr(module, "__spec__", None), "origin", origin) != origin:
-            return {"reason": "has another file for %s here than in the ranks" % name}
-    if os.getpid() != parent:
-        os._exit(0)  # a child that an import has forked, and let go on
-    reason = (
-        _shared_descriptor(descriptors)
-        or _own_child()
-        or _foreign_module(loaded)
-        or _threads_after_fork()
-        or (os.getcwd() != folder and "changes the working folder at import")
-        or variables.fault(loaded)
-        or (watched.missed and "reads %s at import, which only a rank has" % watched.missed[0])
-    )
-    return {"reason": reason} if reason else {"missing": missing}
-
-
-def _descriptors():
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found[name] = os.readlink("/proc/self/fd/" + name)
-        except OSError:  # the listing's own
-            pass
-    return found
-
-
-def _shared_descriptor(before):
-    for name, target in _descriptors().items():
-        if before.get(name) != target and target not in _HARMLESS:
-            return "opens %s at import" % target
-    return None
-
-
-def _own_child():
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return "starts a process at import"
-
-
-def _foreign_module(loaded):
-    """Return a reason if a module of the user's own came along."""
-    for name in set(sys.modules) - loaded:
-        spec = getattr(sys.modules[name], "__spec__", None)
-        origin = getattr(spec, "origin", None)
-        if getattr(spec, "has_location", False) and not import_order.is_installed(origin):
-            return "imports %s, which is not an installed package" % name
-    return None
-
-
-def _threads_after_fork():
-    """Return which threads or devices of this process a fork would break, or None.
-
-    Known to be safe are threads that their library stops in its own pthread_atfork handler and starts again
-    when it needs them: OpenBLAS's pool, which `import numpy` starts on several cores. They are known by
-    that: they are gone when a fork has returned. All others would be missing in a forked rank without
-    their library knowing.
-    """
-    if threading.active_count() > 1:
-        names = ", ".join(
-            one.name for one in threading.enumerate() if one is not threading.main_thread()
-        )
-        return "starts a thread at import (%s)" % names
-    told, tell = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        broken = [name for name in _DEVICES if _is_broken_by_fork(name)]
-        os.write(tell, ",".join(broken).encode("ascii"))
-        os._exit(0)
-    os.close(tell)
-    broken = os.read(told, forking.REASON_BYTES_MAX).decode("ascii")
-    os.close(told)
-    forking.reap(pid)
-    if broken:
-        return "initializes a device at import (%s)" % broken
-    left = [one for one in os.listdir("/proc/self/task") if int(one) != os.getpid()]
-    return "starts a thread at import that doesn't end at a fork" if left else None
-
-
-def _is_broken_by_fork(name):
-    try:
-        return bool(sys.modules[name]._is_in_bad_fork())
-    except (KeyError, AttributeError):
-        return False
+    number = found.st_ino if stat.S_ISREG(found.st_mode) else 0  # overlayfs numbers folders anew
+    return (found.st_mtime_ns, found.st_size, number)

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 
-from rankmend.hook import becoming, layout
+from rankmend.hook import becoming, imports, layout, variables
 
 REASON_BYTES_MAX = 300
 OOM_SCORE_FILE = "/proc/self/oom_score_adj"
@@ -242,6 +242,7 @@ def take_the_program(rank):
     rank.body = becoming.read_body(rank.body_fd)
     becoming.take_standard(rank.standard)
     os.close(rank.body_fd)
+    becoming.show_as(rank.body["argv"])
     becoming.take_environment(rank.body["env"], rank.prepared.environment)
     os.chdir(rank.body["cwd"])
     becoming.bind(rank.body.get("cpus"))
@@ -267,6 +268,17 @@ def watch_the_steps(_rank):
     becoming.watch_steps()
 
 
+def follow_the_variables(rank):
+    """Have this rank start afresh if its script sets a variable otherwise than the server's imports have met it."""
+    environment, argv = rank.body["env"], rank.body["argv"]
+
+    def start_afresh():
+        os.execve(sys.executable, argv, environment)  # noqa: S606 - the same program, by the same interpreter
+
+    variables.follow(variables.Expected(os.environ._data, rank.prepared.expected, start_afresh))
+    imports.begin_forked(rank.prepared.packages)
+
+
 def run_the_program(rank):
     os.write(rank.link, layout.RUNNING)
     os.close(rank.link)
@@ -283,5 +295,6 @@ STAGES = (
     take_the_program,
     begin_random_states,
     watch_the_steps,
+    follow_the_variables,
     run_the_program,
 )

@@ -15,7 +15,7 @@ import sys
 from _thread import get_ident
 from importlib.machinery import ModuleSpec
 
-from rankmend.hook import layout
+from rankmend.hook import layout, variables
 
 SITE = "sitecustomize"  # to it belongs what happens before the script: .pth files, usercustomize
 _SITE_MODULES = (SITE, "usercustomize")
@@ -32,6 +32,7 @@ def watch():
         if os.environ.get(layout.ENV_IMPORTS_FILE) and _watch is None:
             _watch = _Watch()
             sys.meta_path.insert(0, _watch)
+            variables.follow(variables.Touched(os.environ._data))
     except Exception:
         pass
 
@@ -53,7 +54,8 @@ def take():
         return None
     if taken in sys.meta_path:
         sys.meta_path.remove(taken)
-    return ImportOrder(taken.looks, taken.found_in)
+    touched = variables.end()
+    return ImportOrder(taken.looks, taken.found_in, {} if touched is None else touched.values)
 
 
 def started_with():
@@ -91,7 +93,8 @@ def is_pythons_own(origin):
 class ImportOrder:
     """In which order modules were searched for and the environment changed."""
 
-    def __init__(self, looks, found_in):
+    def __init__(self, looks, found_in, touched):
+        self.touched = touched  # name: the values that a variable was set to, or None: any
         self._looks = looks
         self._found_in = found_in
 

@@ -9,10 +9,17 @@ import json
 import os
 import sys
 
-from rankmend.hook import import_order, layout
+from rankmend.hook import import_order, layout, variables
 
 _OURS = ("rankmend", "sitecustomize", "usercustomize", "__main__", "__mp_main__")
 _is_told = False
+_shared = None  # in a forked rank: the packages of which its server knows
+
+
+def begin_forked(packages):
+    """Note that this rank was forked by a server that knows of these packages."""
+    global _shared
+    _shared = packages
 
 
 def tell():
@@ -24,9 +31,13 @@ def tell():
             return
         _is_told = True
         before = started_with()
-        if before.get(layout.ENV_IMPORTS_FILE) != path:
+        if _shared is not None:
+            variables.end()
+            told = {"more": sorted(_packages() - _shared)}
+        elif before.get(layout.ENV_IMPORTS_FILE) == path:
+            told = describe(import_order.take(), before)
+        else:
             return  # a standby that has become a rank: what it was started with tells nothing
-        told = describe(import_order.take(), before)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         part = path + ".part"
         with os.fdopen(os.open(part, flags, 0o600), "w", encoding="ascii") as file:
@@ -38,16 +49,23 @@ def tell():
 
 def describe(order, before):
     """Return what to tell; ``order``: None where nobody has noted it. ``before``: as started."""
-    modules, in_order, by_imports = installed_modules(), None, {}
+    modules, in_order, by_imports, touched = installed_modules(), None, {}, {}
     if order is not None:
         modules, in_order = order.arrange(modules)
-        by_imports = order.by_imports()
+        by_imports, touched = order.by_imports(), order.touched
     return {
         "modules": modules,
         "changes": in_order,
         "by_imports": by_imports,
+        "touched": touched,
         "environment": changes(before),
     }
+
+
+def _packages():
+    """Return the installed packages of which something is imported, without Python's own."""
+    own = import_order.is_pythons_own
+    return {name.partition(".")[0] for name, origin in installed_modules() if not own(origin)}
 
 
 def installed_modules():

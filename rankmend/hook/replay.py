@@ -6,6 +6,7 @@ What the ranks tell (`rankmend.hook.import_order`), and the launcher merges:
     changes      [index, variables, differing]: for the section from this module on, which variables differ from
                  those at the start of a rank, and which of these differ between the ranks
     by_imports   module: [variables, differing] that its import has set itself
+    expected     variable: the values that the script may set it to in a forked rank (`rankmend.hook.variables`)
     environment  variables that have changed at an unknown time; such a script can't be replayed
 """
 
@@ -100,8 +101,8 @@ class Replay:
         return self._made.get(name, self._began.get(name))
 
     def _by_imports_since(self, loaded):
-        told = self._told["by_imports"]
-        return [name for name in list(sys.modules) if name in told and name not in loaded]
+        new = self._told["by_imports"].keys() & sys.modules.keys() - loaded
+        return [name for name in list(sys.modules) if name in new] if new else []
 
     def _changes(self, loaded):
         """Return what the imports since have changed in the ranks."""

@@ -19,6 +19,7 @@ from rankmend.hook import becoming, layout
 def main():
     """Import the named modules, wait for the command, and become a rank."""
     path, modules = sys.argv[1:3]
+    becoming.show_as((sys.executable, "rankmend.hook.standby", path, modules))
     for name in modules.split(","):
         importlib.import_module(name)
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -33,6 +34,7 @@ def main():
     channel.close()
     environment = body["env"]
     becoming.write_mark(environment.get(layout.ENV_ATTEMPT, ""))
+    becoming.show_as(body["argv"])
     becoming.take_environment(environment)
     os.chdir(body["cwd"])
     becoming.bind(body.get("cpus"))

@@ -124,7 +124,7 @@ class RankStarter:
             cpus=self._plan.cpus[rank.local_rank] if self._plan.cpus else (),
         )
         try:
-            rank.start = self._start_quickly(guardian, spawn, why_fresh)
+            rank.start = self._start_quickly(guardian, spawn, rank, why_fresh)
             if rank.start.kind is StartKind.FRESH:
                 guardian.spawn(spawn)
             else:
@@ -133,9 +133,11 @@ class RankStarter:
             os.close(out)
             os.close(err)
 
-    def _start_quickly(self, guardian: Guardian, spawn: Spawn, why_fresh: str | None) -> RankStart:
+    def _start_quickly(
+        self, guardian: Guardian, spawn: Spawn, rank: LaunchedRank, why_fresh: str | None
+    ) -> RankStart:
         if why_fresh is not None:
             return RankStart(StartKind.FRESH, why_fresh)
         if self._waiting is None:
             return AFRESH
-        return self._waiting.start(guardian, spawn)
+        return self._waiting.start(guardian, spawn, rank.files.imports)

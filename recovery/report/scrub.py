@@ -10,17 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from rankmend.secret_names import SECRET_NAME, TELLING_NAME
+
 LITERAL_CHARS_MIN: Final = 6  # shorter values ("1", "true", "root") stand everywhere
 LITERALS_MAX: Final = 256
 
-# Bounded and only from a name's beginning: an unbounded one takes a minute over 200 kB of "x".
-# As a part of a name: HF_TOKEN, wandb.api_key, "clientSecret", --password.
-_NAME: Final = (
-    r"(?<![A-Za-z0-9_.\-])-{0,2}[A-Za-z0-9_.\-]{0,64}?(?:token|secret|passw(?:or)?d|passphrase|pwd|api[_-]?key|apikey|access[_-]?key"
-    r"|private[_-]?key|signing[_-]?key|credential|cookie|bearer|webhook|authorization"
-    r"|_auth\b|auth[_-]key|dsn\b|connection[_-]?string)[A-Za-z0-9_.\-]{0,64}"
-)
-SECRET_NAME: Final = re.compile(_NAME, re.IGNORECASE)
 _REMOVED: Final = "[removed]"
 _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     (
@@ -39,24 +33,24 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
     # name=value, name: value, "name": "value", --name value; quotes also behind a backslash
     (
         re.compile(
-            rf"({_NAME}[\"']?\s*[=:]\s*([\"']))(?:(?!\2)[^\\]|\\.){{1,65536}}",
+            rf"({TELLING_NAME}[\"']?\s*[=:]\s*([\"']))(?:(?!\2)[^\\]|\\.){{1,65536}}",
             re.IGNORECASE | re.DOTALL,
         ),
         rf"\1{_REMOVED}",
     ),
     (
-        re.compile(rf"({_NAME}\\[\"']\s*[=:]\s*\\[\"'])[^\"'\\]{{1,65536}}", re.IGNORECASE),
+        re.compile(rf"({TELLING_NAME}\\[\"']\s*[=:]\s*\\[\"'])[^\"'\\]{{1,65536}}", re.IGNORECASE),
         rf"\1{_REMOVED}",
     ),
     (
         re.compile(
-            rf"({_NAME}\\?[\"']?\s*[=:]\s*)(?![\"'\\\[{{]|(?:null|None|true|false)\b)[^\s,;&\"'\]}})]+",
+            rf"({TELLING_NAME}\\?[\"']?\s*[=:]\s*)(?![\"'\\\[{{]|(?:null|None|true|false)\b)[^\s,;&\"'\]}})]+",
             re.IGNORECASE,
         ),
         rf"\1{_REMOVED}",
     ),
     (
-        re.compile(rf"((?=--){_NAME}\s+)(?!-)[^\s\"']{{1,65536}}", re.IGNORECASE),
+        re.compile(rf"((?=--){TELLING_NAME}\s+)(?!-)[^\s\"']{{1,65536}}", re.IGNORECASE),
         rf"\1{_REMOVED}",
     ),
     # "wandb login KEY": 40 hexadecimal digits alone are as likely a commit

@@ -31,6 +31,7 @@ from recovery.launcher.ranks.command import (
     may_use_torch,
 )
 from recovery.launcher.ranks.fork_server import ForkServer
+from recovery.launcher.ranks.kept_imports import KeptImports
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.ranks.standbys import StandbyPool
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses
@@ -212,11 +213,13 @@ def make_fork_server(
     job_id: str,
     clock: Clock,
     node: str | None = None,
+    *,
+    kept: KeptImports | None = None,
 ) -> ForkServer | None:
-    if not options.fork_server:
+    """Return the fork server, not yet started, of ranks that are Python processes."""
+    is_asked = options.standby is None if options.fork_server is None else options.fork_server
+    if not is_asked or command.interpreter is None:
         return None
-    if command.interpreter is None:
-        raise ConfigError("--fork-server needs ranks that are Python processes")
     return ForkServer(
         command.interpreter.path,
         count,
@@ -226,6 +229,7 @@ def make_fork_server(
         runtime.site,
         clock,
         node,
+        kept=kept,
     )
 
 
@@ -238,10 +242,13 @@ def make_waiting(
     job_id: str,
     clock: Clock,
     node: str | None = None,
+    *,
+    state: Path,
 ) -> WaitingProcesses | None:
-    """Return the processes that wait to become ranks or to fork them, if any are asked for."""
+    """Return the processes that wait to become ranks or to fork them, if there are any. ``state``: its folder."""
     parts = (options, environment, command, runtime, count, job_id, clock, node)
-    standbys, server = make_standbys(*parts), make_fork_server(*parts)
+    kept = KeptImports(state, command, Path.cwd(), clock)
+    standbys, server = make_standbys(*parts), make_fork_server(*parts, kept=kept)
     if standbys is None and server is None:
         return None
     return WaitingProcesses(standbys, server)

@@ -153,6 +153,7 @@ class NodeLauncher:
             job.job_id,
             clock,
             job.mark_node,
+            state=setup.state,
         )
         return Launcher(
             self._plan(),

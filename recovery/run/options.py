@@ -63,7 +63,7 @@ class RunOptions:
     port_range: str | None = None
     store: str = "auto"
     standby: str | None = None
-    fork_server: bool = False
+    fork_server: bool | None = None  # None: unless there are standbys
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"

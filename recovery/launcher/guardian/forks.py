@@ -18,8 +18,6 @@ from rankmend.hook.layout import FORKED, GO
 from recovery.launcher.guardian.packets import ForkCommand
 from recovery.launcher.processes.process_tree import read_state
 
-# A fork of 220 MB takes 3 ms, of 10 GB some 100; a server that is stopped never answers.
-FORK_S_MAX: Final = 3.0
 _WORD_BYTES_MAX: Final = 16 << 10
 _PREFIX: Final = FORKED.partition(b"%")[0]
 
@@ -54,13 +52,13 @@ class PendingForks:
     def expect(self, command: ForkCommand, link: int, mask: int) -> None:
         """Wait for the rank that will report through this link, which becomes ours."""
         os.set_blocking(link, False)
-        self._pending[link] = _Pending(command, link, time.monotonic() + FORK_S_MAX)
+        self._pending[link] = _Pending(command, link, time.monotonic() + command.within_s)
         self._watch(link, lambda _mask: self._read(link), mask)
 
     def check(self, now_s: float) -> None:
         """Give up those that take too long."""
         for one in [one for one in self._pending.values() if now_s >= one.until_s]:
-            self._give_up(one, errno.ETIMEDOUT, f"no rank was forked in {FORK_S_MAX:g} s")
+            self._give_up(one, errno.ETIMEDOUT, f"no rank was forked in {one.command.within_s:g} s")
 
     def drop_through(self, attempt: int) -> None:
         """Give up all of the attempts up to this one: they are fenced."""

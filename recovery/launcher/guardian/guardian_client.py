@@ -146,12 +146,12 @@ class Guardian:
                 descriptors.append(spawn.stdin_fd)
             self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
 
-    def expect_fork(self, attempt: int, rank: int, link_fd: int) -> None:
+    def expect_fork(self, attempt: int, rank: int, link_fd: int, within_s: float) -> None:
         """Have the guardian expect a rank that reports through this link.
 
-        `Spawned` follows once it runs the program, or `SpawnFailed`.
+        `Spawned` follows once it runs the program, or `SpawnFailed`, after ``within_s`` at the latest.
         """
-        self._send(ForkCommand(attempt, rank), [link_fd])
+        self._send(ForkCommand(attempt, rank, within_s), [link_fd])
 
     def adopt(self, slot: int, attempt: int, rank: int) -> None:
         """Make the standby that was spawned as ``(STANDBY_ATTEMPT, slot)`` a rank.

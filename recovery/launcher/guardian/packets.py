@@ -117,6 +117,7 @@ class ForkCommand:
 
     attempt: int
     rank: int
+    within_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The launcher's side of the fork server of its node (`rankmend.hook.fork_server`).
 
 Its life: learn what the ranks import (they tell at their first step), start the server once all ranks train, fork
-from it whenever ranks start, and start another one when it has ended. Like a standby it is a child of the guardian
+from it whenever ranks start, and start another one when it has ended. Where an earlier run has left its list
+(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. Like a standby it is a child of the guardian
 with a mark above all attempts, and dies with it. Whatever goes wrong with it, ranks start without it.
 """
 
@@ -15,14 +16,17 @@ import socket
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.foreign_links import open_new
+from rankmend.hook import layout
+from rankmend.hook.becoming import ROOM_FOR_TITLE
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
+from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports
 from recovery.launcher.ranks.shared_imports import share
 from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
 
@@ -35,6 +39,12 @@ READY_S_MAX: Final = (
 )
 FAILURES_MAX: Final = 3  # servers that ended by themselves or forked no rank; after that no more
 FORGIVEN_AFTER_S: Final = 600.0  # a server that has been ready so long clears those before it
+# For ranks that wait for a server which imports what was tried before: twice what it took then, at least this long,
+# and at most as long as for one that tries.
+KNOWN_S_MIN: Final = 30.0
+FORK_S_MAX: Final = (
+    3.0  # a fork of 220 MB takes 3 ms, of 10 GB some 100; a server that is stopped never answers
+)
 RETRY_S: Final = 60.0  # until the next try where this process has no room for a server
 _IMPORTS_BYTES_MAX: Final = 8 << 20  # 3,500 modules of lightning take 0.4 MB
 _WORD_BYTES_MAX: Final = 128 << 10
@@ -70,12 +80,14 @@ class ForkServer:
         clock: Clock,
         node: str | None = None,
         *,
+        kept: KeptImports | None = None,
         try_s_max: float = TRY_S_MAX,
+        known_s_min: float = KNOWN_S_MIN,
     ) -> None:
         """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
 
-        ``try_s_max``: seconds to import one package, before it is left out. The server runs in the folder
-        of this process, as ranks do.
+        ``kept``: from an earlier run. ``try_s_max``: seconds to import one package, before it is left out. The
+        server runs in the folder of this process, as ranks do.
         """
         self._python = python
         self._count = count
@@ -86,19 +98,26 @@ class ForkServer:
         self._clock = clock
         self._node = node
         self._try_s_max = try_s_max
+        self._known_s_min = known_s_min
         self._sources: list[Path] = []  # in which the ranks tell of their imports
-        self._imports = b""
+        self._kept = kept
+        self._told: Mapping[str, Any] = {}
+        self._tried: TriedImports | None = None  # this list, with what the trials said
         self._slot = FIRST_SLOT - 1  # of the newest server
         self._pid = 0
         self._channel: socket.socket | None = None
         self._started_at_s = 0.0
         self._ready_at_s: float | None = None
+        self._asked: dict[tuple[int, int], int] = {}  # attempt and rank: slot of the server asked
         self._not_before_s = 0.0
         self._failures = 0
         self.state = ServerState.LEARNING
         self.why_not = "no rank has made a step yet, so what they import isn't known"
         """Why no rank is forked now; empty when all goes well."""
         self.left_out: dict[str, str] = {}  # package: why each rank imports it by itself
+        if kept is not None and (tried := kept.read()) is not None:
+            self._told, self._tried = tried.told, tried
+            self._wait("the fork server has not started yet")
 
     @property
     def is_learning(self) -> bool:
@@ -114,28 +133,44 @@ class ForkServer:
         self._sources = list(sources)
 
     def tick(self, guardian: Guardian, *, may_start: bool) -> None:
-        """Take in what the server says, and start one if there is none."""
+        """Take in what the server says, and start one if there is none.
+
+        ``may_start``: the ranks leave CPU time for trials. Ranks wait for a server that needs none.
+        """
         self._hear()
         now_s = self._clock.now_s()
-        if self.state is ServerState.STARTING and now_s - self._started_at_s >= READY_S_MAX:
-            self._stop(guardian, f"it was not ready within {READY_S_MAX:g} s")
-        if not may_start:
+        ready_s_max = READY_S_MAX if self._tried is None else self._known_s_max
+        if self.state is ServerState.STARTING and now_s - self._started_at_s >= ready_s_max:
+            self._stop(guardian, f"it was not ready within {ready_s_max:g} s")
+        if not may_start and self._tried is None:
             return
-        if self.state is ServerState.LEARNING:
-            self._learn()
+        if self._sources and self.state in (ServerState.LEARNING, ServerState.READY):
+            self._hear_ranks(guardian)
         if self.state is ServerState.WAITING and now_s >= self._not_before_s:
             self._start(guardian, now_s)
 
-    def fork(self, guardian: Guardian, spawn: Spawn) -> bool:
-        """Have this rank forked; False if that is impossible now (`why_not` says why)."""
+    def fork(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None = None) -> bool:
+        """Have this rank forked; False if that is impossible now (`why_not` says why).
+
+        ``tells_to``: the file in which it tells what else it imports.
+        """
         self._hear()
-        if self.state is not ServerState.READY or spawn.argv[0] != self._python:
+        if spawn.argv[0] != self._python:
+            return False
+        within_s = FORK_S_MAX
+        if self.state is ServerState.STARTING and self._tried is not None:
+            waited_s = self._clock.now_s() - self._started_at_s
+            within_s += max(0.0, self._known_s_max - waited_s)
+        elif self.state is not ServerState.READY:
             return False
         assert self._channel is not None
         request = json.dumps({"attempt": spawn.attempt}).encode()
+        env = spawn.env
+        if tells_to is not None:
+            env = {**env, layout.ENV_IMPORTS_FILE: str(tells_to)}
         with contextlib.ExitStack() as stack:
             try:
-                body = _memory_file(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
+                body = _memory_file(SpawnBody(spawn.argv, env, spawn.cwd, spawn.cpus))
                 stack.callback(os.close, body)
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             except OSError as error:
@@ -144,8 +179,12 @@ class ForkServer:
             stack.enter_context(ours)
             stack.enter_context(theirs)
             self.why_not = ""
+            self._asked = {
+                key: slot for key, slot in self._asked.items() if key[0] == spawn.attempt
+            }
+            self._asked[spawn.attempt, spawn.rank] = self._slot
             # The guardian first: if the server does not get it, the guardian sees that the link is closed.
-            guardian.expect_fork(spawn.attempt, spawn.rank, ours.fileno())
+            guardian.expect_fork(spawn.attempt, spawn.rank, ours.fileno(), within_s)
             descriptors = [theirs.fileno(), body, spawn.stdout_fd, spawn.stderr_fd]
             if spawn.stdin_fd is not None:
                 descriptors.append(spawn.stdin_fd)
@@ -158,7 +197,9 @@ class ForkServer:
     def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
         """Take a server that has forked no rank out of use."""
         self._hear()  # it may have ended, and said why
-        if self.state is ServerState.READY and failed.errno in (errno.ETIMEDOUT, errno.ESRCH):
+        is_its = self._asked.pop((failed.attempt, failed.rank), None) == self._slot
+        is_up = self.state in (ServerState.STARTING, ServerState.READY)
+        if is_its and is_up and failed.errno in (errno.ETIMEDOUT, errno.ESRCH):
             self._stop(guardian, failed.message)
 
     def take_event(self, event: Event) -> bool:
@@ -179,46 +220,61 @@ class ForkServer:
         """Forget a server that died with its guardian."""
         self._drop_channel()
         if self.state in _ALIVE:
-            self._wait_for_calm("the fork server ended with its guardian")
+            self._wait("the fork server ended with its guardian")
 
     def close(self) -> None:
         self._drop_channel()
 
     # The list of imports.
 
-    def _learn(self) -> None:
-        told = []
+    def _hear_ranks(self, guardian: Guardian) -> None:
+        """Take in what the ranks have told at their first step, once all of them have.
+
+        Fresh ranks tell a list; so do forked ones that have started themselves afresh (`rankmend.hook.variables`).
+        Other forked ranks tell the packages of which the server doesn't know.
+        """
+        told: list[Any] = []
         for path in self._sources:
             try:
                 with path.open("rb") as file:
                     told.append(json.loads(file.read(_IMPORTS_BYTES_MAX)))
             except OSError:
-                self.why_not = "the ranks have not told what they import"
                 return
             except ValueError:
                 self._give_up(f"{path.name} is no list of imports")
                 return
-        if told:
-            try:
-                self._imports = json.dumps(share(told)).encode()
-            except ValueError as error:
-                self._give_up(f"a rank has told {error}")
-                return
-            self._wait_for_calm("the fork server has not started yet")
+        more = [one["more"] for one in told if type(one) is dict and "more" in one]
+        if any(more) and self._kept is not None:
+            log.info("the ranks import packages that the fork server does not know: %s", more)
+            self._kept.forget()  # the next run learns them
+        if told and not more:
+            self._learn(guardian, told)
+        self._sources = []
+
+    def _learn(self, guardian: Guardian, told: list[Any]) -> None:
+        try:
+            shared = share(told)
+        except ValueError as error:
+            self._give_up(f"a rank has told {error}")
+            return
+        if self.state is not ServerState.LEARNING:
+            self._end(guardian)  # its list is another one
+        self._told, self._tried = shared, None
+        self._wait("the fork server has not started yet")
 
     # The server.
 
     def _start(self, guardian: Guardian, now_s: float) -> None:
         self._slot += 1
-        imports = self._folder / "imports.json"
         numbers = (str(self._try_s_max), str(self._count))
-        argv = (self._python, "-u", "-c", _MAIN, str(imports), *numbers)
+        argv = (self._python, "-u", "-c", _MAIN, str(self._imports_file), *numbers, ROOM_FOR_TITLE)
         environment = waiting_environment(
             self._environment, self._site, self._job_id, self._node, self._count
         )
         with contextlib.ExitStack() as stack:
             try:
-                imports.write_bytes(self._imports)
+                verdicts = None if self._tried is None else self._tried.verdicts
+                self._imports_file.write_text(json.dumps({**self._told, "verdicts": verdicts}))
                 output = open_new(self._log())
                 stack.callback(os.close, output)
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -235,7 +291,7 @@ class ForkServer:
                 )
             except OSError as error:  # for now: no room, or no descriptor left
                 self._not_before_s = now_s + RETRY_S
-                self._wait_for_calm(f"the fork server can't start: {error}")
+                self._wait(f"the fork server can't start: {error}")
                 log.warning("%s", self.why_not)
                 return
             try:
@@ -255,35 +311,70 @@ class ForkServer:
         while self._channel is not None:
             try:
                 word = json.loads(self._channel.recv(_WORD_BYTES_MAX) or b"{}")
-            except (BlockingIOError, ConnectionError):
+            except BlockingIOError:
                 return
+            except (
+                ConnectionResetError
+            ):  # it ended with a request unread; what it said before follows
+                continue
             except ValueError:
                 word = {}
             match word:
-                case {"left_out": dict(left_out), "imported": int(count)}:
-                    self._note_ready(left_out, count)
+                case {"left_out": dict(left_out), "imported": int(count), "took_s": float(took_s)}:
+                    self._note_ready(left_out, count, took_s)
                 case {"failed": str(reason)}:
+                    self._forget_trials()
                     self._give_up(reason)
+                case {"outdated": str(reason)}:
+                    self._learn_again(f"the ranks import other things than before: {reason}")
                 case {"stale": str(path)}:
-                    self._drop_channel()
-                    self.state = ServerState.LEARNING
-                    self.why_not = f"{path} has changed since the fork server imported it"
-                    log.warning("%s: the ranks start without it", self.why_not)
+                    self._learn_again(f"{path} has changed since the fork server imported it")
                 case _:  # closed
                     self._drop_channel()
                     self.state = ServerState.ENDING
                     self.why_not = "the fork server has ended"
 
-    def _note_ready(self, left_out: dict[str, str], count: int) -> None:
+    def _learn_again(self, why_not: str) -> None:
+        self._drop_channel()
+        self._forget_trials()
+        self.state = ServerState.LEARNING
+        self.why_not = why_not
+        log.info("%s: the next ranks start without the fork server", why_not)
+
+    def _note_ready(self, left_out: dict[str, str], count: int, took_s: float) -> None:
         self.state = ServerState.READY
         self._ready_at_s = self._clock.now_s()
         self.why_not = ""
         self.left_out = left_out
+        if self._tried is None:
+            self._keep_trials(took_s)
         with contextlib.suppress(OSError):
             self._log().unlink()
         log.info("the fork server is ready, with %d modules", count)
         for package, reason in list(left_out.items())[:_SHOWN_MAX]:
-            log.warning("the fork server leaves out %s: it %s", package, reason)
+            log.info("the fork server leaves out %s: it %s", package, reason)
+
+    # What the trials said.
+
+    @property
+    def _known_s_max(self) -> float:
+        """Return how long a server that tries nothing may take to get ready."""
+        assert self._tried is not None, "there is a list that was tried"
+        return min(READY_S_MAX, max(self._known_s_min, 2 * self._tried.took_s))
+
+    def _keep_trials(self, took_s: float) -> None:
+        try:
+            body = Path(f"{self._imports_file}.verdicts").read_bytes()
+            self._tried = TriedImports(self._told, json.loads(body), took_s)
+        except (OSError, ValueError):  # no room for them: the next server tries again
+            return
+        if self._kept is not None:
+            self._kept.write(self._tried)
+
+    def _forget_trials(self) -> None:
+        self._tried = None
+        if self._kept is not None:
+            self._kept.forget()
 
     def _note_end(self, slot: int, how: str) -> None:
         if slot != self._slot:
@@ -294,13 +385,20 @@ class ForkServer:
             self._note_failure(f"{how}: {log_end(self._log())}")
 
     def _stop(self, guardian: Guardian, reason: str) -> None:
+        self._end(guardian)
+        self._note_failure(reason)
+
+    def _end(self, guardian: Guardian) -> None:
+        """Kill the server; its end is then no news."""
+        self._drop_channel()
         with contextlib.suppress(LaunchError):  # the guardian is gone, and the server with it
             guardian.signal(STANDBY_ATTEMPT, signal.SIGKILL, [self._slot])
-        self._slot += 1  # its end is expected
-        self._note_failure(reason)
+        self._slot += 1
 
     def _note_failure(self, reason: str) -> None:
         self._drop_channel()
+        if self._tried is not None and self._ready_at_s is None:
+            self._forget_trials()  # it died of what the trials had found harmless
         now_s = self._clock.now_s()
         if self._ready_at_s is not None and now_s - self._ready_at_s >= FORGIVEN_AFTER_S:
             self._failures = 0
@@ -309,9 +407,9 @@ class ForkServer:
             self._give_up(reason)
             return
         log.warning("the fork server ended: %s", reason)
-        self._wait_for_calm("the fork server has ended")
+        self._wait("the fork server has ended")
 
-    def _wait_for_calm(self, why_not: str) -> None:
+    def _wait(self, why_not: str) -> None:
         self.state = ServerState.WAITING
         self.why_not = why_not
 
@@ -319,12 +417,16 @@ class ForkServer:
         self._drop_channel()
         self.state = ServerState.GIVEN_UP
         self.why_not = reason
-        log.warning("no rank will be forked: %s", reason)
+        log.info("no rank will be forked: %s", reason)
 
     def _drop_channel(self) -> None:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+    @property
+    def _imports_file(self) -> Path:
+        return self._folder / "imports.json"
 
     def _log(self) -> Path:
         return self._folder / f"fork-server-{self._slot - FIRST_SLOT}.log"

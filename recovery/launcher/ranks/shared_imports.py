@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Variables = Mapping[str, str | None]  # None: removed
+Merged = tuple[Variables, list[str]]  # the same in all ranks, and names that differ
+Change = tuple[int, Variables, list[str]]  # from which module on, and the same two
 _UNCHANGED: Final[Variables] = {}
 
 
@@ -19,6 +21,7 @@ class RankImports:
     modules: list[tuple[str, str]]  # name, where it was found
     environments: dict[str, Variables]  # module: what had changed when it was searched for
     by_imports: dict[str, Variables]  # module: what its import has changed itself
+    touched: dict[str, list[str | None] | None]  # variable: what it was set to; None: any
     unordered: Variables  # what has changed at an unknown time
 
     @classmethod
@@ -36,6 +39,7 @@ class RankImports:
                     for name, _origin in modules[index:end]
                 },
                 {str(name): _variables(made) for name, made in told["by_imports"].items()},
+                {str(name): _values(values) for name, values in told["touched"].items()},
                 _UNCHANGED if changes is not None else _variables(told["environment"]),
             )
         except (AttributeError, KeyError, TypeError) as error:
@@ -47,25 +51,48 @@ def share(told: list[Any]) -> dict[str, object]:
     ranks = [RankImports.parse(one) for one in told]
     shared = set.intersection(*(set(one.modules) for one in ranks))
     modules = [one for one in ranks[0].modules if one in shared]
-    changes: list[tuple[int, Variables, list[str]]] = []
-    last: tuple[Variables, list[str]] = (_UNCHANGED, [])
+    changes: list[Change] = []
+    last: Merged = (_UNCHANGED, [])
     for index, (name, _origin) in enumerate(modules):
         merged = _merge(one.environments.get(name, _UNCHANGED) for one in ranks)
         if merged != last:
             changes.append((index, *merged))
             last = merged
     names = sorted({name for one in ranks for name in one.by_imports})
+    by_imports = {
+        name: _merge(one.by_imports.get(name, _UNCHANGED) for one in ranks) for name in names
+    }
     return {
         "modules": modules,
         "changes": changes,
-        "by_imports": {
-            name: _merge(one.by_imports.get(name, _UNCHANGED) for one in ranks) for name in names
-        },
+        "by_imports": by_imports,
+        "expected": _expected(ranks, changes, by_imports),
         "environment": {name: value for one in ranks for name, value in one.unordered.items()},
     }
 
 
-def _merge(of_ranks: Iterable[Variables]) -> tuple[Variables, list[str]]:
+def _expected(
+    ranks: list[RankImports], changes: list[Change], by_imports: Mapping[str, Merged]
+) -> dict[str, list[str | None] | None]:
+    """Return for each variable that was touched what a forked rank may set it to; None: anything.
+
+    Bound is what all ranks had set to the same value at some import, and no import has set: a library may have read it.
+    """
+    differing = {name for _index, _same, names in changes for name in names}
+    bound = {name for _index, same, _names in changes for name in same} - differing
+    bound -= {name for same, names in by_imports.values() for name in (*same, *names)}
+    expected: dict[str, list[str | None] | None] = {}
+    for one in ranks:
+        for name, values in one.touched.items():
+            so_far = expected.setdefault(name, [] if name in bound else None)
+            if so_far is None or values is None:
+                expected[name] = None
+            else:
+                so_far += [value for value in values if value not in so_far]
+    return expected
+
+
+def _merge(of_ranks: Iterable[Variables]) -> Merged:
     """Return the variables that all ranks have changed to the same value, and the other ones' names."""
     first, *others = of_ranks
     if all(one == first for one in others):
@@ -88,3 +115,11 @@ def _variables(told: Any) -> Variables:
         if type(name) is not str or not (value is None or type(value) is str):
             raise TypeError(f"{name!r}: {value!r} is no variable")
     return dict(told)
+
+
+def _values(told: Any) -> list[str | None] | None:
+    if told is None:
+        return None
+    if type(told) is not list or not all(one is None or type(one) is str for one in told):
+        raise TypeError(f"{told!r} are no values of a variable")
+    return list(told)

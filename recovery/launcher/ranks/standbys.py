@@ -20,6 +20,7 @@ from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.foreign_links import open_new
 from rankmend.hook import layout
+from rankmend.hook.becoming import ROOM_FOR_TITLE
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
@@ -211,7 +212,8 @@ class StandbyPool:
         environment = waiting_environment(
             self._environment, self._site, self._job_id, self._node, self._count
         )
-        argv = (self._python, "-u", "-c", _MAIN, str(self._path), ",".join(self._modules))
+        modules = ",".join(self._modules)
+        argv = (self._python, "-u", "-c", _MAIN, str(self._path), modules, ROOM_FOR_TITLE)
         try:
             output = open_new(self._log(slot))
         except OSError as error:

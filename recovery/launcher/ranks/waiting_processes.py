@@ -43,9 +43,12 @@ class WaitingProcesses:
         if self._standbys is not None:
             self._standbys.tick(guardian, may_start=may_start)
 
-    def start(self, guardian: Guardian, spawn: Spawn) -> RankStart:
-        """Make one of these processes the rank to spawn; `FRESH` where the caller has to."""
-        if self._server is not None and self._server.fork(guardian, spawn):
+    def start(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None) -> RankStart:
+        """Make one of these processes the rank to spawn; `FRESH` where the caller has to.
+
+        ``tells_to``: the rank's file for what it imports.
+        """
+        if self._server is not None and self._server.fork(guardian, spawn, tells_to):
             return RankStart(StartKind.FORKED)
         why_not = "" if self._server is None else self._server.why_not
         if self._standbys is not None and self._standbys.promote(guardian, spawn):

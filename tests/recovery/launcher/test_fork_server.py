@@ -60,7 +60,7 @@ WAITING = [
 ]  # the server may have no rank for it
 # Before these stages it has its attempt's mark; only then may the guardian hear of it.
 MARKED = ["tell_the_guardian", "await_the_guardian", "take_the_program", "begin_random_states"]
-MARKED += ["watch_the_steps", "run_the_program"]
+MARKED += ["watch_the_steps", "follow_the_variables", "run_the_program"]
 
 
 class Node:
@@ -105,6 +105,7 @@ class Node:
             "modules": [[name, self.origin(name)] for name in modules],
             "changes": [] if unordered is None else None,
             "by_imports": by_imports or {},
+            "touched": {},
             "environment": unordered or {},
         }
         path = self.folder / "told.json"
@@ -149,10 +150,12 @@ class Node:
         command = (self.python, "-u", *argv)
         return Spawn(attempt, rank, command, env, str(self.folder), out, out)
 
-    def fork(self, *argv: str, rank: int = 0, attempt: int = 1) -> bool:
+    def fork(
+        self, *argv: str, rank: int = 0, attempt: int = 1, tells_to: Path | None = None
+    ) -> bool:
         spawn = self.spawn(*argv, rank=rank, attempt=attempt)
         try:
-            return self.server.fork(self.guardian, spawn)
+            return self.server.fork(self.guardian, spawn, tells_to)
         finally:
             os.close(spawn.stdout_fd)
 
@@ -238,7 +241,7 @@ def test_a_forked_rank_is_as_one_that_was_started_afresh(node: Node, python: str
     forked, forked_end = told_by(node)
     assert forked.pop("excepthook") != fresh.pop("excepthook"), "it hides our frames"
     assert fresh.pop("command line") == [python, "-u", *argv]
-    assert forked.pop("command line")[:3] == [python, "-u", "-c"], "the server's"
+    assert forked.pop("command line") == [" ".join((python, "-u", *argv))], "as ps shows it"
     for one in (fresh, forked):
         one["status FDSize"] = None  # room for descriptors, in steps of 64
         one["status SigQ"] = None  # of the whole user

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rankmend.hook import layout
-from recovery.launcher.guardian.packets import Exited
+from recovery.launcher.guardian.packets import Exited, SpawnFailed
 from recovery.launcher.ranks.fork_server import ServerState
 from tests.recovery.launcher.test_fork_server import Node
 from tests.support.hook import each_python
@@ -53,10 +53,16 @@ class Scripted:
         self.node.begin(ServerState.READY, ServerState.GIVEN_UP)
         return printed
 
-    def fork(self, count: int = 2) -> list[list[Any]]:
+    def fork(self, count: int = 2, attempt: int = 2) -> list[list[Any]]:
         for rank in range(count):
-            assert self.node.fork(self.script, rank=rank, attempt=2), self.node.server.why_not
+            forked = self.node.fork(
+                self.script, rank=rank, attempt=attempt, tells_to=self.tells_to(rank, attempt)
+            )
+            assert forked, self.node.server.why_not
         return self._printed(count)
+
+    def tells_to(self, rank: int, attempt: int = 2) -> Path:
+        return self.node.folder / f"imports-{attempt}-{rank}.json"
 
     def _printed(self, count: int) -> list[list[Any]]:
         ended = len([one for one in self.node.events if isinstance(one, Exited)])
@@ -253,3 +259,84 @@ def test_the_trial_of_a_package_meets_the_scripts_variables_as_well(node: Node) 
 
     assert list(node.server.left_out) == ["setter"]
     assert "opens pipe:" in node.server.left_out["setter"]
+
+
+# What a script sets otherwise than in the run from which its imports were learned.
+
+VARYING = """
+os.environ["FLAG"] = open(os.path.join(os.path.dirname(__file__), "flag")).read()
+import reader
+"""
+
+
+@each_python
+def test_a_rank_whose_script_sets_another_value_than_was_learned_starts_itself_afresh(
+    node: Node, python: str
+) -> None:
+    (node.folder / "flag").write_text("/scratch/17")
+    job = Scripted(node, VARYING, python)
+    job.run_afresh()
+    assert [rank[2]["reader"] for rank in job.fork()] == ["/scratch/17"] * 2
+
+    (node.folder / "flag").write_text("/scratch/18")
+    again = job.fork(attempt=3)
+
+    assert [rank[2]["reader"] for rank in again] == ["/scratch/18"] * 2
+    assert [rank[1] for rank in again] == [[], []], "nothing was imported before the script began"
+    assert [rank[0]["RANKMEND_ATTEMPT"] for rank in again] == ["3"] * 2
+    assert not [event for event in node.events if isinstance(event, SpawnFailed)]
+
+
+def test_a_server_learns_from_ranks_that_started_themselves_afresh(node: Node) -> None:
+    (node.folder / "flag").write_text("one")
+    job = Scripted(node, VARYING)
+    job.run_afresh()
+    (node.folder / "flag").write_text("two")
+    job.fork()
+    first = node.server.pid
+
+    node.server.learn_from([job.tells_to(rank) for rank in range(2)])
+    node.until(lambda: node.server.state is ServerState.STARTING)
+    node.begin(ServerState.READY)
+
+    assert node.server.pid != first
+    assert [rank[1:3] for rank in job.fork(attempt=3)] == [
+        [["reader"], {"reader": "two", "second": "absent"}]
+    ] * 2
+
+
+NOT_AFRESH = {
+    "the value it began with": "os.environ['PATH'] = os.environ['PATH']",
+    "a value seen before": "os.environ['FLAG'] = 'a'; os.environ['FLAG'] = 'b'",
+    "one that was set after the imports": "import reader; os.environ['LATE'] = str(os.getpid())",
+    "one that was set for a while": "os.environ['X'] = str(os.getpid()); del os.environ['X']",
+    "a copy": "import copy; copy.deepcopy(os.environ)['NEW' + str(os.getpid())] = '1'",
+    "in a child": """
+child = os.fork()
+if child == 0:
+    os.environ['IN_CHILD' + str(os.getpid())] = '1'
+    os._exit(0)
+os.waitpid(child, 0)
+""",
+    "after the first step": "from rankmend.hook import imports; imports.tell(); "
+    "os.environ['AFTER'] = str(os.getpid())",
+}
+
+
+@pytest.mark.parametrize("how", NOT_AFRESH)
+def test_what_no_import_can_have_met_starts_nothing_afresh(node: Node, how: str) -> None:
+    job = Scripted(node, "import second\n" + NOT_AFRESH[how] + "\n")
+    job.run_afresh(count=1)
+
+    forked = job.fork(count=1)
+
+    assert "second" in forked[0][1], "it was forked and stayed so"
+
+
+def test_a_forked_rank_tells_the_packages_of_which_its_server_does_not_know(node: Node) -> None:
+    job = Scripted(node, "if os.environ['RANKMEND_ATTEMPT'].lstrip('0') != '1': import second")
+    job.run_afresh(count=1)
+
+    job.fork(count=1)
+
+    assert json.loads(job.tells_to(0).read_text()) == {"more": ["second"]}

@@ -13,11 +13,13 @@ def told(
     modules: list[list[str]],
     changes: list[Any] | None = None,
     by_imports: dict[str, Any] | None = None,
+    touched: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     return {
         "modules": modules,
         "changes": changes or [],
         "by_imports": by_imports or {},
+        "touched": touched or {},
         "environment": {"ORDERED": "1"},
     }
 

@@ -4,6 +4,7 @@ The last host runs `rankmend controller` with TLS and tokens, the others `rankme
 """
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -317,10 +318,12 @@ class Training:
         for process in host.processes():
             marked = _marked(process.pid, self.job_id)
             if marked is not None:
-                environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
-                rank = next((int(one[5:]) for one in environ if one.startswith(b"RANK=")), None)
-                if rank is not None:
-                    found[rank] = process.pid
+                maps = Path(
+                    f"/proc/{process.pid}/maps"
+                ).read_text()  # a forked rank's environ is the server's
+                attached = re.search(r"/rank-(\d+)\.progress", maps)
+                if attached is not None:
+                    found[int(attached[1])] = process.pid
         return found
 
     def attempts_running(self) -> set[int]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from tests.system.faults.test_deaths import assert_recovered
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
-FLAGS = ["--fork-server"]
 
 
 def ready_server(job: Job) -> int:
@@ -54,7 +54,7 @@ def starts(job: Job) -> set[tuple[str, str | None]]:
 def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     job.start()
     job.pids_at_step(3)
     assert {start for start, _why in starts(job)} == {"fresh"}
@@ -76,7 +76,7 @@ def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
 def test_a_server_killed_in_training_stops_no_rank_and_the_next_restart_is_an_ordinary_one(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     job.start()
     job.pids_at_step(3)
     server = ready_server(job)
@@ -93,7 +93,7 @@ def test_a_server_killed_in_training_stops_no_rank_and_the_next_restart_is_an_or
 def test_a_stopped_server_costs_the_quick_start_and_nothing_else(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     job.start()
     job.pids_at_step(3)
     server = ready_server(job)
@@ -107,7 +107,7 @@ def test_a_stopped_server_costs_the_quick_start_and_nothing_else(
 
 
 def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=100000", flags=FLAGS)
+    job = make_lockstep("--steps=100000")
     job.start()
     job.pids_at_step(3)
     ready_server(job)
@@ -123,7 +123,7 @@ def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Ma
 def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     pid_file = job.folder / "daemon"
     job.arguments.append(f"--forked={pid_file}")
     job.start()
@@ -143,7 +143,7 @@ def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
 @pytest.mark.torch
 def test_an_unchanged_pytorch_script_is_forked_and_still_seen(make_job: Make) -> None:
     pytest.importorskip("torch")
-    job = make_job("", world_size=2, flags=FLAGS)
+    job = make_job("", world_size=2)
     job.script = EXAMPLES / "unchanged" / "train.py"
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
     job.start()
@@ -179,7 +179,7 @@ def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
     make_job: Make,
 ) -> None:
     pytest.importorskip("torch")
-    job = make_job("", world_size=2, flags=FLAGS)
+    job = make_job("", world_size=2)
     job.script = job.folder / "sets_variables.py"
     train = EXAMPLES / "unchanged" / "train.py"
     job.script.write_text(SETS_VARIABLES.format(folder=job.folder, script=train))
@@ -196,6 +196,41 @@ def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
     assert met == {f"met-{attempt}-{rank}": "None INFO" for attempt in (1, 2) for rank in (0, 1)}
     job.signal(signal.SIGINT)
     assert job.wait() in (0, 130), job.output
+
+
+def test_the_next_runs_first_ranks_are_forked_and_a_kill_soon_after_costs_little(
+    make_lockstep: Make, undisturbed_long: dict[str, object]
+) -> None:
+    job = make_lockstep("--steps=600")
+    another = job.folder / "another"
+    job.start("--job=another", f"--checkpoint-dir={another}", f"--state-dir={another}-state")
+    kept = wait_for(lambda: list(job.folder.glob("another-state/imports/*.json")), "a list is kept")
+    assert job.wait() == 0, job.output
+    job.let_go.unlink()
+    shutil.rmtree(job.checkpoints)
+    shutil.copytree(kept[0].parent, job.state / "imports")
+    job.state.chmod(0o700)
+
+    job.start()
+    ranks = job.pids_at_step(2)
+
+    assert starts(job) == {("forked", None)}
+    kill(ranks[1])
+    job.pids_at_step(5, attempt=2)
+    assert starts(job) == {("forked", None)}
+    assert_recovered(job, undisturbed_long, incidents=1)
+
+
+def test_without_a_fork_server_there_is_none(make_lockstep: Make) -> None:
+    job = make_lockstep(flags=["--no-fork-server"])
+    job.start()
+    ranks = job.pids_at_step(3)
+    kill(ranks[1])
+    job.pids_at_step(5, attempt=2)
+
+    assert starts(job) == {("fresh", None)}
+    assert {ref.attempt for ref in find_marked(job.job_id)} == {2}
+    assert job.wait() == 0, job.output
 
 
 def is_alive(pid: int) -> bool:

@@ -15,7 +15,7 @@ from tests.support.faults.storage import fill
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
-from tests.system.faults.test_fork_server import FLAGS, is_alive, ready_server, session_of, starts
+from tests.system.faults.test_fork_server import is_alive, ready_server, session_of, starts
 from tests.system.faults.test_launcher_deaths import children, command_of, kill_launcher
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -46,7 +46,7 @@ def guardian_of(job: Job) -> int:
 def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
     make_lockstep: Make, undisturbed_long: dict[str, object], stage: str
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     site = job.folder / "own-site"
     site.mkdir()
     faults = (SUPPORT / "faults" / "stop_at_stage.py").read_text()
@@ -68,7 +68,7 @@ def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
 def test_a_launcher_killed_while_forked_ranks_train_is_taken_over(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     ready(job)
     kill(job.pids_at_step(5)[1])
     ranks = job.pids_at_step(12, attempt=2)
@@ -83,7 +83,7 @@ def test_a_launcher_killed_while_forked_ranks_train_is_taken_over(
 def test_a_killed_guardian_takes_server_and_forked_ranks_along_and_both_come_back(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     server = ready(job)
     kill(job.pids_at_step(5)[1])
     job.pids_at_step(12, attempt=2)
@@ -92,7 +92,7 @@ def test_a_killed_guardian_takes_server_and_forked_ranks_along_and_both_come_bac
     third = job.pids_at_step(20, attempt=3)
 
     assert not is_alive(server)
-    assert {start for start, _why in starts(job)} == {"fresh"}
+    assert starts(job) == {("forked", None)}, "by another server, which needed no trials"
     assert ready_server(job) != server
     kill(third[0])
     job.pids_at_step(30, attempt=4)
@@ -103,7 +103,7 @@ def test_a_killed_guardian_takes_server_and_forked_ranks_along_and_both_come_bac
 def test_forked_ranks_killed_in_mid_restore_are_forked_again(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", "--fail-in-restore", "--fail-rank=1", flags=FLAGS)
+    job = make_lockstep("--steps=600", "--fail-in-restore", "--fail-rank=1")
     job.arguments += ["--fail-with=kill", "--fail-attempts=3"]
     server = ready(job)
 
@@ -148,7 +148,7 @@ def after(steps: int) -> list[float]:
 def test_a_hundred_kills_in_a_row_end_in_the_right_result_and_leak_nothing(
     make_lockstep: Make,
 ) -> None:
-    job = make_lockstep("--steps=1000000", "--every=1", "--keep=5", flags=FLAGS, world_size=2)
+    job = make_lockstep("--steps=1000000", "--every=1", "--keep=5", world_size=2)
     job.arguments.append(f"--until={job.folder / 'until'}")
     server = ready(job)
     kill(job.pids_at_step(1)[1])
@@ -179,7 +179,7 @@ def test_eight_ranks_of_a_launcher_with_256_descriptors_are_forked(
     undisturbed = run_undisturbed(
         tmp_path / "undisturbed", "--steps=300", "--step-s=0", world_size=8
     )
-    job = make_lockstep("--steps=300", flags=FLAGS, world_size=8)
+    job = make_lockstep("--steps=300", world_size=8)
     job.prefix = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh"]
     ready(job)
 
@@ -194,7 +194,7 @@ def test_eight_ranks_of_a_launcher_with_256_descriptors_are_forked(
 def test_ranks_come_back_while_shared_memory_is_full(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:
-    job = make_lockstep("--steps=600", "--fail-rank=1", "--fail-step=200", flags=FLAGS)
+    job = make_lockstep("--steps=600", "--fail-rank=1", "--fail-step=200")
     job.prefix = ["unshare", "-m", "sh", "-c"]
     job.prefix += ['mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh"]
     job.start()
@@ -210,7 +210,7 @@ def test_ranks_come_back_while_shared_memory_is_full(
 def test_a_server_that_fails_while_it_imports_does_no_harm(
     make_lockstep: Make, undisturbed_long: dict[str, object], signum: signal.Signals
 ) -> None:
-    job = make_lockstep("--steps=600", flags=FLAGS)
+    job = make_lockstep("--steps=600")
     job.start()
     ranks = job.pids_at_step(3)
     known = {*ranks.values(), guardian_of(job), os.getpid()}

@@ -20,6 +20,7 @@ from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
@@ -157,7 +158,7 @@ class Nodes:
             for pid in pids():
                 with contextlib.suppress(PermissionError):
                     marked = read_mark(pid, job_id, node=name)
-                    if marked is not None and marked[1].attempt is not None:
+                    if marked is not None and marked[1].attempt not in (None, STANDBY_ATTEMPT):
                         found.append(pid)
         return found
 
