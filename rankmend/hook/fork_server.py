@@ -1,8 +1,9 @@
 """The fork server: has imported what the ranks import, and forks ranks in milliseconds.
 
 `rankmend run` keeps one on each node, under the ranks' interpreter. It imports the modules of which the ranks have told
-at their first step (`rankmend.hook.imports`), each package in a disposable child first (`rankmend.hook.trials`). Where
-another server has done that before, it gets that one's verdicts, imports at once, and checks once that they still hold.
+at their first step (`rankmend.hook.imports`). It gets verdicts, of another server or a guess, on what to leave out, and looks at
+itself after each package: at the first for which they don't hold it ends, and says so. Without verdicts it tries each package
+in a disposable child first (`rankmend.hook.trials`).
 
 How a process of it becomes a rank: `rankmend.hook.forking`.
 
@@ -43,8 +44,9 @@ def main():
     except UnforkableError as error:
         forking.tell(channel, failed=str(error))
         os._exit(0)
-    except OutdatedError as error:
-        forking.tell(channel, outdated=str(error))
+    except WrongVerdictError as error:
+        told = {"package": error.package, "reason": error.reason, "missing": error.missing}
+        forking.tell(channel, wrong=told)
         os.killpg(0, signal.SIGKILL)  # with what the imports may have started
     prepared.keep_verdicts(path + ".verdicts")
     becoming.load()
@@ -84,8 +86,14 @@ class UnforkableError(Exception):
     """No rank of this job can be forked; says why."""
 
 
-class OutdatedError(Exception):
-    """The kept verdicts hold no longer; says why."""
+class WrongVerdictError(Exception):
+    """The verdicts do not hold: this package (empty: not known which) can't be shared, or lacks these modules."""
+
+    def __init__(self, package, reason, missing=()):
+        super().__init__(reason)
+        self.package = package
+        self.reason = reason
+        self.missing = list(missing)
 
 
 # Preparing.
@@ -95,7 +103,7 @@ class Prepared:
     """The imports of this process, and what must hold for them to be a rank's."""
 
     def __init__(self, told, try_s_max, oom_score):
-        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says, and verdicts if it has kept any.
+        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says, and verdicts or None.
 
         ``try_s_max``: seconds to try one package. ``oom_score``: what a rank's is.
         """
@@ -105,19 +113,19 @@ class Prepared:
         refusal = self._variables.refusal()
         if refusal is not None:
             raise UnforkableError(refusal)
-        kept = told.get("verdicts")
-        if kept is None:
-            self.left_out = {}  # package: reason
-            self._missing = {}  # package: its modules that can't be imported here
-            self._stamps = {}  # path: what it was when its package was imported
-            self._has_tried_all = True
+        verdicts = told["verdicts"] or {"left_out": {}, "missing": {}, "stamps": {}}
+        self.left_out = dict(verdicts["left_out"])  # package: reason
+        self._missing = dict(
+            verdicts["missing"]
+        )  # package: its modules that can't be imported here
+        # path: what it was when its package was imported
+        self._stamps = {path: stamp and tuple(stamp) for path, stamp in verdicts["stamps"].items()}
+        self._has_tried_all = True
+        if told["verdicts"] is None:
             self._try_and_import(try_s_max)
         else:
-            self.left_out = dict(kept["left_out"])
-            self._missing = kept["missing"]
-            self._stamps = {path: stamp and tuple(stamp) for path, stamp in kept["stamps"].items()}
-            self._has_tried_all = False  # nothing new to keep
-            self._import_again()
+            self._import_as_told()
+        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
         self.environment = self._variables.environment()
         self._check(told["environment"])
         self.expected = told["expected"]  # as `rankmend.hook.variables` takes it
@@ -160,31 +168,33 @@ class Prepared:
                     importlib.import_module(name)
                     self.count += 1
             self._note_stamps(modules)
-        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
 
-    def _import_again(self):
-        """Import what another server has tried; raise `OutdatedError` where its verdicts do not hold."""
+    def _import_as_told(self):
+        """Import by verdicts, kept or guessed; raise `WrongVerdictError` at the first package for which they don't hold."""
         changed = self.stale()
         if changed is not None:
-            raise OutdatedError("%s has changed since it was tried" % changed)
+            raise WrongVerdictError("", "%s has changed since it was tried" % changed)
         before = trials.Before()
         for package, modules in self._variables.packages(self.left_out):
-            missing = self._missing.get(package, ())
-            some = [one for one in modules if one[0] not in missing]
-            loaded = set(sys.modules)
+            known = self._missing.get(package, ())
+            some = [one for one in modules if one[0] not in known]
+            before.renew()
             try:
-                failing = trials.import_all(some)
+                missing = trials.import_all(some)
             except BaseException as error:
-                raise OutdatedError("%s %s" % (package, trials.describe(error))) from error
-            fault = failing and "fails to import %s" % failing[0]
-            fault = fault or self._variables.fault(loaded)
+                raise WrongVerdictError(package, trials.describe(error)) from error
+            if missing:
+                raise WrongVerdictError(package, "fails to import %s" % missing[0], missing)
+            fault = before.fault(is_alone=False) or self._variables.fault(before.loaded)
+            fault = fault or before.missed()
             if fault:
-                raise OutdatedError("%s %s" % (package, fault))
+                raise WrongVerdictError(package, fault)
             self.count += len(some)
-        fault = before.fault() or before.missed()
+            self._note_stamps(modules)
         before.end()
-        if fault is not None:
-            raise OutdatedError("one of its packages %s" % fault)
+        fault = trials.threads_after_fork()
+        if fault:
+            raise WrongVerdictError("", "one of the packages %s" % fault)
 
     def _note_stamps(self, modules):
         for name, origin in modules:

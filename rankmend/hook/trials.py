@@ -138,20 +138,29 @@ class Before:
     def __init__(self):
         self._watched = _WatchedVariables(os.environ._data)
         os.environ._data = os.environb._data = self._watched
+        self._pid = os.getpid()
+        self.renew()
+
+    def renew(self):
+        """Compare with what is now."""
         self._descriptors = _descriptors()
         self.loaded = set(sys.modules)
         self._folder = os.getcwd()
-        self._pid = os.getpid()
+        self._tasks = len(os.listdir("/proc/self/task"))
 
-    def fault(self):
-        """Return why what was imported since must not be shared, or None."""
+    def fault(self, is_alone=True):
+        """Return why what was imported since must not be shared, or None.
+
+        ``is_alone``: look at threads and devices by a fork in any case, else only where there are more threads.
+        """
         if os.getpid() != self._pid:
             os._exit(0)  # a child that an import has forked, and let go on
+        forks = is_alone or len(os.listdir("/proc/self/task")) > self._tasks
         return (
             _shared_descriptor(self._descriptors)
             or _own_child()
             or _foreign_module(self.loaded)
-            or threads_after_fork()
+            or (threads_after_fork() if forks else None)
             or (os.getcwd() != self._folder and "changes the working folder at import")
             or None
         )

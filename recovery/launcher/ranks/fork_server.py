@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -45,7 +46,11 @@ KNOWN_S_MIN: Final = 30.0
 FORK_S_MAX: Final = (
     3.0  # a fork of 220 MB takes 3 ms, of 10 GB some 100; a server that is stopped never answers
 )
-RETRY_S: Final = 60.0  # until the next try where this process has no room for a server
+# A server guesses that it may import everything, which takes half the time of trials. A wrong guess names one package.
+GUESSES_MAX: Final = 3
+GUESS_S_MAX: Final = 120.0  # to get ready by a guess: what hangs at import is found by a trial
+# Until the next one, after a server that ended or could not start. Short of memory, one at once could cost a rank its life.
+RETRY_S: Final = 60.0
 _IMPORTS_BYTES_MAX: Final = 8 << 20  # 3,500 modules of lightning take 0.4 MB
 _WORD_BYTES_MAX: Final = 128 << 10
 _SHOWN_MAX: Final = 20
@@ -61,6 +66,15 @@ class ServerState(Enum):
     READY = "ready"
     ENDING = "ending"  # has closed its socket; the guardian will say how it ended
     GIVEN_UP = "given up"
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """As `rankmend.hook.fork_server` takes them."""
+
+    left_out: dict[str, str] = field(default_factory=dict)  # package: reason
+    missing: dict[str, list[str]] = field(default_factory=dict)  # package: modules to pass over
+    stamps: dict[str, Any] = field(default_factory=dict)
 
 
 _ALIVE: Final = (ServerState.STARTING, ServerState.READY, ServerState.ENDING)
@@ -83,6 +97,8 @@ class ForkServer:
         kept: KeptImports | None = None,
         try_s_max: float = TRY_S_MAX,
         known_s_min: float = KNOWN_S_MIN,
+        guesses: int = GUESSES_MAX,
+        retry_s: float = RETRY_S,
     ) -> None:
         """``count``: ranks of this node. ``folder``: private to this user, for a list and the output.
 
@@ -99,10 +115,14 @@ class ForkServer:
         self._node = node
         self._try_s_max = try_s_max
         self._known_s_min = known_s_min
+        self._guesses_max = guesses
+        self._retry_s = retry_s
         self._sources: list[Path] = []  # in which the ranks tell of their imports
         self._kept = kept
         self._told: Mapping[str, Any] = {}
-        self._tried: TriedImports | None = None  # this list, with what the trials said
+        self._tried: TriedImports | None = None  # this list, with verdicts that have held
+        self._guess: _Verdicts = _Verdicts()  # what may hold, until it is clear that it doesn't
+        self._guesses_left = 0
         self._slot = FIRST_SLOT - 1  # of the newest server
         self._pid = 0
         self._channel: socket.socket | None = None
@@ -139,7 +159,7 @@ class ForkServer:
         """
         self._hear()
         now_s = self._clock.now_s()
-        ready_s_max = READY_S_MAX if self._tried is None else self._known_s_max
+        ready_s_max = self._ready_s_max
         if self.state is ServerState.STARTING and now_s - self._started_at_s >= ready_s_max:
             self._stop(guardian, f"it was not ready within {ready_s_max:g} s")
         if not may_start and self._tried is None:
@@ -220,6 +240,7 @@ class ForkServer:
         """Forget a server that died with its guardian."""
         self._drop_channel()
         if self.state in _ALIVE:
+            self._not_before_s = 0.0
             self._wait("the fork server ended with its guardian")
 
     def close(self) -> None:
@@ -260,6 +281,7 @@ class ForkServer:
         if self.state is not ServerState.LEARNING:
             self._end(guardian)  # its list is another one
         self._told, self._tried = shared, None
+        self._guess, self._guesses_left = _Verdicts(), self._guesses_max
         self._wait("the fork server has not started yet")
 
     # The server.
@@ -273,8 +295,10 @@ class ForkServer:
         )
         with contextlib.ExitStack() as stack:
             try:
-                verdicts = None if self._tried is None else self._tried.verdicts
-                self._imports_file.write_text(json.dumps({**self._told, "verdicts": verdicts}))
+                self._verdicts_file.unlink(missing_ok=True)
+                self._imports_file.write_text(
+                    json.dumps({**self._told, "verdicts": self._verdicts()})
+                )
                 output = open_new(self._log())
                 stack.callback(os.close, output)
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -290,7 +314,7 @@ class ForkServer:
                     stdin_fd=theirs.fileno(),
                 )
             except OSError as error:  # for now: no room, or no descriptor left
-                self._not_before_s = now_s + RETRY_S
+                self._not_before_s = now_s + self._retry_s
                 self._wait(f"the fork server can't start: {error}")
                 log.warning("%s", self.why_not)
                 return
@@ -325,8 +349,10 @@ class ForkServer:
                 case {"failed": str(reason)}:
                     self._forget_trials()
                     self._give_up(reason)
-                case {"outdated": str(reason)}:
-                    self._learn_again(f"the ranks import other things than before: {reason}")
+                case {
+                    "wrong": {"package": str(name), "reason": str(reason), "missing": list(lacks)}
+                }:
+                    self._note_wrong_verdict(name, reason, lacks)
                 case {"stale": str(path)}:
                     self._learn_again(f"{path} has changed since the fork server imported it")
                 case _:  # closed
@@ -357,6 +383,28 @@ class ForkServer:
     # What the trials said.
 
     @property
+    def _ready_s_max(self) -> float:
+        if self._tried is not None:
+            return self._known_s_max
+        return GUESS_S_MAX if self._guesses_left else READY_S_MAX
+
+    def _note_wrong_verdict(self, package: str, reason: str, missing: list[str]) -> None:
+        if self._tried is not None:
+            self._learn_again(
+                f"imports are not what they were: {package} {reason}".replace("  ", " ")
+            )
+            return
+        self._drop_channel()
+        self._guesses_left -= 1
+        if not package:
+            self._guesses_left = 0  # the trials will name it
+        elif missing:
+            self._guess.missing.setdefault(package, []).extend(missing)
+        else:
+            self._guess.left_out[package] = reason
+        self._wait("the fork server is still importing")
+
+    @property
     def _known_s_max(self) -> float:
         """Return how long a server that tries nothing may take to get ready."""
         assert self._tried is not None, "there is a list that was tried"
@@ -364,7 +412,7 @@ class ForkServer:
 
     def _keep_trials(self, took_s: float) -> None:
         try:
-            body = Path(f"{self._imports_file}.verdicts").read_bytes()
+            body = self._verdicts_file.read_bytes()
             self._tried = TriedImports(self._told, json.loads(body), took_s)
         except (OSError, ValueError):  # no room for them: the next server tries again
             return
@@ -397,8 +445,12 @@ class ForkServer:
 
     def _note_failure(self, reason: str) -> None:
         self._drop_channel()
-        if self._tried is not None and self._ready_at_s is None:
-            self._forget_trials()  # it died of what the trials had found harmless
+        if self._ready_at_s is None and self._tried is not None:
+            self._forget_trials()  # it died of what had been found harmless
+        elif self._ready_at_s is None and self._guesses_left:
+            self._guesses_left = 0
+            self._wait("the fork server is still importing")
+            return
         now_s = self._clock.now_s()
         if self._ready_at_s is not None and now_s - self._ready_at_s >= FORGIVEN_AFTER_S:
             self._failures = 0
@@ -407,6 +459,7 @@ class ForkServer:
             self._give_up(reason)
             return
         log.warning("the fork server ended: %s", reason)
+        self._not_before_s = now_s + self._retry_s
         self._wait("the fork server has ended")
 
     def _wait(self, why_not: str) -> None:
@@ -427,6 +480,16 @@ class ForkServer:
     @property
     def _imports_file(self) -> Path:
         return self._folder / "imports.json"
+
+    @property
+    def _verdicts_file(self) -> Path:
+        return Path(f"{self._imports_file}.verdicts")
+
+    def _verdicts(self) -> Mapping[str, Any] | None:
+        """Return by which verdicts the next server imports; None: it tries each package first."""
+        if self._tried is not None:
+            return self._tried.verdicts
+        return asdict(self._guess) if self._guesses_left else None
 
     def _log(self) -> Path:
         return self._folder / f"fork-server-{self._slot - FIRST_SLOT}.log"

@@ -134,7 +134,7 @@ class KeptImports:
 
     def _replace(self, body: bytes) -> None:
         folder = self._path.parent
-        make_private(folder, LaunchError, is_secret=True)
+        make_private(folder, LaunchError)
         replace_file(self._path, body, LaunchError, durable=False)
         files = sorted(folder.glob("*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
         for old in files[self._files_max :]:

@@ -39,6 +39,7 @@ from recovery.launcher.processes.process_tree import (
 from recovery.launcher.ranks.fork_server import (
     FAILURES_MAX,
     FORGIVEN_AFTER_S,
+    GUESSES_MAX,
     RETRY_S,
     ForkServer,
     ServerState,
@@ -87,7 +88,7 @@ class Node:
             self.base,
             self.runtime.path,
             self.runtime.site,
-            **{"clock": SystemClock(), **options},
+            **{"clock": SystemClock(), "retry_s": 0.1, **options},
         )
 
     def add_package(self, name: str, text: str) -> None:
@@ -583,6 +584,7 @@ def test_a_rank_survives_a_shortage_that_the_servers_end_ends(node: Node) -> Non
         try:
             node.guardian.close()
             node.guardian = Guardian.start(node.job_id)
+            node.server = node.make_server(retry_s=RETRY_S)
         finally:
             before.write_text(own)
         try:
@@ -628,6 +630,7 @@ def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
 # What it imports.
 
 
+@pytest.mark.parametrize("guesses", [0, GUESSES_MAX])
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -649,8 +652,9 @@ def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
     ],
 )  # fmt: skip
 def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
-    node: Node, text: str, reason: str
+    node: Node, text: str, reason: str, guesses: int
 ) -> None:
+    node.server = node.make_server(guesses=guesses)
     users = node.folder / "users"
     users.mkdir()
     (users / "users_own.py").write_text("")
@@ -675,7 +679,7 @@ def test_what_a_fork_would_break_is_left_out_by_name_and_the_rest_forks(
 def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -> None:
     node.add_package("hanging", "import os, time; os.fork(); time.sleep(600)")
     node.add_package("whole", "")
-    node.server = node.make_server(try_s_max=5.0)
+    node.server = node.make_server(try_s_max=5.0, guesses=0)
 
     node.make_ready(["json", "hanging", "whole"])
 
@@ -692,6 +696,7 @@ def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -
 
 def test_a_server_that_dies_in_a_trial_leaves_no_process_of_it(node: Node) -> None:
     node.add_package("hanging", "import time; time.sleep(600)")
+    node.server = node.make_server(guesses=0)
     node.learn(["hanging"])
     node.begin(ServerState.STARTING)
     node.until(lambda: len(find_marked(node.job_id)) == 2)
@@ -751,8 +756,9 @@ def test_after_an_upgrade_of_a_package_no_rank_is_forked_until_it_is_learned_aga
     assert node.fork(node.script(""))
     (failed,) = node.of(SpawnFailed)
     assert failed.errno == errno.ESRCH
-    node.until(lambda: "has changed" in node.server.why_not or not node.server.is_learning)
+    node.until(lambda: node.server.is_learning and "has changed" in node.server.why_not)
 
+    node.learn(["upgraded"])
     node.begin(ServerState.READY)
     assert node.fork(node.script("import upgraded; print(upgraded.version)"))
     node.of(Exited)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from rankmend.clock import SystemClock
 from recovery.launcher.guardian.packets import Exited, Spawned, SpawnFailed
 from recovery.launcher.ranks import kept_imports
 from recovery.launcher.ranks.command import Interpreter, RankCommand
-from recovery.launcher.ranks.fork_server import ServerState
+from recovery.launcher.ranks.fork_server import GUESSES_MAX, ServerState
 from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports
 from tests.recovery.launcher.test_fork_server import STDLIB, Node
 from tests.system.faults.harness import wait_for
@@ -104,13 +105,22 @@ def test_the_oldest_lists_make_room(tmp_path: Path) -> None:
     assert keeper(tmp_path, "2.py").read() == TRIED
 
 
-def test_a_link_or_a_folder_in_its_place_and_no_room_cost_only_the_list(tmp_path: Path) -> None:
-    (tmp_path / "imports").symlink_to("/proc")
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_link_to_nothing_or_a_file_in_its_folders_place_costs_only_the_list(
+    tmp_path: Path, is_link: bool
+) -> None:
+    place = tmp_path / "imports"
+    place.symlink_to(tmp_path / "missing") if is_link else place.touch()
     kept = keeper(tmp_path)
+
     kept.write(TRIED)
     kept.forget()
 
+    wait_for(
+        lambda: not any(one.name == "kept-imports" for one in threading.enumerate()), "they end"
+    )
     assert kept.read() is None
+    assert not (tmp_path / "missing").exists()
 
 
 class TwoRuns:
@@ -154,7 +164,7 @@ def runs(tmp_path: Path) -> Iterator[TwoRuns]:
 
 def test_the_first_ranks_of_a_second_run_are_forked_without_any_trial(runs: TwoRuns) -> None:
     node = runs.node
-    # What is imported twice says so: a trial, and the server itself.
+    # Each import says so: the second guess leaves out what the first one met.
     node.add_package("counted", f"open({str(node.folder / 'count')!r}, 'a').write('x')")
     node.add_package(
         "noisy",
@@ -163,7 +173,7 @@ def test_the_first_ranks_of_a_second_run_are_forked_without_any_trial(runs: TwoR
     runs.learn([*STDLIB, "counted", "noisy"])
     left_out = node.server.left_out
     assert list(left_out) == ["noisy"]
-    assert (node.folder / "count").read_text() == "xx"
+    assert (node.folder / "count").read_text() == "xx", "by two guesses"
 
     runs.begin_another()
     for rank in range(2):
@@ -325,4 +335,14 @@ def test_a_server_killed_later_in_a_run_is_replaced_without_trials(runs: TwoRuns
     node.until(lambda: node.server.state is not ServerState.READY)
     node.begin(ServerState.READY)
 
-    assert (node.folder / "count").read_text() == "xxx"
+    assert (node.folder / "count").read_text() == "xx"
+
+
+def test_where_every_guess_was_wrong_each_package_is_tried(runs: TwoRuns) -> None:
+    node = runs.node
+    for number in range(GUESSES_MAX + 1):
+        node.add_package(f"noisy{number}", "import os; kept = os.pipe()")
+
+    runs.learn(["json", *(f"noisy{number}" for number in range(GUESSES_MAX + 1))])
+
+    assert len(node.server.left_out) == GUESSES_MAX + 1

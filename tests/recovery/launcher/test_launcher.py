@@ -329,7 +329,7 @@ class ForkingProcesses(WaitingProcesses):
         super().__init__(None, None)
         self.failed: list[SpawnFailed] = []
 
-    def start(self, guardian: Guardian, spawn: Spawn) -> RankStart:
+    def start(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None) -> RankStart:
         return RankStart(StartKind.FORKED)
 
     def note_failed_fork(self, guardian: Guardian, failed: SpawnFailed) -> None:
