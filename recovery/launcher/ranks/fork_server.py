@@ -27,7 +27,7 @@ from rankmend.hook.becoming import ROOM_FOR_TITLE
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
-from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports
+from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
 from recovery.launcher.ranks.shared_imports import share
 from recovery.launcher.ranks.standbys import WAITING_MAIN, log_end, waiting_environment
 
@@ -280,6 +280,9 @@ class ForkServer:
             return
         if self.state is not ServerState.LEARNING:
             self._end(guardian)  # its list is another one
+            names = varying(self._told, shared)
+            if names and self._kept is not None:
+                self._kept.note_varying(names)
         self._told, self._tried = shared, None
         self._guess, self._guesses_left = _Verdicts(), self._guesses_max
         self._wait("the fork server has not started yet")

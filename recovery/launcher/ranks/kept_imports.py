@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -82,7 +82,7 @@ class KeptImports:
                 return None
             kept = json.loads(body)
             age_s = self._clock.unix_s() - self._path.stat().st_mtime
-            if kept["version"] != VERSION or not 0 <= age_s < KEPT_S_MAX:
+            if kept["version"] != VERSION or not 0 <= age_s < KEPT_S_MAX or "varying" in kept:
                 return None
             told, verdicts = dict(kept["told"]), dict(kept["verdicts"])
             if _bound(told) and kept["script"] != self._stamp_script():
@@ -112,6 +112,14 @@ class KeptImports:
             "verdicts": tried.verdicts,
             "took_s": tried.took_s,
         }
+        self._begin(lambda: self._replace_unless_varying(json.dumps(kept).encode(), bound))
+
+    def note_varying(self, names: Collection[str]) -> None:
+        """Keep no list for a while: the script sets these variables otherwise in each run; returns at once.
+
+        With a kept list, ranks would wait for a server only to start themselves afresh.
+        """
+        kept = {"version": VERSION, "varying": sorted(names)}
         self._begin(lambda: self._replace(json.dumps(kept).encode()))
 
     def forget(self) -> None:
@@ -132,6 +140,15 @@ class KeptImports:
 
         threading.Thread(target=run, name="kept-imports", daemon=True).start()
 
+    def _replace_unless_varying(self, body: bytes, bound: Collection[str]) -> None:
+        with contextlib.suppress(LaunchError, OSError, ValueError, KeyError, TypeError):
+            before = read_if_there(self._path, _BYTES_MAX, LaunchError, follow_link=False)
+            age_s = self._clock.unix_s() - self._path.stat().st_mtime
+            varying = json.loads(before or b"{}")["varying"]
+            if age_s < KEPT_S_MAX and not set(bound).isdisjoint(varying):
+                return
+        self._replace(body)
+
     def _replace(self, body: bytes) -> None:
         folder = self._path.parent
         make_private(folder, LaunchError)
@@ -139,6 +156,12 @@ class KeptImports:
         files = sorted(folder.glob("*.json"), key=lambda one: one.stat().st_mtime, reverse=True)
         for old in files[self._files_max :]:
             old.unlink(missing_ok=True)
+
+
+def varying(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """Return the variables that a script sets before its imports to other values than it did."""
+    old, new = _bound(before), _bound(after)
+    return {name for name in new if new[name] != old.get(name)}
 
 
 def _bound(told: Mapping[str, Any]) -> dict[str, list[str | None]]:

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from rankmend.clock import SystemClock
 from rankmend.hook import layout
 from recovery.launcher.guardian.packets import Exited, SpawnFailed
+from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.fork_server import ServerState
+from recovery.launcher.ranks.kept_imports import KeptImports
 from tests.recovery.launcher.test_fork_server import Node
 from tests.support.hook import each_python
+from tests.system.faults.harness import wait_for
 
 pytestmark = pytest.mark.real
 
@@ -290,7 +294,12 @@ def test_a_rank_whose_script_sets_another_value_than_was_learned_starts_itself_a
 def test_a_server_learns_from_ranks_that_started_themselves_afresh(node: Node) -> None:
     (node.folder / "flag").write_text("one")
     job = Scripted(node, VARYING)
+    state = node.folder / "state"
+    state.mkdir()
+    command = RankCommand((node.python, "-u", job.script), None)
+    node.server = node.make_server(kept=KeptImports(state, command, node.folder, SystemClock()))
     job.run_afresh()
+    (kept,) = wait_for(lambda: list(state.glob("imports/*.json")), "a list is kept")
     (node.folder / "flag").write_text("two")
     job.fork()
     first = node.server.pid
@@ -303,6 +312,8 @@ def test_a_server_learns_from_ranks_that_started_themselves_afresh(node: Node) -
     assert [rank[1:3] for rank in job.fork(attempt=3)] == [
         [["reader"], {"reader": "two", "second": "absent"}]
     ] * 2
+    # The next run's ranks would wait for a server whose imports have met another value.
+    wait_for(lambda: "varying" in json.loads(kept.read_text()), "it is no longer kept")
 
 
 NOT_AFRESH = {

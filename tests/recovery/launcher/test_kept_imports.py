@@ -16,7 +16,7 @@ from recovery.launcher.guardian.packets import Exited, Spawned, SpawnFailed
 from recovery.launcher.ranks import kept_imports
 from recovery.launcher.ranks.command import Interpreter, RankCommand
 from recovery.launcher.ranks.fork_server import GUESSES_MAX, ServerState
-from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports
+from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
 from tests.recovery.launcher.test_fork_server import STDLIB, Node
 from tests.system.faults.harness import wait_for
 
@@ -116,9 +116,7 @@ def test_a_link_to_nothing_or_a_file_in_its_folders_place_costs_only_the_list(
     kept.write(TRIED)
     kept.forget()
 
-    wait_for(
-        lambda: not any(one.name == "kept-imports" for one in threading.enumerate()), "they end"
-    )
+    wait_for(lambda: not writers(), "they end")
     assert kept.read() is None
     assert not (tmp_path / "missing").exists()
 
@@ -291,6 +289,7 @@ BOUND = replace(
         "expected": {"HF_HOME": ["/a"], "TOKENIZERS_PARALLELISM": ["false"], "X": None},
     },
 )
+OTHER = replace(TRIED, told={"modules": [], "expected": {"HF_HOME": ["/b"], "X": None}})
 SECRET = replace(TRIED, told={"modules": [], "expected": {"WANDB_API_KEY": ["0123456789"]}})
 
 
@@ -307,6 +306,28 @@ def test_a_list_with_variables_that_the_script_sets_holds_while_the_script_is_th
     script.write_text("import transformers")
 
     assert kept.read() is None
+
+
+def test_no_list_is_kept_of_a_script_that_sets_a_variable_otherwise_in_each_run(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    kept = keeper(tmp_path, str(script))
+    assert varying(BOUND.told, OTHER.told) == {"HF_HOME"}
+    assert varying(BOUND.told, BOUND.told) == varying(BOUND.told, TRIED.told) == set()
+
+    kept.note_varying({"HF_HOME"})
+    kept.write(OTHER)
+    wait_for(lambda: not writers(), "it is kept")
+    assert kept.read() is None
+    kept.write(TRIED)  # the script no longer sets it
+
+    wait_for(lambda: kept.read() == TRIED, "it is kept")
+
+
+def writers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "kept-imports"]
 
 
 @pytest.mark.parametrize(
