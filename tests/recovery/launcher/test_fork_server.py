@@ -630,7 +630,7 @@ def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
 # What it imports.
 
 
-@pytest.mark.parametrize("guesses", [0, GUESSES_MAX])
+@pytest.mark.parametrize("guesses", [pytest.param(0, marks=pytest.mark.long), GUESSES_MAX])
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
