@@ -204,7 +204,11 @@ def test_message_of_a_node_is_no_larger_than_an_agents(
 ) -> None:
     labels = {"alertname": "RankmendX", "node": "gpu4", "device": "d" * 16_000}
 
-    status, said = post([{"labels": labels}] * (NODE_BODY_BYTES_MAX // 16_000 + 1))
+    status, said = 0, {}
+    for _try in range(20):  # the service may close before the rest of the body has left here
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            status, said = post([{"labels": labels}] * (NODE_BODY_BYTES_MAX // 16_000 + 1))
+            break
 
     assert status == 413
     assert str(NODE_BODY_BYTES_MAX) in str(said["error"])
