@@ -326,6 +326,8 @@ class Launcher:
                 if all(one.pid for one in attempt.ranks.values()):
                     self._announcer.announce(attempt)
                     self._report_now = True
+            case SpawnFailed(rank=number) if self._is_stopping(attempt.ranks[number]):
+                self._note_exit(attempt.ranks[number], None, signal.SIGTERM)
             case SpawnFailed():
                 if not self._starter.start_again(event, self._keeper.guardian):
                     name = errno.errorcode.get(event.errno, str(event.errno))
@@ -339,6 +341,12 @@ class Launcher:
                     self._note_exit(attempt.ranks[number], code, signum)
             case Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
+
+    def _is_stopping(self, rank: LaunchedRank) -> bool:
+        """Return whether this rank was asked to stop and may take its time: one that never began has ended."""
+        attempt = self._attempt
+        is_killed = attempt is None or self._state.kill_sent_through >= attempt.number
+        return rank.signalled and not is_killed
 
     def _note_empty(self, through: int) -> None:
         through = max(self._state.empty_through, through)

@@ -65,6 +65,12 @@ class PendingForks:
         for one in [one for one in self._pending.values() if one.command.attempt <= attempt]:
             self._give_up(one, errno.ESTALE, f"attempt {one.command.attempt} is fenced")
 
+    def cancel(self, attempt: int, ranks: tuple[int, ...] | None) -> None:
+        """Give up these ranks of an attempt, None: all, because they are asked to stop before they began."""
+        for one in [one for one in self._pending.values() if one.command.attempt == attempt]:
+            if ranks is None or one.command.rank in ranks:
+                self._give_up(one, errno.ECANCELED, "it was asked to stop before it began")
+
     def _read(self, link: int) -> None:
         one = self._pending.get(link)
         if one is None:

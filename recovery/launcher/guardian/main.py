@@ -492,6 +492,8 @@ class GuardianProcess:
     # Signals, and the end of an attempt.
 
     def _signal(self, command: SignalCommand) -> None:
+        if command.signum in (signal.SIGTERM, signal.SIGKILL):
+            self._forks.cancel(command.attempt, command.ranks)
         for rank in self._ranks.values():
             is_named = command.ranks is None or rank.rank in command.ranks
             if rank.attempt == command.attempt and is_named:

@@ -1,5 +1,6 @@
 """What one run has learned of a script's imports, used by the next: the first attempt is forked, too."""
 
+import errno
 import json
 import os
 import signal
@@ -263,6 +264,26 @@ def test_a_package_that_ends_the_server_of_a_second_run_is_tried_again(runs: Two
 
     assert list(node.server.left_out) == ["fickle"]
     assert not node.output().read_text()
+
+
+def test_a_rank_that_is_asked_to_stop_while_it_waits_for_the_server_never_runs(
+    runs: TwoRuns,
+) -> None:
+    node = runs.node
+    node.add_package("slow", "import os, time; time.sleep(float(os.environ.get('SLOW', 0)))")
+    runs.learn(["slow"])
+    node.base["SLOW"] = "3"
+    runs.begin_another()
+    for rank in range(2):
+        script = node.script(f"open({str(node.folder / 'ran')!r}, 'a').write('{rank}')")
+        assert node.fork(script, rank=rank)
+
+    node.guardian.signal(1, signal.SIGTERM, [0])
+
+    (failed,) = node.of(SpawnFailed)
+    assert (failed.rank, failed.errno) == (0, errno.ECANCELED)
+    node.of(Exited)
+    assert (node.folder / "ran").read_text() == "1"
 
 
 def test_a_fence_reaches_a_rank_that_waits_for_the_server(runs: TwoRuns) -> None:

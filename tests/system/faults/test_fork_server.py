@@ -221,6 +221,36 @@ def test_the_next_runs_first_ranks_are_forked_and_a_kill_soon_after_costs_little
     assert_recovered(job, undisturbed_long, incidents=1)
 
 
+def test_a_job_that_is_interrupted_while_its_ranks_wait_for_the_server_ends_without_them(
+    make_lockstep: Make,
+) -> None:
+    job = make_lockstep("--steps=600")
+    packages = job.folder / "site-packages"
+    packages.mkdir()
+    slow = packages / "slow.py"
+    slow.write_text("import time; time.sleep(600)")
+    job.environment = {"PYTHONPATH": str(packages)}
+    job.start("--job=another", f"--state-dir={job.folder / 'another'}")
+    kept = wait_for(lambda: list(job.folder.glob("another/imports/*.json")), "a list is kept")
+    assert job.wait() == 0, job.output
+    job.let_go.unlink()
+    shutil.rmtree(job.checkpoints)
+    told = json.loads(kept[0].read_text())
+    told["told"]["modules"].append(["slow", str(slow)])
+    kept[0].write_text(json.dumps(told))
+    shutil.copytree(kept[0].parent, job.state / "imports")
+    job.state.chmod(0o700)
+    job.start()
+    wait_for(lambda: job.has_state and find_marked(job.job_id), "the server imports")
+    wait_for(lambda: job.attempts, "the ranks are ordered")
+
+    job.signal(signal.SIGINT)
+
+    assert job.wait() == 130, job.output
+    assert not list(job.checkpoints.glob("step-*"))
+    assert "makes progress" not in job.output
+
+
 def test_without_a_fork_server_there_is_none(make_lockstep: Make) -> None:
     job = make_lockstep(flags=["--no-fork-server"])
     job.start()
