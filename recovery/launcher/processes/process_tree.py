@@ -139,13 +139,16 @@ def parse_stat(data: bytes) -> KernelProcess:
         raise SourceError(f"no process state: {data[:200]!r}") from error
 
 
-def parse_flags(data: bytes) -> tuple[int, int]:
-    """Return flags and resident bytes of a stat line: what is read every 10 ms, and no more."""
+def parse_memory(data: bytes) -> tuple[int, int]:
+    """Return virtual size (pages) and resident bytes of /proc/PID/statm.
+
+    The size is 0 once the main thread has left its memory map, the first thing of its exit (kernel/exit.c, exit_mm).
+    """
     try:
-        fields = data[data.rindex(b")") + 2 :].split(b" ", 22)
-        return int(fields[6]), int(fields[21]) * _PAGE_BYTES
-    except (ValueError, IndexError) as error:
-        raise SourceError(f"no process state: {data[:200]!r}") from error
+        size, resident, _rest = data.split(b" ", 2)
+        return int(size), int(resident) * _PAGE_BYTES
+    except ValueError as error:
+        raise SourceError(f"no memory sizes of a process: {data[:200]!r}") from error
 
 
 def read_state(pid: int, root: str = PROC) -> KernelProcess | None:

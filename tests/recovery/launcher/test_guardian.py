@@ -702,6 +702,50 @@ def test_guardian_that_gets_nonsense_says_why_it_goes_and_leaves_no_rank(tmp_pat
     ward.guardian.close()
 
 
+# When it looks for processes below the guardian: each look takes processors from the ranks that end.
+
+LOOKS = """
+import json, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from recovery.launcher.guardian.kill import TreeKill
+spared = subprocess.Popen(["sleep", "600"])
+kill = TreeKill(sys.argv[3], lambda *_: None, lambda *_: None, sys.argv[2])
+kill.widen(1, 1)
+pauses, killed = [], []
+def advance(now_s, are_ranks_ending):
+    kill.advance(now_s, {spared.pid}, are_ranks_ending=are_ranks_ending)
+    pauses.append(kill.due_s - now_s)
+    killed.append(daemon.pid in kill.killed_pids)
+try:
+    daemon = spared
+    advance(100.0, True)
+    daemon = subprocess.Popen(["sleep", "600"])
+    advance(100.01, True)
+    advance(100.1, True)
+    daemon.wait()
+    advance(100.11, False)
+finally:
+    spared.kill()
+print(json.dumps([pauses, killed]))
+"""
+
+
+def test_looks_are_rare_while_ranks_end_and_follow_each_other_once_one_finds_nothing(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS, str(REPOSITORY), str(tmp_path), str(uuid.uuid4())],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+
+    pauses, killed = json.loads(done.stdout)
+    assert pauses[0] == 0, "the first look has found nothing"
+    assert killed[1:] == [False, True, True], "10 ms after a look none follows"
+    assert pauses[3] == 0, "the first look after the kill has found nothing"
+
+
 # A process whose environment can't be read, as that of one stuck in a driver.
 
 BLOCKED_SEARCH = """
@@ -711,7 +755,7 @@ from recovery.launcher.guardian.kill import TreeKill
 watched = set()
 kill = TreeKill(sys.argv[3], lambda fd, *_: watched.add(fd), watched.discard, sys.argv[2])
 kill.widen(1, 1)
-while not kill.advance(time.monotonic(), ()):
+while not kill.advance(time.monotonic(), (), are_ranks_ending=False):
     select.select(watched, [], [], 0.1)
     try:
         os.waitpid(-1, os.WNOHANG)

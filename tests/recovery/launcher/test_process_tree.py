@@ -26,7 +26,7 @@ from recovery.launcher.processes.process_tree import (
     is_exiting,
     is_process_exiting,
     kill_all,
-    parse_flags,
+    parse_memory,
     parse_stat,
     read_processes,
     read_state,
@@ -68,7 +68,6 @@ def test_stat_line_is_read_field_by_field() -> None:
         start_ticks=173543,
         resident_bytes=256 * page_bytes,
     )
-    assert parse_flags(SLEEPER) == (4194304, 256 * page_bytes)
 
 
 @given(st.binary(max_size=15))
@@ -78,21 +77,40 @@ def test_name_that_imitates_a_stat_line_changes_no_field(name: bytes) -> None:
     state = parse_stat(line)
 
     assert (state.ppid, state.start_ticks, state.threads) == (4200, 173543, 1)
-    assert parse_flags(line)[0] == 4194304
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=60).map(lambda data: SLEEPER[:40] + data))
 def test_nonsense_for_a_stat_line_is_refused_or_a_state(data: bytes) -> None:
-    for parse in (parse_stat, parse_flags):
+    for parse in (parse_stat, parse_memory):
         with contextlib.suppress(SourceError):
             parse(data)
 
 
 @pytest.mark.parametrize("length", [0, 10, 30, 60])
 def test_stat_line_that_is_cut_off_is_refused(length: int) -> None:
-    for parse in (parse_stat, parse_flags):
-        with pytest.raises(SourceError, match="no process state"):
-            parse(SLEEPER[:length])
+    with pytest.raises(SourceError, match="no process state"):
+        parse_stat(SLEEPER[:length])
+
+
+@pytest.mark.parametrize("data", [b"", b"0", b"12 x 0 0 0 0 0\n", SLEEPER])
+def test_nonsense_for_sizes_of_memory_is_refused(data: bytes) -> None:
+    with pytest.raises(SourceError, match="no memory sizes"):
+        parse_memory(data)
+
+
+@pytest.mark.real
+def test_process_has_a_memory_map_until_it_exits() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    statm = Path(f"/proc/{process.pid}/statm")
+
+    size_pages, resident_bytes = parse_memory(statm.read_bytes())
+    process.kill()
+    until(lambda: (read_state(process.pid) or pytest.fail("no such process")).letter == "Z")
+
+    assert size_pages > 0
+    assert resident_bytes > 0
+    assert parse_memory(statm.read_bytes()) == (0, 0)
+    process.wait()
 
 
 def test_only_the_exit_flag_says_that_a_thread_is_exiting() -> None:
