@@ -320,8 +320,12 @@ def open_readonly(path: Path) -> JournalView:
     connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_BUSY_TIMEOUT_S
+            f"{path.resolve().as_uri()}?mode=ro",
+            uri=True,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,  # we say BEGIN
         )
+        connection.execute("BEGIN")  # all that follows sees one state of the file
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         if application_id == 0 and connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
             return JournalView((), 0)  # it is being made at this moment

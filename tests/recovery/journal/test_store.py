@@ -126,6 +126,30 @@ def test_a_reader_sees_acknowledged_records_while_the_writer_works(tmp_path: Pat
     assert len(open_readonly(tmp_path / "journal.db").entries) == 2  # and after it has gone
 
 
+def test_a_reader_takes_a_journal_being_made_for_empty_and_never_for_another_programs(
+    tmp_path: Path,
+) -> None:
+    made = 60
+    source = f"""
+from pathlib import Path
+from rankmend.clock import SystemClock
+from recovery.journal.store import Journal
+for number in range({made}):
+    Journal(Path({str(tmp_path)!r}) / f"{{number}}.db", SystemClock(), "boot-1").close()
+"""
+    maker = subprocess.Popen([sys.executable, "-c", source], cwd=ROOT)
+    done = 0
+
+    while maker.poll() is None:
+        if (tmp_path / f"{done}.db").is_file():
+            assert open_readonly(tmp_path / f"{done}.db").entries == ()
+        if (tmp_path / f"{done + 1}.db").is_file():
+            done += 1
+
+    assert maker.returncode == 0
+    assert done, "looked at none while it was made"
+
+
 def test_a_missing_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no journal at .*journal\.db"):
         open_readonly(tmp_path / "journal.db")
