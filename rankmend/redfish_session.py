@@ -219,7 +219,7 @@ class RedfishSession:
                 raise TimeoutError
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            if is_over.is_set():
+            if is_over.is_set() or isinstance(error, TimeoutError):  # the socket's own was first
                 text = f"the BMC takes more than {left_s:.3g} s for {path}"
                 raise BmcError(text, BmcFault.TIMEOUT) from error
             raise

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 # of it the handshake). That is 2,400 in the default 5 minutes; with more nodes or slow BMCs a round takes longer.
 CHECKS_AT_ONCE: Final = 8
 FIRST_S_MAX: Final = 60.0  # a new node is first read within this time
+AGAIN_S_MAX: Final = (
+    300.0  # after a reading that failed: a blip must not look like a fault for a day
+)
 JITTER: Final = 0.1  # of the interval, to both sides: BMCs that began together are read apart
 REFRESH_S: Final = 30.0  # between two looks at which nodes there are
 LOOK_S: Final = 1.0  # of each thread
@@ -77,10 +80,11 @@ class BmcCheck:
         if taken is None:
             return False
         node, bmc = taken
+        is_read = False
         try:
-            self._read(node, bmc)
+            is_read = self._read(node, bmc)
         finally:
-            self._put_back(node, bmc)
+            self._put_back(node, bmc, is_read=is_read)
         return True
 
     def _take(self) -> tuple[str, NodeBmc] | None:
@@ -112,10 +116,13 @@ class BmcCheck:
                 self._schedule(node, now_s + pause_s)
         for node in known.keys() - self._bmcs.keys():
             self._at_s.pop(node, None)
-        self._readings.keep({node for node, bmc in self._bmcs.items() if bmc is not None})
+        found = {node: bmc for node, bmc in self._bmcs.items() if bmc is not None}
+        checked = {node for node, bmc in found.items() if bmc.rule.check_s > 0}
+        self._readings.keep(found.keys(), checked, now_s)
 
-    def _put_back(self, node: str, bmc: NodeBmc) -> None:
-        pause_s = bmc.rule.check_s * self._uniform(1.0 - JITTER, 1.0 + JITTER)
+    def _put_back(self, node: str, bmc: NodeBmc, *, is_read: bool) -> None:
+        check_s = bmc.rule.check_s if is_read else min(bmc.rule.check_s, AGAIN_S_MAX)
+        pause_s = check_s * self._uniform(1.0 - JITTER, 1.0 + JITTER)
         with self._lock:
             if node in self._at_s:
                 self._schedule(node, self._clock.now_s() + pause_s)
@@ -124,15 +131,20 @@ class BmcCheck:
         self._at_s[node] = at_s
         heapq.heappush(self._due, (at_s, node))
 
-    def _read(self, node: str, bmc: NodeBmc) -> None:
-        if not self._readings.may_ask(node, self._clock.now_s()):
-            return
+    def _read(self, node: str, bmc: NodeBmc) -> bool:
+        """Return whether there is a power state."""
+        credentials = bmc.credentials()
+        if not self._readings.may_ask(node, self._clock.now_s(), credentials):
+            return False
         try:
             state = read_power(bmc, self._clock)
             self._readings.note_state(node, state, self._clock.unix_s())
+            return True
         except RankmendError as error:
-            if self._readings.note_failure(node, fault_of(error), self._clock.now_s()):
+            now_s = self._clock.now_s()
+            if self._readings.note_failure(node, fault_of(error), now_s, credentials):
                 log.warning("cannot read a BMC", extra={"node": node, "error": str(error)})
         except Exception:
             log.exception("cannot read a BMC", extra={"node": node})
             self._readings.note_failure(node, BmcFault.INTERNAL, self._clock.now_s())
+        return False

@@ -7,6 +7,7 @@ PoweringOff, an error, a redirect, an answer that is too long or too late) prove
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 PAUSE_S: Final = 1.0
 AGAIN_S: Final = 1.0  # after a reading that proves nothing, while the node stays silent
 _REFUSALS: Final = frozenset({BmcFault.REFUSED, BmcFault.STATUS})
+SWITCHES_AT_ONCE: Final = (
+    4  # apart from readings: BMCs that hang must not hold up a request until it is out of date
+)
 THREADS: Final = 16  # a rack that loses its power: 16 nodes at once, each within seconds
 
 
@@ -57,12 +61,14 @@ class BmcPower:
         self._known: dict[str, _Known] = {}
         self._is_closing = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bmc")
+        self._switches = ThreadPoolExecutor(SWITCHES_AT_ONCE, thread_name_prefix="bmc-off")
 
     def close(self) -> None:
         """Read no more; a request that is under way ends within its time-out."""
         with self._lock:
             self._is_closing.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._switches):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def is_off(self, node: str, silence: object, /) -> bool:
         with self._lock:
@@ -73,10 +79,10 @@ class BmcPower:
             if known.is_off or known.is_busy or self._is_closing.is_set():
                 return known.is_off
             now_s = self._clock.now_s()
-            if now_s < known.again_at_s or not self._readings.may_ask(node, now_s):
+            if now_s < known.again_at_s:
                 return False
             bmc = self._directory.find(node)
-            if bmc is not None:
+            if bmc is not None and self._readings.may_ask(node, now_s, bmc.credentials()):
                 self._keep(node, replace(known, is_busy=True))
                 self._pool.submit(self._read_twice, node, bmc, silence)
             return False
@@ -87,14 +93,25 @@ class BmcPower:
             known = self._known.get(node)
             return known is not None and known.is_on
 
-    def switch_off(self, node: str) -> None:
-        """Ask the node's BMC once, in the background, to switch its power off without a shutdown."""
+    def switch_off(self, node: str, is_lost: Callable[[], bool]) -> None:
+        """Ask the node's BMC once, in the background, to switch its power off without a shutdown.
+
+        ``is_lost``: asked right before, in another thread; the request is withdrawn if it is false or fails.
+        """
         bmc = self._directory.find(node)
         with self._lock:
             if bmc is not None and not self._is_closing.is_set():
-                self._pool.submit(self._switch_off, node, bmc)
+                self._switches.submit(self._switch_off, node, bmc, is_lost)
 
-    def _switch_off(self, node: str, bmc: NodeBmc) -> None:
+    def _switch_off(self, node: str, bmc: NodeBmc, is_lost: Callable[[], bool]) -> None:
+        try:
+            reason = "" if is_lost() else "it is heard again"
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows
+            reason = f"nobody can say whether it is heard: {error!r}"
+        if reason:
+            log.warning("a node is not switched off", extra={"node": node, "reason": reason})
+            self._readings.note_power_off(PowerOffStage.WITHDRAWN)
+            return
         self._readings.note_power_off(PowerOffStage.ASKED)
         stage = PowerOffStage.FAILED
         try:
@@ -116,6 +133,7 @@ class BmcPower:
 
     def _read_twice(self, node: str, bmc: NodeBmc, silence: object) -> None:
         is_off = is_on = False
+        credentials = bmc.credentials()
         try:
             state = self._read(node, bmc)
             is_on = state is PowerState.ON
@@ -125,7 +143,8 @@ class BmcPower:
                 outcome = f"Off, then {state.value}"
                 is_off = state is PowerState.OFF
         except RankmendError as error:
-            self._readings.note_failure(node, fault_of(error), self._clock.now_s())
+            now_s = self._clock.now_s()
+            self._readings.note_failure(node, fault_of(error), now_s, credentials)
             outcome = str(error)
         except Exception as error:
             log.exception("cannot read a BMC", extra={"node": node})

@@ -31,6 +31,7 @@ class PowerOffStage(Enum):
     DONE = "done"  # the BMC took it; whether the power is off is read afterwards
     REFUSED = "refused"  # the BMC's answer
     FAILED = "failed"  # no answer that can be used: nobody knows whether it was taken
+    WITHDRAWN = "withdrawn"  # not sent: the node was heard again, or nobody could say
 
 
 @dataclass(slots=True)
@@ -39,7 +40,6 @@ class _OneBmc:
     state_unix_s: float = 0.0
     fault: BmcFault | None = None  # of the newest reading
     failures: Counter[BmcFault] = field(default_factory=Counter)
-    refused_at_s: float = float("-inf")  # monotonic
 
 
 class BmcReadings:
@@ -48,39 +48,56 @@ class BmcReadings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._nodes: dict[str, _OneBmc] = {}
+        self._checked: Collection[str] | None = None  # None: all
+        # node: when (monotonic) its BMC rejected which credentials. Outlives the node's job: the next one must not try again.
+        self._refused: dict[str, tuple[float, object]] = {}
         self._power_offs: Counter[PowerOffStage] = Counter()
 
     def note_state(self, node: str, state: PowerState, unix_s: float) -> None:
         with self._lock:
             one = self._of(node)
             one.state, one.state_unix_s, one.fault = state, unix_s, None
-            one.refused_at_s = float("-inf")
+            self._refused.pop(node, None)
 
-    def note_failure(self, node: str, fault: BmcFault, now_s: float) -> bool:
-        """Count a reading that gave no state; return whether that is news."""
+    def note_failure(
+        self, node: str, fault: BmcFault, now_s: float, credentials: object = None
+    ) -> bool:
+        """Count a reading that gave no state; return whether that is news.
+
+        ``credentials``: which were used, as `NodeBmc.credentials` says.
+        """
         with self._lock:
             one = self._of(node)
             is_news = one.fault is not fault
             one.fault = fault
             one.failures[fault] += 1
             if fault is BmcFault.REFUSED:
-                one.refused_at_s = now_s
+                self._refused[node] = (now_s, credentials)
             return is_news
 
     def note_power_off(self, stage: PowerOffStage) -> None:
         with self._lock:
             self._power_offs[stage] += 1
 
-    def may_ask(self, node: str, now_s: float) -> bool:
-        """Return whether the node's BMC has not rejected our password lately."""
+    def may_ask(self, node: str, now_s: float, credentials: object = None) -> bool:
+        """Return whether the node's BMC has not rejected these credentials lately."""
         with self._lock:
-            one = self._nodes.get(node)
-            return one is None or now_s - one.refused_at_s >= REFUSED_S
+            refused_at_s, refused = self._refused.get(node, (float("-inf"), None))
+            return now_s - refused_at_s >= REFUSED_S or refused != credentials
 
-    def keep(self, nodes: Collection[str]) -> None:
-        """Forget all other nodes."""
+    def keep(self, nodes: Collection[str], checked: Collection[str], now_s: float) -> None:
+        """Forget all other nodes, but for a rejected password.
+
+        ``checked``: those that are read again and again. Of others nobody learns that they can be read again.
+        """
         with self._lock:
+            self._checked = checked
             self._nodes = {node: one for node, one in self._nodes.items() if node in nodes}
+            self._refused = {
+                node: (at_s, credentials)
+                for node, (at_s, credentials) in self._refused.items()
+                if now_s - at_s < REFUSED_S
+            }
 
     def _of(self, node: str) -> _OneBmc:
         if node not in self._nodes and len(self._nodes) >= NODES_MAX:
@@ -100,7 +117,7 @@ class BmcReadings:
         )
         success = GaugeMetricFamily(
             f"{_PREFIX}_bmc_success",
-            "1 if the newest reading of the node's BMC gave a power state, else 0, by node.",
+            "1 if the newest reading of the node's BMC gave a power state, else 0, by node that is checked.",
             labels=("node",),
         )
         failures = CounterMetricFamily(
@@ -118,7 +135,8 @@ class BmcReadings:
                 if one.state is not None:
                     state.add_metric((node,), STATE_IDS[one.state])
                     read_at.add_metric((node,), one.state_unix_s)
-                success.add_metric((node,), one.fault is None)
+                if self._checked is None or node in self._checked:
+                    success.add_metric((node,), one.fault is None)
                 for fault, count in one.failures.items():
                     failures.add_metric((node, fault.value), count)
             for stage in PowerOffStage:

@@ -55,6 +55,14 @@ class NodeBmc:
     address: BmcAddress
     context: ssl.SSLContext
 
+    def credentials(self) -> object:
+        """Return what differs once the file of user and password is another one."""
+        try:
+            found = Path(self.rule.credentials_file).stat()
+        except OSError:
+            return None
+        return (found.st_ino, found.st_size, found.st_mtime_ns)
+
 
 class BmcDirectory:
     """Which BMC is whose. The first rule that matches a node's name counts."""

@@ -18,11 +18,18 @@ class PowerDesk(Protocol):
 
 
 class ServicePowerSwitch:
-    def __init__(self, power: BmcPower, desk: PowerDesk, is_heard: Callable[[str], bool]) -> None:
-        """``is_heard`` tells whether any job hears the node."""
+    def __init__(
+        self,
+        power: BmcPower,
+        desk: PowerDesk,
+        is_heard: Callable[[str], bool],
+        ask_heard: Callable[[str], bool],
+    ) -> None:
+        """``is_heard`` tells whether any job hears the node; ``ask_heard`` asks the same from another thread."""
         self._power = power
         self._desk = desk
         self._is_heard = is_heard
+        self._ask_heard = ask_heard
 
     def allow_off(self, asked: PowerOffAsked, /) -> bool:
         if not self._power.is_on(asked.node) or self._is_heard(asked.node):
@@ -30,4 +37,4 @@ class ServicePowerSwitch:
         return self._desk.allow_power_off(asked)
 
     def switch_off(self, node: str, /) -> None:
-        self._power.switch_off(node)
+        self._power.switch_off(node, lambda: not self._ask_heard(node))

@@ -18,7 +18,7 @@ from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
-from recovery.job.controller import Controller
+from recovery.job.controller import TICK_BUSY_S, TICK_S, Controller
 from recovery.job.job_memory import BudgetStore
 from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
@@ -37,8 +37,6 @@ from recovery.service.stored_jobs import StoredJob
 log = logging.getLogger(__name__)
 
 BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)  # before a controller that raised is made anew
-TICK_BUSY_S: Final = 0.05  # as the launcher's own loop: an incident is decided without waiting
-TICK_S: Final = 0.25  # ages and time-outs are seconds
 # With 9,900 nodes that join a tick takes 0.1 s: no job may take more than a third of the thread by its
 # ticks, so that reports are heard and other jobs looked after; and none waits longer than a second.
 _TICK_SHARE: Final = 1 / 3

@@ -147,7 +147,7 @@ class Service:
         power = self._power
         if power is None:
             return lambda join: parts_for(desk, join)
-        switch = ServicePowerSwitch(power, desk, self._is_heard)
+        switch = ServicePowerSwitch(power, desk, self._is_heard, self._ask_heard)
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
 
     def _known_nodes(self) -> set[str]:
@@ -157,6 +157,10 @@ class Service:
 
     def _is_heard(self, node: str) -> bool:
         return self.worker.jobs.is_heard(node)
+
+    def _ask_heard(self, node: str) -> bool:
+        """Ask the deciding thread; not for that thread."""
+        return self.worker.call(lambda: self._is_heard(node)).result(ANSWER_S_MAX)
 
     def _job_name(self, job_id: str) -> str:
         known = self.worker.jobs.known.get(job_id)

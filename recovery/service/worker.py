@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
+from recovery.job.controller import TICK_BUSY_S
 from recovery.journal.job_records import PersonActed
 from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
@@ -22,7 +23,6 @@ from recovery.service.job_registry import JobRegistry
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, FullError
-from recovery.service.served_job import TICK_BUSY_S
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
 

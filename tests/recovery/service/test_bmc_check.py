@@ -13,7 +13,7 @@ import urllib3
 
 from rankmend.clock import SystemClock
 from recovery.service import authority
-from recovery.service.bmc_check import CHECKS_AT_ONCE, FIRST_S_MAX, REFRESH_S, BmcCheck
+from recovery.service.bmc_check import AGAIN_S_MAX, CHECKS_AT_ONCE, FIRST_S_MAX, REFRESH_S, BmcCheck
 from recovery.service.bmc_power import BmcPower
 from recovery.service.bmc_readings import REFUSED_S, BmcReadings
 from recovery.service.bmcs import BmcDirectory
@@ -222,16 +222,65 @@ def test_a_password_that_was_rejected_is_not_tried_again_soon_even_for_a_lost_no
         bench = Bench(rule_of(bmc, tmp_path, check_s=60.0))
         write_credentials(tmp_path, "wrong")
         bench.read()
-        write_credentials(tmp_path)
 
         bench.read(REFUSED_S - 1.0)
         assert not bench.power.is_off("n1", 1)
         assert len(bmc.asked) == 1
+        bench.read(60.0)
+        assert len(bmc.asked) == 2
 
-        bench.clock.time_s += 1.0
+        write_credentials(tmp_path)  # the right ones are tried at once
         wait_until(lambda: bench.power.is_off("n1", 1), "the proof")
         assert samples(bench.readings)["bmc_success", "n1"] == 1.0
     bench.power.close()
+
+
+def test_a_rejected_password_is_remembered_beyond_the_nodes_job(tmp_path: Path) -> None:
+    with PowerBmc("On") as bmc:
+        bench = Bench(rule_of(bmc, tmp_path, check_s=60.0))
+        write_credentials(tmp_path, "wrong")
+        bench.read(FIRST_S_MAX)
+        bench.read(FIRST_S_MAX)
+        assert len(bmc.asked) == 1
+
+        bench.nodes = []
+        assert bench.read(FIRST_S_MAX) == {}
+        bench.nodes = ["n1"]
+        for _round in range(4):
+            bench.read(FIRST_S_MAX)
+
+        assert len(bmc.asked) == 1
+
+
+def test_a_node_that_is_not_checked_raises_no_alert_after_its_one_failed_reading(
+    tmp_path: Path,
+) -> None:
+    with PowerBmc("On") as bmc:
+        bench = Bench(rule_of(bmc, tmp_path, check_s=0.0))
+        bench.read()
+        write_credentials(tmp_path, "wrong")
+
+        assert not bench.power.is_off("n1", 1)  # it is silent: read once
+
+        failed = ("bmc_failures_total", "n1", "refused")
+        wait_until(lambda: failed in samples(bench.readings), "the failed reading")
+        assert ("bmc_success", "n1") not in bench.read(FIRST_S_MAX)
+    bench.power.close()
+
+
+def test_a_failed_reading_is_repeated_soon_however_rare_the_check_is(tmp_path: Path) -> None:
+    with PowerBmc("On") as bmc:
+        bench = Bench(rule_of(bmc, tmp_path, check_s=86_400.0))
+        write_credentials(tmp_path, "wrong")
+        bench.read()
+        assert bench.read(FIRST_S_MAX)["bmc_success", "n1"] == 0.0
+
+        write_credentials(tmp_path)
+
+        assert bench.read(AGAIN_S_MAX)["bmc_success", "n1"] == 1.0
+        readings = bmc.readings
+        bench.read(10 * AGAIN_S_MAX)
+        assert bmc.readings == readings
 
 
 def test_a_reading_of_the_check_is_no_proof_and_no_reason_to_switch_off(tmp_path: Path) -> None:

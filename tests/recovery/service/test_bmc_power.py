@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -13,12 +14,13 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.service import authority
-from recovery.service.bmc_power import BmcPower
+from recovery.service.bmc_power import THREADS, BmcPower
 from recovery.service.bmc_readings import REFUSED_S, BmcReadings
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
 from recovery.service.power_switch import ServicePowerSwitch
+from recovery.service.request_errors import FullError
 from tests.support.power_bmc import (
     PASSWORD,
     RESET,
@@ -139,7 +141,7 @@ def test_a_bmc_that_hangs_holds_up_no_other_and_one_that_is_not_there_proves_not
     with PowerBmc() as hangs, PowerBmc("Off") as off:
         hangs.answer = lambda _handler: hangs.released.wait(60.0)
         rules = (
-            rule_of(hangs, tmp_path, match="n1", timeout_s=0.5),
+            rule_of(hangs, tmp_path, match="n1", timeout_s=2.0),
             rule_of(off, tmp_path, match="n2"),
             rule_of(off, tmp_path, match="n3", url=gone),
         )
@@ -182,18 +184,18 @@ def test_a_password_that_is_refused_is_not_tried_again_soon(
 ) -> None:
     clock = LaterClock()
     with PowerBmc("Off") as bmc, PowerBmc("Off") as other:
-        rules = (rule_of(bmc, tmp_path, match="n1"), rule_of(other, tmp_path))
+        (tmp_path / "other").mkdir()
+        rules = (rule_of(bmc, tmp_path, match="n1"), rule_of(other, tmp_path / "other"))
         power = BmcPower(BmcDirectory(rules), clock, BmcReadings(), pause_s=0.0)
         write_credentials(tmp_path, "wrong")
         assert "rejects the user" in wait_outcome(power, caplog)
         assert "wrong" not in caplog.text
-        write_credentials(tmp_path)
 
         clock.ahead_s = REFUSED_S - 60.0
         assert not power.is_off("n1", 2)  # a new silence changes nothing about the password
         wait_until(lambda: power.is_off("n2", 1), "the proof of the other")
         assert len(bmc.asked) == 1
-        clock.ahead_s = REFUSED_S
+        write_credentials(tmp_path)  # the right ones are tried at once
         wait_until(lambda: power.is_off("n1", 2), "the proof")
         power.close()
 
@@ -217,12 +219,12 @@ def test_a_bmc_is_asked_once_to_force_the_power_off_and_then_proves_it(
         assert power.is_on("n1")
         assert samples(readings)["bmc_power_state_id", "n1"] == 1
 
-        power.switch_off("n1")
+        power.switch_off("n1", lambda: True)
 
         wait_until(lambda: power.is_off("n1", 1), "the proof")
         told = samples(readings)
         assert told["bmc_power_state_id", "n1"] == 0
-        assert stages(told) == {"asked": 1, "done": 1, "refused": 0, "failed": 0}
+        assert stages(told) == {"asked": 1, "done": 1, "refused": 0, "failed": 0, "withdrawn": 0}
         assert bmc.resets == [{"ResetType": "ForceOff"}]
         assert not power.is_off("n1", 2)
         assert not power.is_on("n1")
@@ -238,23 +240,67 @@ def test_a_bmc_that_refuses_to_switch_off_is_asked_no_second_time(
     with PowerBmc(answer=refuse) as bmc:
         rule = rule_of(bmc, tmp_path, system="1")
         with power_of(rule, readings=readings) as power:
-            power.switch_off("n1")
+            power.switch_off("n1", lambda: True)
             wait_until(lambda: stages(samples(readings))["refused"] == 1, "the refusal")
 
         assert "cannot switch a lost node off" in caplog.text
         assert bmc.asked == [f"POST {RESET}"]
-        assert stages(samples(readings)) == {"asked": 1, "done": 0, "refused": 1, "failed": 0}
+        assert stages(samples(readings)) == {
+            "asked": 1,
+            "done": 0,
+            "refused": 1,
+            "failed": 0,
+            "withdrawn": 0,
+        }
 
 
 def test_a_request_to_switch_off_that_gets_no_answer_is_counted_as_failed(tmp_path: Path) -> None:
     readings = BmcReadings()
     with PowerBmc(answer=lambda handler: handler.connection.close()) as bmc:
         with power_of(rule_of(bmc, tmp_path, system="1"), readings=readings) as power:
-            power.switch_off("n1")
+            power.switch_off("n1", lambda: True)
 
             wait_until(lambda: stages(samples(readings))["failed"] == 1, "the failure")
 
         assert bmc.asked == [f"POST {RESET}"]
+
+
+@pytest.mark.parametrize("heard", [True, None])
+def test_a_node_that_is_heard_again_before_its_turn_is_not_switched_off(
+    tmp_path: Path, heard: bool | None
+) -> None:
+    def is_lost() -> bool:
+        if heard is None:
+            raise FullError("the deciding thread does not run")
+        return not heard
+
+    readings = BmcReadings()
+    with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path), readings=readings) as power:
+        power.switch_off("n1", is_lost)
+
+        wait_until(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
+        assert stages(samples(readings))["asked"] == 0
+        assert bmc.asked == []
+
+
+def readers() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name.startswith("bmc")]
+
+
+def test_bmcs_that_hang_hold_up_no_power_off(tmp_path: Path) -> None:
+    (tmp_path / "hanging").mkdir()
+    with PowerBmc(answer=lambda _handler: hanging.released.wait()) as hanging, PowerBmc() as bmc:
+        slow = rule_of(hanging, tmp_path / "hanging", timeout_s=3.0)
+        with power_of(rule_of(bmc, tmp_path, match="n1"), slow) as power:
+            for number in range(THREADS + 1):
+                power.is_off(f"n{number + 2}", 1)
+            wait_until(lambda: len(hanging.asked) == THREADS, "all readers are busy")
+
+            power.switch_off("n1", lambda: True)
+
+            wait_until(lambda: bmc.resets, "the request")
+        hanging.released.set()
+        wait_until(lambda: not readers(), "the end of the readers")
 
 
 def test_power_off_without_any_bmc_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -363,7 +409,7 @@ def test_a_node_is_switched_off_only_if_its_bmc_says_on_and_no_job_hears_it(
 ) -> None:
     asked, heard, desk = PowerOffAsked("n1", "job", "job-1"), {"n1"}, Desk()
     with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
-        switch = ServicePowerSwitch(power, desk, lambda node: node in heard)
+        switch = ServicePowerSwitch(power, desk, heard.__contains__, heard.__contains__)
 
         assert not switch.allow_off(asked)  # its BMC was not read
         wait_outcome(power, caplog)
