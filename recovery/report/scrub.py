@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rankmend.secret_names import SECRET_NAME, TELLING_NAME
+from rankmend.secret_names import SECRET_NAME, TELLING_NAME, URL_LOGIN
 
 LITERAL_CHARS_MIN: Final = 6  # shorter values ("1", "true", "root") stand everywhere
 LITERALS_MAX: Final = 256
@@ -24,8 +24,7 @@ _RULES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
         ),
         "[removed private key]",
     ),
-    # scheme://user:password@host
-    (re.compile(r"\b([A-Za-z][A-Za-z0-9+.\-]{1,20}://)[^\s/@\"']{1,512}@"), rf"\1{_REMOVED}@"),
+    (URL_LOGIN, rf"\1{_REMOVED}@"),
     (
         re.compile(r"\b(Bearer|Basic|Token)\s+[A-Za-z0-9._~+/=\-]{6,}", re.IGNORECASE),
         rf"\1 {_REMOVED}",

@@ -23,12 +23,12 @@ from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from rankmend.files import read_if_there, replace_file
 from rankmend.foreign_links import make_private
-from rankmend.secret_names import SECRET_NAME
+from rankmend.secret_names import SECRET_NAME, URL_LOGIN
 from recovery.launcher.ranks.command import RankCommand
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2  # 2: which packages only a fork breaks
 KEPT_S_MAX: Final = (
     7 * 86400.0
 )  # a package that took too long on one bad day is tried again some day
@@ -171,5 +171,8 @@ def _bound(told: Mapping[str, Any]) -> dict[str, list[str | None]]:
 
 def _is_secret(name: str, values: list[str | None]) -> bool:
     """Return whether this may be one; TOKENIZERS_PARALLELISM=false is none."""
-    is_long = any(value is not None and len(value) >= _SECRET_CHARACTERS_MIN for value in values)
+    known = [value for value in values if value is not None]
+    if any(URL_LOGIN.search(value) for value in known):
+        return True
+    is_long = any(len(value) >= _SECRET_CHARACTERS_MIN for value in known)
     return is_long and SECRET_NAME.search(name) is not None

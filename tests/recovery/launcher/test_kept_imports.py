@@ -311,7 +311,14 @@ BOUND = replace(
     },
 )
 OTHER = replace(TRIED, told={"modules": [], "expected": {"HF_HOME": ["/b"], "X": None}})
-SECRET = replace(TRIED, told={"modules": [], "expected": {"WANDB_API_KEY": ["0123456789"]}})
+SECRETS = [
+    replace(TRIED, told={"modules": [], "expected": {name: [value]}})
+    for name, value in (
+        ("WANDB_API_KEY", "0123456789"),
+        ("AZURE_STORAGE_KEY", "0123456789"),
+        ("HTTPS_PROXY", "http://ada:correct-horse@proxy.example:3128"),
+    )
+]
 
 
 def test_a_list_with_variables_that_the_script_sets_holds_while_the_script_is_the_same(
@@ -352,7 +359,8 @@ def writers() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize(
-    ("tried", "target"), [(SECRET, "train.py"), (BOUND, "missing.py"), (BOUND, "-m")]
+    ("tried", "target"),
+    [*((secret, "train.py") for secret in SECRETS), (BOUND, "missing.py"), (BOUND, "-m")],
 )
 def test_no_secret_is_kept_and_no_variable_of_a_script_that_can_not_be_compared(
     tmp_path: Path, tried: TriedImports, target: str
@@ -383,7 +391,7 @@ def test_a_server_killed_later_in_a_run_is_replaced_without_trials(runs: TwoRuns
 def test_where_every_guess_was_wrong_each_package_is_tried(runs: TwoRuns) -> None:
     node = runs.node
     for number in range(GUESSES_MAX + 1):
-        node.add_package(f"noisy{number}", "import os; kept = os.pipe()")
+        node.add_package(f"noisy{number}", "kept = open('/dev/full', 'w')")
 
     runs.learn(["json", *(f"noisy{number}" for number in range(GUESSES_MAX + 1))])
 

@@ -56,6 +56,7 @@ MIIEvQIBADANBgkqhkiG9w0BAQ
 ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx",
+    "AZURE_STORAGE_KEY": "s3cr3t-in-config",
     "NCCL_DEBUG": "INFO",
     "NCCL_AUTH_TOKEN": "s3cr3t-in-config",
     "EDITOR": "mlresearcher",
