@@ -105,28 +105,34 @@ class SlowLive:
         self._numbers[ranks[is_newer]] = numbers[is_newer]
         self._totals[ranks[is_newer]] = told.totals_s[is_newer]
         self._tells_waiting = self._tells_waiting or bool((spent[is_known, 1] > 0).any())
-        for step in np.unique(told.steps[is_known]):
-            self._put(int(step), told, spent, np.flatnonzero(is_known & (told.steps == step)))
+        self._put(told, spent, np.flatnonzero(is_known))
 
-    def _put(self, step: int, told: Steps, spent: NDArray[np.float64], rows: Rows) -> None:
-        slot = step % STEPS_KEPT
-        if self._step_of[slot] > step:
+    def _put(self, told: Steps, spent: NDArray[np.float64], rows: Rows) -> None:
+        """Keep these rows; of two steps for one slot the later one stays."""
+        slots = told.steps[rows] % STEPS_KEPT
+        is_kept = told.steps[rows] >= self._step_of[slots]
+        rows, slots = rows[is_kept], slots[is_kept]
+        if not len(rows):
             return
-        if self._step_of[slot] < step:
-            self._step_of[slot] = step
-            self._work[:, slot] = np.nan
-            self._durations[slot] = np.nan
-            self._is_saving[slot] = False
-        self._first_step = step if self._first_step is None else min(self._first_step, step)
-        ranks = told.ranks[rows]
+        steps = told.steps[rows]
+        first = int(steps.min())
+        self._first_step = first if self._first_step is None else min(self._first_step, first)
+        before = self._step_of.copy()
+        np.maximum.at(self._step_of, slots, steps)
+        begun = np.flatnonzero(self._step_of > before)
+        self._work[:, begun] = np.nan
+        self._durations[begun] = np.nan
+        self._is_saving[begun] = False
+        is_kept = self._step_of[slots] == steps
+        rows, slots = rows[is_kept], slots[is_kept]
+        ranks, durations = told.ranks[rows], told.durations_s[rows]
         communication, waited, io, saving = spent[rows].T
-        durations = told.durations_s[rows]
-        self._durations[slot, ranks] = durations
         sending = communication - waited if self._tells_waiting else np.zeros(len(rows))
-        self._work[0, slot, ranks] = np.maximum(durations - communication - io - saving, 0.0)
-        self._work[1, slot, ranks] = np.maximum(sending, 0.0)
-        self._work[2, slot, ranks] = io
-        self._is_saving[slot] |= bool((saving > 0).any())
+        self._durations[slots, ranks] = durations
+        self._work[0, slots, ranks] = np.maximum(durations - communication - io - saving, 0.0)
+        self._work[1, slots, ranks] = np.maximum(sending, 0.0)
+        self._work[2, slots, ranks] = io
+        self._is_saving[slots[saving > 0]] = True
 
     def look(self, now_s: float, active: frozenset[int] = frozenset()) -> SlowLook | None:
         """Return what the steps since the last look say, or None if it is too early for a look.

@@ -204,7 +204,7 @@ class CheckpointWatch:
         except RankmendError as caught:
             # What was ended for a caller's sake says nothing to callers that were answered before.
             error = self._error if self._is_cut else str(caught)
-            if error != self._error:
+            if error != self._error and not self._is_stopping:  # the end cuts a look short
                 log.warning("looking for checkpoints failed", extra={"error": error})
         except Exception as caught:
             error = f"looking for checkpoints failed: {caught!r}"

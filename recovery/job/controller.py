@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 # has failed, as long as a person or a log rotation may take to free disk space.
 JOURNAL_PATIENCE_KNOWN_S: Final = 5.0
 JOURNAL_PATIENCE_S: Final = 300.0
+TICK_BUSY_S: Final = 0.05  # between two ticks: an incident is decided without waiting
+TICK_S: Final = 0.25  # the same while all is well: ages and time-outs are seconds
 STOPPED_S: Final = 10.0  # a pause between two ticks this long means that this process was stopped
 _NAMED_MAX: Final = 8  # nodes in one log line
 # Commands that judge or make a plan, and commands that change which nodes the next attempt can use.
@@ -138,6 +140,12 @@ class Controller:
     def journal_error(self) -> str | None:
         """The reason why the journal can't be written now, or None."""
         return self._book.error
+
+    @property
+    def is_calm(self) -> bool:
+        """Return whether ranks run and nothing is being done about them: ticks may be rarer."""
+        ledger = self.ledger
+        return ledger.wish is Wish.RANKS and ledger.incident is None and ledger.closing is None
 
     @property
     def waits(self) -> str | None:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from rankmend.checkpoint_figures import CheckpointFigures
-from recovery.job.controller import Controller
+from recovery.job.controller import TICK_BUSY_S, TICK_S, Controller
 from recovery.job.nodes import Orders
 from recovery.journal.job_records import JobOutcome
 from recovery.launcher.launcher import Launcher
@@ -25,7 +25,6 @@ from recovery.run.assembly import say
 
 log = logging.getLogger(__name__)
 
-_TICK_S: Final = 0.05
 _REPORTS_MAX: Final = 1000
 _FIGURES_S: Final = 5.0  # as often as checkpoints are looked at
 _CALLS_MAX: Final = 8  # the door asks for one connection at a time
@@ -49,7 +48,7 @@ class InProcessLink:
         self._read_figures = read_figures
         self._figured_at_s = float("-inf")
         self._launcher: Launcher | None = None
-        self._reports: queue.Queue[Report] = queue.Queue(_REPORTS_MAX)
+        self._reports: queue.Queue[Report | None] = queue.Queue(_REPORTS_MAX)  # None: a call waits
         self._calls: queue.Queue[tuple[Callable[[Controller], Any], Future[Any]]] = queue.Queue(
             _CALLS_MAX
         )
@@ -66,7 +65,8 @@ class InProcessLink:
         self._launcher = launcher
         self._thread.start()
 
-    def put(self, report: Report) -> None:
+    def put(self, report: Report | None) -> None:
+        """Have the controller's thread take in a report, or only wake it."""
         with contextlib.suppress(
             queue.Full
         ):  # the disk hangs; the next report contains the same and more
@@ -79,6 +79,7 @@ class InProcessLink:
             self._calls.put_nowait((act, future))
         except queue.Full:
             future.cancel()
+        self.put(None)
         if self._has_ended:  # after the put: else nobody would answer
             self._cancel_calls()
         return future
@@ -93,6 +94,7 @@ class InProcessLink:
 
     def close(self) -> None:
         self._should_end.set()
+        self.put(None)
         self._thread.join(_JOIN_S_MAX)
 
     def leave(self, last: Report | None) -> None:
@@ -115,7 +117,11 @@ class InProcessLink:
             self._controller.start()
             while self._controller.outcome is None and not self._should_end.is_set():
                 with contextlib.suppress(queue.Empty):
-                    self._controller.handle_report(self._reports.get(timeout=_TICK_S))
+                    report = self._reports.get(
+                        timeout=TICK_S if self._controller.is_calm else TICK_BUSY_S
+                    )
+                    if report is not None:
+                        self._controller.handle_report(report)
                 self._answer_calls()
                 self._controller.tick()
                 self._show_figures()

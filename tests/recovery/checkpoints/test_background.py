@@ -337,7 +337,9 @@ def test_several_callers_each_get_an_answer(tmp_path: Path, watching: Watching) 
     assert all(answer in (["step-2.npz"], ["step-2.npz", "step-1.npz"]) for answer in answers)
 
 
-def test_stopping_ends_a_read_that_is_under_way(tmp_path: Path, watching: Watching) -> None:
+def test_stopping_ends_a_read_that_is_under_way_and_warns_of_nothing(
+    tmp_path: Path, watching: Watching, caplog: pytest.LogCaptureFixture
+) -> None:
     with (tmp_path / "step-1.npz").open("wb") as file:
         np.savez(file, w=np.zeros(4_000_000))
     watch = watching(CheckpointFinder(tmp_path, SETTINGS))
@@ -345,6 +347,7 @@ def test_stopping_ends_a_read_that_is_under_way(tmp_path: Path, watching: Watchi
 
     assert watch.stop()
     assert watch.stop()
+    assert not caplog.records
     assert valid_names(watch.candidates()) == ["step-1.npz"]  # and it can be started again
 
 

@@ -22,6 +22,8 @@ DONE = JobOutcome(OutcomeKind.DONE, 0, "every rank ended with exit code 0")
 class FakeController:
     """Answers each report with an order, until the second report ends the job."""
 
+    is_calm = True
+
     def __init__(self, orders: Orders, error: Exception | None = None) -> None:
         self.orders, self.error = orders, error
         self.outcome: JobOutcome | None = None
