@@ -47,7 +47,8 @@ _NOTHING = _Nothing()
 class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
     """The checkpoint to continue from: ``path``, ``step`` (None where unknown), ``attempt``.
 
-    ``directory`` and ``tag`` are the two parts of the path, for DeepSpeed's ``load_checkpoint``.
+    Functions that take a path take it, too. ``directory`` and ``tag`` are the two parts of the path, for DeepSpeed's
+    ``load_checkpoint``.
     """
 
     __slots__ = ()
@@ -56,6 +57,9 @@ class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
     attempt = property(lambda self: self[2])
     directory = property(lambda self: os.path.dirname(self[0]))
     tag = property(lambda self: os.path.basename(self[0]))
+
+    def __fspath__(self):
+        return self[0]
 
     def __repr__(self):
         return "Resume(path=%r, step=%r, attempt=%r)" % (self.path, self.step, self.attempt)

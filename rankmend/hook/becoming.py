@@ -24,6 +24,15 @@ _EX_OSERR = 71
 _EX_NO_SCRIPT = 2  # as Python ends where it can't open its script
 
 
+def take_channel():
+    """Return the launcher's socket, and leave /dev/null in its place as standard input."""
+    channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return channel
+
+
 def receive(channel):
     """Return one packet of the launcher and its descriptors; an empty packet: the launcher is gone."""
     numbers = array.array("i")
@@ -157,9 +166,13 @@ def show_as(argv):
 
 
 def load():
-    """Import what `watch_steps` needs, so that a forked rank finds it; never raise."""
+    """Do for all forked ranks what `watch_steps` need not do in each; never raise."""
     try:
-        from rankmend.hook import stacks, torch_steps, torch_store  # noqa: F401
+        from rankmend.hook import new_modules, stacks, torch_rendezvous, torch_steps, torch_store  # noqa: F401
+
+        torch_steps.look_ahead()
+        torch_rendezvous.look_ahead()
+        new_modules.note()
     except Exception:
         pass
 

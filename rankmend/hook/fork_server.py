@@ -12,20 +12,29 @@ How a process of it becomes a rank: `rankmend.hook.forking`.
 Standard library and Python 3.8 only.
 """
 
+import contextlib
 import gc
 import importlib
 import json
 import os
 import signal
-import socket
 import stat
 import sys
 import time
 
-from rankmend.hook import becoming, forking, imports, replay, trials
+from rankmend.hook import (
+    becoming,
+    forking,
+    huge_pages,
+    import_order,
+    imports,
+    replay,
+    trials,
+)
 
 # After so long no other package is tried: a server without it is better than none.
 TRIES_S_MAX = 900.0
+LOST_SHARE_MAX = 0.5  # of the modules, Python's own aside: if more is left out, forks save little
 _KILLED_FIRST = "1000"  # Documentation/filesystems/proc.rst: the highest
 
 
@@ -33,42 +42,52 @@ def main():
     """Import, report to the launcher, and fork ranks until the launcher is gone."""
     guardian_pid = os.getppid()
     becoming.show_as((sys.executable, "rankmend.hook.fork_server", *sys.argv[1:-1]))
-    channel = _take_channel()
-    oom_score = _become_killed_first()
+    channel = becoming.take_channel()
+    oom_score = become_killed_first()
     path = sys.argv[1]
     with open(path, encoding="ascii") as file:
         told = json.load(file)
     began_s = time.monotonic()
     try:
-        prepared = Prepared(told, float(sys.argv[2]), oom_score)
+        prepared = Prepared(told, oom_score)
+        with _without_collections():
+            prepared.import_to_fork(float(sys.argv[2]))
+        prepared.check_forks(can_stand_by=prepared.keep_verdicts(path + ".verdicts"))
     except UnforkableError as error:
-        forking.tell(channel, failed=str(error))
+        forking.tell(channel, failed=str(error), can_stand_by=error.can_stand_by)
         os._exit(0)
     except WrongVerdictError as error:
         told = {"package": error.package, "reason": error.reason, "missing": error.missing}
+        told["by_fork"] = isinstance(error.reason, trials.ForkFault)
         forking.tell(channel, wrong=told)
         os.killpg(0, signal.SIGKILL)  # with what the imports may have started
-    prepared.keep_verdicts(path + ".verdicts")
     becoming.load()
-    gc.collect()  # here once, not in each rank
     gc.freeze()  # a collection in a rank would write to, and so copy, what all of them share
     took_s = time.monotonic() - began_s
     forking.tell(channel, left_out=prepared.left_out, imported=prepared.count, took_s=took_s)
+    huge_pages.join()  # before the first fork: memory that is shared already would be there twice
     rank = forking.serve(channel, guardian_pid, prepared, int(sys.argv[3]))
     # Only a forked rank comes here: the script runs with nothing of ours on the stack but this.
     becoming.run(rank)
 
 
-def _take_channel():
-    """Return the launcher's socket, and leave /dev/null in its place as standard input."""
-    channel = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    return channel
+@contextlib.contextmanager
+def _without_collections():
+    """Import without the garbage collector, a fifth of the time for PyTorch; 6 MB of garbage stay.
+
+    Whether it is on, and thresholds that an import sets, are as the imports leave them.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0, *before[1:])
+    try:
+        yield
+    finally:
+        now = gc.get_threshold()
+        if now[0] == 0:
+            gc.set_threshold(before[0], *now[1:])
 
 
-def _become_killed_first():
+def become_killed_first():
     """Have the kernel kill this process before any rank; return the score of a rank, None: unchanged.
 
     A process may always raise its score, and without a privilege lower it again to what it was.
@@ -83,7 +102,11 @@ def _become_killed_first():
 
 
 class UnforkableError(Exception):
-    """No rank of this job can be forked; says why."""
+    """No rank of this job can be forked; says why. ``can_stand_by``: a process can import the same for one rank."""
+
+    def __init__(self, reason, can_stand_by=False):
+        super().__init__(reason)
+        self.can_stand_by = can_stand_by
 
 
 class WrongVerdictError(Exception):
@@ -102,11 +125,12 @@ class WrongVerdictError(Exception):
 class Prepared:
     """The imports of this process, and what must hold for them to be a rank's."""
 
-    def __init__(self, told, try_s_max, oom_score):
-        """Import what the launcher names; ``told``: as `rankmend.hook.replay` says, and verdicts or None.
+    def __init__(self, told, oom_score):
+        """Import nothing yet; ``told``: as `rankmend.hook.replay` says, and verdicts or None.
 
-        ``try_s_max``: seconds to try one package. ``oom_score``: what a rank's is.
+        ``oom_score``: what a rank's is.
         """
+        self._told = told
         self.count = 0
         self.oom_score = oom_score
         self._variables = replay.Replay(told, imports.started_with())
@@ -115,40 +139,74 @@ class Prepared:
             raise UnforkableError(refusal)
         verdicts = told["verdicts"] or {"left_out": {}, "missing": {}, "stamps": {}}
         self.left_out = dict(verdicts["left_out"])  # package: reason
+        self._by_fork = set(verdicts.get("by_fork", ()))  # those that only a fork breaks
         self._missing = dict(
             verdicts["missing"]
         )  # package: its modules that can't be imported here
         # path: what it was when its package was imported
         self._stamps = {path: stamp and tuple(stamp) for path, stamp in verdicts["stamps"].items()}
         self._has_tried_all = True
-        if told["verdicts"] is None:
-            self._try_and_import(try_s_max)
-        else:
-            self._import_as_told()
-        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
-        self.environment = self._variables.environment()
-        self._check(told["environment"])
+        self.environment = []  # that imports have changed, as `Replay.environment` tells it
         self.expected = told["expected"]  # as `rankmend.hook.variables` takes it
         self.packages = {name.partition(".")[0] for name, _origin in told["modules"]}
 
+    def import_to_fork(self, try_s_max):
+        """Import what a fork leaves whole. ``try_s_max``: seconds to try one package."""
+        if self._told["verdicts"] is None:
+            self._try_and_import(try_s_max)
+        else:
+            self._import_as_told()
+        self._finish()
+
+    def import_to_stand_by(self):
+        """Import what a fork breaks as well: this process becomes one rank, and forks none."""
+        for package in self._by_fork:
+            self.left_out.pop(package, None)
+        for package, modules in self._variables.packages(self.left_out):
+            self._import(modules, self._missing.get(package, ()))
+        self._finish()
+
+    def check_forks(self, can_stand_by):
+        """Refuse what leaves out most of the imports, or what breaks at a fork although no package does alone.
+
+        ``can_stand_by``: the verdicts are there for standbys.
+        """
+        modules, lost = 0, 0
+        for name, origin in self._told["modules"]:
+            modules += not import_order.is_pythons_own(origin)
+            lost += name.partition(".")[0] in self._by_fork
+        if can_stand_by and lost > LOST_SHARE_MAX * modules:
+            package = max(self._by_fork, key=self._size)
+            reason = "a fork would break %s, which %s" % (package, self.left_out[package])
+            raise UnforkableError(reason, can_stand_by=True)
+        is_alone = len(os.listdir("/proc/self/task")) == 1
+        fault = None if is_alone else trials.broken_by_fork()
+        if fault:
+            raise UnforkableError(
+                "one of the imports %s, though none does alone" % fault,
+                can_stand_by and isinstance(fault, trials.ForkFault),
+            )
+
     def stale(self):
-        """Return the path of a package that has changed since it was imported, or None."""
+        """Return the path of a package that has changed since it was imported or tried, or None."""
         for path, stamp in self._stamps.items():
             if _stamp(path) != stamp:
                 return path
         return None
 
     def keep_verdicts(self, path):
-        """Write what the trials said, so that another server needs none; without it that one tries again."""
+        """Write what the trials said, so that another server needs none; return False where that can't be."""
         if not self._has_tried_all:
-            return
+            return False
         verdicts = {"left_out": self.left_out, "missing": self._missing, "stamps": self._stamps}
+        verdicts["by_fork"] = sorted(self._by_fork)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             with os.fdopen(os.open(path, flags, 0o600), "w", encoding="ascii") as file:
                 file.write(json.dumps(verdicts))
         except OSError:
-            pass
+            return False
+        return True
 
     def _try_and_import(self, try_s_max):
         until_s = time.monotonic() + TRIES_S_MAX
@@ -160,14 +218,28 @@ class Prepared:
             reason, missing = trials.try_package(modules, try_s_max, self._variables)
             if reason is not None:
                 self.left_out[package] = reason
+                if isinstance(reason, trials.ForkFault):
+                    self._by_fork.add(package)
+                    self._missing[package] = missing
                 continue
             if missing:
                 self._missing[package] = missing
-            for name, _origin in modules:
-                if name not in missing:
-                    importlib.import_module(name)
-                    self.count += 1
-            self._note_stamps(modules)
+            self._import(modules, missing)
+
+    def _size(self, package):
+        return sum(name.partition(".")[0] == package for name, _origin in self._told["modules"])
+
+    def _import(self, modules, missing):
+        for name, _origin in modules:
+            if name not in missing:
+                importlib.import_module(name)
+                self.count += 1
+        self._note_stamps(modules)
+
+    def _finish(self):
+        self._stamps.update({path: _stamp(path) for path in (sys.executable, *_package_folders())})
+        self.environment = self._variables.environment()
+        self._check_environment(self._told["environment"])
 
     def _import_as_told(self):
         """Import by verdicts, kept or guessed; raise `WrongVerdictError` at the first package for which they don't hold."""
@@ -185,14 +257,15 @@ class Prepared:
                 raise WrongVerdictError(package, trials.describe(error)) from error
             if missing:
                 raise WrongVerdictError(package, "fails to import %s" % missing[0], missing)
-            fault = before.fault(is_alone=False) or self._variables.fault(before.loaded)
-            fault = fault or before.missed()
+            fault = trials.worst(
+                before.fault(is_alone=False), self._variables.fault(before.loaded), before.missed()
+            )
             if fault:
                 raise WrongVerdictError(package, fault)
             self.count += len(some)
             self._note_stamps(modules)
         before.end()
-        fault = trials.threads_after_fork()
+        fault = trials.broken_by_fork()
         if fault:
             raise WrongVerdictError("", "one of the packages %s" % fault)
 
@@ -201,7 +274,7 @@ class Prepared:
             if "." not in name and os.path.isabs(origin):
                 self._stamps[origin] = _stamp(origin)
 
-    def _check(self, environment):
+    def _check_environment(self, environment):
         """Refuse a script that changes variables nobody knows when: a library may read them at import."""
         ours = {name: after for name, _before, after in self.environment}
         for name, value in environment.items():
@@ -209,11 +282,6 @@ class Prepared:
                 raise UnforkableError(
                     "the script changes %s, which a library may read at import" % name
                 )
-        threads = len(os.listdir("/proc/self/task")) - 1
-        if threads and trials.threads_after_fork():
-            raise UnforkableError(
-                "its imports run %d threads together, though none does alone" % threads
-            )
 
 
 def _package_folders():

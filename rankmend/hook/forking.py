@@ -29,6 +29,9 @@ RETRY_S = 30.0  # after a fork ahead that failed
 _TRIES_MAX = 3  # for a rank whose process ends before it is given one
 _WAIT_S = 0.0002  # for the kernel to hand an orphan over: some 50 us
 _HANDED_OVER_S_MAX = 5
+# The kernel may have killed the server for memory that this process shares: then it has to find this one next. It doesn't
+# see a process that ends by itself and holds its memory still, and would kill a rank.
+_LINGER_S = 1.0
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
 _EX_OSERR = 71
 
@@ -213,8 +216,9 @@ def await_a_rank(rank):
     """Wait until the server gives this process a rank."""
     packet, descriptors = becoming.receive(rank.given)
     rank.given.close()
-    if not packet:
-        os._exit(0)  # the server has ended
+    if not packet:  # the server has ended
+        time.sleep(_LINGER_S)
+        os._exit(0)
     rank.attempt = json.loads(packet.decode("ascii"))["attempt"]
     rank.link, rank.body_fd = descriptors[:2]
     rank.standard = descriptors[2:]
@@ -269,14 +273,18 @@ def watch_the_steps(_rank):
 
 
 def follow_the_variables(rank):
-    """Have this rank start afresh if its script sets a variable otherwise than the server's imports have met it."""
-    environment, argv = rank.body["env"], rank.body["argv"]
-
-    def start_afresh():
-        os.execve(sys.executable, argv, environment)  # noqa: S606 - the same program, by the same interpreter
-
-    variables.follow(variables.Expected(os.environ._data, rank.prepared.expected, start_afresh))
+    """Have this rank start afresh if its script sets a variable otherwise than the imports have met it."""
+    expected = rank.prepared.expected
+    if expected is None:  # nobody has learned
+        return
+    follow = variables.Expected(os.environ._data, expected, lambda: start_afresh(rank.body))
+    variables.follow(follow)
     imports.begin_forked(rank.prepared.packages)
+
+
+def start_afresh(body):
+    """Run the program of a rank in this process, from its beginning."""
+    os.execve(sys.executable, body["argv"], body["env"])  # noqa: S606 - the same program, by the same interpreter
 
 
 def run_the_program(rank):

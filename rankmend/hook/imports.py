@@ -2,14 +2,14 @@
 
 The fork server (`rankmend.hook.fork_server`) imports the same before it forks ranks. Only what lies in
 Python's own library or in a folder of installed packages is told, never the user's own modules.
-Costs 1 to 5 ms once: a look at each module, and one file.
+Costs 1 to 5 ms once: a look at each module, and one file. A forked rank looks at those alone that its server had not imported.
 """
 
 import json
 import os
 import sys
 
-from rankmend.hook import import_order, layout, variables
+from rankmend.hook import import_order, layout, new_modules, variables
 
 _OURS = ("rankmend", "sitecustomize", "usercustomize", "__main__", "__mp_main__")
 _is_told = False
@@ -63,17 +63,20 @@ def describe(order, before):
 
 
 def _packages():
-    """Return the installed packages of which something is imported, without Python's own."""
+    """Return the installed packages of which something new is imported, without Python's own."""
     own = import_order.is_pythons_own
     return {name.partition(".")[0] for name, origin in installed_modules() if not own(origin)}
 
 
 def installed_modules():
-    """Return [name, where it was found] of installed modules, in the order of their imports."""
+    """Return [name, where it was found] of installed modules, in the order of their imports.
+
+    In a forked rank only of those that are new there.
+    """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     own = {*_OURS, (getattr(main, "name", None) or "").partition(".")[0]}
     found = []
-    for name, module in list(sys.modules.items()):
+    for name, module in new_modules.find():
         if name.partition(".")[0] in own:
             continue
         spec = getattr(module, "__spec__", None)

@@ -95,6 +95,7 @@ RANK_VARIABLES = frozenset(
 FORKED = b"forked %d"  # the rank's pid
 GO = b"go"
 RUNNING = b"running"
+STANDS_BY = b"stands by"  # of a standby, to the launcher
 
 # First line of the file of stacks: process, descriptor through which it writes, its start time.
 STACKS_HEAD = "stacks %d %d %d\n"

@@ -1,7 +1,7 @@
 """A process that has imported the framework and waits to become a rank.
 
-`rankmend run --standby torch` keeps one for each rank. When ranks are started again, a standby is
-given the arguments, environment and output of a rank and runs the script in its own main module,
+`rankmend run --standby torch` keeps one for each rank, and so does a launcher where a fork would break most of what the
+ranks import. When ranks are started again, a standby is given the arguments, environment and output of a rank and runs the script in its own main module,
 as Python would have: a restart then no longer waits for imports (on CPU they are nine tenths
 of it). It has touched no device and opened no file of the job.
 
@@ -9,34 +9,61 @@ Runs under the ranks' interpreter: standard library and Python 3.8 only.
 """
 
 import importlib
+import json
 import os
-import socket
 import sys
 
-from rankmend.hook import becoming, layout
+from rankmend.hook import becoming, fork_server, forking, layout
 
 
 def main():
-    """Import the named modules, wait for the command, and become a rank."""
-    path, modules = sys.argv[1:3]
-    becoming.show_as((sys.executable, "rankmend.hook.standby", path, modules))
-    for name in modules.split(","):
-        importlib.import_module(name)
-    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel.connect(path)
+    """Import, wait for the command, and become a rank.
+
+    Argument: modules with commas between them, or the file of a list that a fork server has tried (an absolute path).
+    """
+    what = sys.argv[1]
+    becoming.show_as((sys.executable, "rankmend.hook.standby", what))
+    channel = becoming.take_channel()
+    prepared = _prepare(what) if os.path.isabs(what) else _Named(what)
+    becoming.load()
+    channel.send(layout.STANDS_BY)
     packet, descriptors = becoming.receive(channel)
     if not packet:
         os._exit(0)  # no longer needed
-    body_fd, *standard = descriptors
-    body = becoming.read_body(body_fd)
-    becoming.take_standard(standard)
-    os.close(body_fd)
     channel.close()
-    environment = body["env"]
-    becoming.write_mark(environment.get(layout.ENV_ATTEMPT, ""))
-    becoming.show_as(body["argv"])
-    becoming.take_environment(environment)
-    os.chdir(body["cwd"])
-    becoming.bind(body.get("cpus"))
-    becoming.watch_steps()
-    becoming.run(body["argv"])
+    rank = forking.ForkedRank(None, os.getppid(), prepared)
+    rank.body_fd, *rank.standard = descriptors
+    rank.body = becoming.read_body(rank.body_fd)
+    rank.attempt = rank.body["env"].get(layout.ENV_ATTEMPT, "")
+    forking.carry_the_mark(rank)  # where exec laid it out: later variables lie elsewhere
+    forking.take_the_program(rank)
+    if prepared.stale() is not None:
+        forking.start_afresh(rank.body)
+    forking.watch_the_steps(rank)
+    forking.follow_the_variables(rank)
+    becoming.run(rank.body["argv"])
+
+
+class _Named:
+    """Modules that a person has named, imported. Nobody knows what the ranks do before they import them."""
+
+    environment = ()
+    oom_score = None
+    expected = None
+    packages = frozenset()  # type: frozenset[str]
+
+    def __init__(self, names):
+        for name in names.split(","):
+            importlib.import_module(name)
+
+    def stale(self):
+        return None
+
+
+def _prepare(path):
+    """Import what a fork server has tried, for this process alone."""
+    with open(path, encoding="ascii") as file:
+        told = json.load(file)
+    prepared = fork_server.Prepared(told, fork_server.become_killed_first())
+    prepared.import_to_stand_by()
+    return prepared

@@ -5,14 +5,15 @@ reported, and only the first one of the process.
 """
 
 import functools
-import sys
 from time import monotonic_ns
 
 import rankmend
+from rankmend.hook import new_modules
 from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
 _NAME = "init_process_group"
+_holders_ahead = ()  # in a forked rank: modules of its server's that have the function
 
 
 def watch():
@@ -20,13 +21,29 @@ def watch():
     when_imported(_MODULE, _wrap)
 
 
+def look_ahead():
+    """Look at each module, in the fork server: its ranks look at new ones only."""
+    global _holders_ahead
+    _holders_ahead = tuple(_holders())
+
+
+def _holders():
+    """Return the modules of PyTorch that have the function: in a forked rank there are several already."""
+    return [
+        module
+        for name, module in new_modules.find()
+        if type(name) is str
+        and name.startswith("torch.")
+        and _NAME in getattr(module, "__dict__", {})
+    ]
+
+
 def _wrap(module):
     try:
         original = getattr(module, _NAME)
         wrapper = _make_dated(original)
-        # In a forked rank other modules of PyTorch have taken the function over already.
-        for name, other in list(sys.modules.items()):
-            if name.startswith("torch.") and getattr(other, "__dict__", {}).get(_NAME) is original:
+        for other in (*_holders_ahead, *_holders(), module):
+            if getattr(other, _NAME) is original:
                 setattr(other, _NAME, wrapper)
     except Exception:
         pass

@@ -21,7 +21,7 @@ import sys
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import layout
+from rankmend.hook import layout, new_modules
 from rankmend.hook.on_import import when_imported
 from rankmend.hook.torch_sections import OWN_ERRORS, Installer
 
@@ -36,6 +36,13 @@ _HELD_MAX = 16
 _HELD_NS_MAX = 2 * 10**9  # from the first to the last; a loop that trains is reported soon
 _FRAMES_MAX = 12  # looked through for one of them: a step goes through 3 or 4 wrappers
 _counting = True
+_is_known_ahead = False  # in a forked rank: a module that its server imported holds rankmend
+
+
+def look_ahead():
+    """Look at each module, in the fork server: its ranks look at new ones only."""
+    global _is_known_ahead
+    _is_known_ahead = _is_known_to_modules()
 
 
 def stop_counting():
@@ -179,9 +186,13 @@ def _is_known_to_script():
     parts.add(id(rankmend))
     if any(id(value) in parts for value in _names_in(sys.modules.get("__main__")).values()):
         return True
+    return _is_known_ahead or _is_known_to_modules()
+
+
+def _is_known_to_modules():
     return any(
         _names_in(module).get("rankmend") is rankmend
-        for name, module in list(sys.modules.items())
+        for name, module in new_modules.find()
         if type(name) is str and name.partition(".")[0] != "rankmend"
     )
 

@@ -25,8 +25,24 @@ _HARMLESS = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _DEVICES = ("torch.cuda", "torch.xpu", "torch.mtia")
 
 
+class ForkFault(str):
+    """Why a fork would break a package; a process that imports it for one rank alone may have it."""
+
+
+# Descriptors of these may not be shared, but each process may open its own. A standby must not hold memory of a device.
+_OWN_DESCRIPTORS = ("socket:", "pipe:", "anon_inode:")
+
+
+def worst(*faults):
+    """Return one of these reasons, None if there is none; a `ForkFault` only where all are."""
+    found = [one for one in faults if one]
+    return min(found, key=lambda one: isinstance(one, ForkFault)) if found else None
+
+
 def try_package(modules, try_s_max, variables):
     """Import a package in a disposable child; return (why it is left out or None, modules to pass over).
+
+    The reason is a `ForkFault` where it is one.
 
     Python's own modules that this process has already are not tried.
     """
@@ -44,7 +60,8 @@ def try_package(modules, try_s_max, variables):
     forking.reap(pid)
     if verdict is None:
         return "ends the process at import, or takes over %g s" % try_s_max, []
-    return verdict["reason"], verdict["missing"]
+    reason = verdict["reason"]
+    return ForkFault(reason) if verdict["by_fork"] else reason, verdict["missing"]
 
 
 def _kill_trial(pid):
@@ -80,10 +97,11 @@ def _run_trial(modules, tell, server, variables):
         try:
             before = Before()
             missing = import_all(modules)
-            reason = before.fault() or variables.fault(before.loaded) or before.missed()
-            verdict = {"reason": reason, "missing": missing}
+            reason = worst(before.fault(), variables.fault(before.loaded), before.missed())
         except BaseException as error:
-            verdict = {"reason": describe(error), "missing": []}
+            reason, missing = describe(error), []
+        by_fork = isinstance(reason, ForkFault)
+        verdict = {"reason": reason, "missing": missing, "by_fork": by_fork}
         os.write(tell, json.dumps(verdict).encode("ascii") + b"\n")
     finally:
         os._exit(0)
@@ -156,13 +174,12 @@ class Before:
         if os.getpid() != self._pid:
             os._exit(0)  # a child that an import has forked, and let go on
         forks = is_alone or len(os.listdir("/proc/self/task")) > self._tasks
-        return (
-            _shared_descriptor(self._descriptors)
-            or _own_child()
-            or _foreign_module(self.loaded)
-            or (threads_after_fork() if forks else None)
-            or (os.getcwd() != self._folder and "changes the working folder at import")
-            or None
+        return worst(
+            _shared_descriptor(self._descriptors),
+            _own_child(),
+            _foreign_module(self.loaded),
+            broken_by_fork() if forks else None,
+            os.getcwd() != self._folder and "changes the working folder at import",
         )
 
     def missed(self):
@@ -186,10 +203,19 @@ def _descriptors():
 
 
 def _shared_descriptor(before):
-    for name, target in _descriptors().items():
-        if before.get(name) != target and target not in _HARMLESS:
-            return "opens %s at import" % target
-    return None
+    opened = [
+        target
+        for name, target in _descriptors().items()
+        if before.get(name) != target and target not in _HARMLESS
+    ]
+    return worst(
+        *(
+            (ForkFault if target.startswith(_OWN_DESCRIPTORS) else str)(
+                "opens %s at import" % target
+            )
+            for target in opened
+        )
+    )
 
 
 def _own_child():
@@ -210,7 +236,7 @@ def _foreign_module(loaded):
     return None
 
 
-def threads_after_fork():
+def broken_by_fork():
     """Return which threads or devices of this process a fork would break, or None.
 
     Known to be safe are threads that their library stops in its own pthread_atfork handler and starts again
@@ -218,11 +244,6 @@ def threads_after_fork():
     that: they are gone when a fork has returned. All others would be missing in a forked rank without
     their library knowing.
     """
-    if threading.active_count() > 1:
-        names = ", ".join(
-            one.name for one in threading.enumerate() if one is not threading.main_thread()
-        )
-        return "starts a thread at import (%s)" % names
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -235,8 +256,13 @@ def threads_after_fork():
     forking.reap(pid)
     if broken:
         return "initializes a device at import (%s)" % broken
+    if threading.active_count() > 1:
+        names = ", ".join(
+            one.name for one in threading.enumerate() if one is not threading.main_thread()
+        )
+        return ForkFault("starts a thread at import (%s)" % names)
     left = [one for one in os.listdir("/proc/self/task") if int(one) != os.getpid()]
-    return "starts a thread at import that doesn't end at a fork" if left else None
+    return ForkFault("starts a thread at import that doesn't end at a fork") if left else None
 
 
 def _is_broken_by_fork(name):

@@ -187,8 +187,6 @@ class Launcher:
         self._membership.storage.start(self._wakeups.wake)
         self._selector.register(self._wakeups, selectors.EVENT_READ)
         self._selector.register(self._keeper.guardian.fileno(), selectors.EVENT_READ)
-        for descriptor in [] if self._waiting is None else self._waiting.filenos():
-            self._selector.register(descriptor, selectors.EVENT_READ)
         taken = (*self._plan.stop_signals, *_FORWARDED, signal.SIGTSTP, signal.SIGWINCH)
         catch = signals_to(self._wakeups.descriptor, taken)
         with catch if self._takes_signals else contextlib.nullcontext():
@@ -211,12 +209,15 @@ class Launcher:
         self._announcer.show_checkpoint(self._inbox.take_figures())
         self._announcer.tick()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
+        self._settle()
+        self._report_if_due()
+        self._look_after_waiting()  # last: the report has looked which steps the ranks have made
+
+    def _look_after_waiting(self) -> None:
         if self._waiting is not None:
             now_s = self._clock.now_s()
             may_start = pace.is_calm(self._orders.newest, self._now(), now_s)
             self._waiting.tick(self._keeper.guardian, may_start=may_start)
-        self._settle()
-        self._report_if_due()
 
     def close(self) -> bool:
         """Leave no process and no file behind; return whether no process is proved to be left."""

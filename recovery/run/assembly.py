@@ -183,17 +183,17 @@ def make_standbys(
     clock: Clock,
     node: str | None = None,
 ) -> StandbyPool | None:
+    """Return the standbys, not yet started: those asked for, else those that stand in for a fork server."""
     modules = options.standby
-    if modules is None:
-        return None
     if command.interpreter is None:
-        raise ConfigError("--standby needs ranks that are Python processes")
-    names = tuple(name.strip() for name in modules.split(",") if name.strip())
-    if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
-        raise ConfigError(f"--standby {modules!r} is not a list of modules such as torch,numpy")
+        if modules is not None:
+            raise ConfigError("--standby needs ranks that are Python processes")
+        return None
+    if modules is None and not may_fork(options):
+        return None
     return StandbyPool(
         command.interpreter.path,
-        names,
+        None if modules is None else ",".join(module_names(modules)),
         count,
         job_id,
         environment,
@@ -202,6 +202,19 @@ def make_standbys(
         clock,
         node,
     )
+
+
+def module_names(modules: str) -> list[str]:
+    """Return the names of a list such as ``torch,numpy``. Raises ConfigError."""
+    names = [name.strip() for name in modules.split(",") if name.strip()]
+    if not names or not all(part.isidentifier() for one in names for part in one.split(".")):
+        raise ConfigError(f"--standby {modules!r} is not a list of modules such as torch,numpy")
+    return names
+
+
+def may_fork(options: RunOptions) -> bool:
+    """Return whether ranks are to be forked; without a word about it, they are unless there are standbys."""
+    return options.standby is None if options.fork_server is None else options.fork_server
 
 
 def make_fork_server(
@@ -217,8 +230,7 @@ def make_fork_server(
     kept: KeptImports | None = None,
 ) -> ForkServer | None:
     """Return the fork server, not yet started, of ranks that are Python processes."""
-    is_asked = options.standby is None if options.fork_server is None else options.fork_server
-    if not is_asked or command.interpreter is None:
+    if not may_fork(options) or command.interpreter is None:
         return None
     return ForkServer(
         command.interpreter.path,
@@ -247,8 +259,11 @@ def make_waiting(
 ) -> WaitingProcesses | None:
     """Return the processes that wait to become ranks or to fork them, if there are any. ``state``: its folder."""
     parts = (options, environment, command, runtime, count, job_id, clock, node)
+    standbys = make_standbys(*parts)
+    if command.interpreter is None:  # and there are no standbys
+        return None
     kept = KeptImports(state, command, Path.cwd(), clock)
-    standbys, server = make_standbys(*parts), make_fork_server(*parts, kept=kept)
+    server = make_fork_server(*parts, kept=kept)
     if standbys is None and server is None:
         return None
     return WaitingProcesses(standbys, server)

@@ -75,6 +75,7 @@ class _Verdicts:
     left_out: dict[str, str] = field(default_factory=dict)  # package: reason
     missing: dict[str, list[str]] = field(default_factory=dict)  # package: modules to pass over
     stamps: dict[str, Any] = field(default_factory=dict)
+    by_fork: list[str] = field(default_factory=list)  # left out for what only a fork breaks
 
 
 _ALIVE: Final = (ServerState.STARTING, ServerState.READY, ServerState.ENDING)
@@ -135,6 +136,8 @@ class ForkServer:
         self.why_not = "no rank has made a step yet, so what they import isn't known"
         """Why no rank is forked now; empty when all goes well."""
         self.left_out: dict[str, str] = {}  # package: why each rank imports it by itself
+        self.standby_list: Path | None = None
+        """What standbys can import instead, where that breaks at a fork alone."""
         if kept is not None and (tried := kept.read()) is not None:
             self._told, self._tried = tried.told, tried
             self._wait("the fork server has not started yet")
@@ -349,13 +352,13 @@ class ForkServer:
             match word:
                 case {"left_out": dict(left_out), "imported": int(count), "took_s": float(took_s)}:
                     self._note_ready(left_out, count, took_s)
-                case {"failed": str(reason)}:
+                case {"failed": str(reason), "can_stand_by": bool(can_stand_by)}:
+                    if can_stand_by:
+                        self._keep_for_standbys()
                     self._forget_trials()
                     self._give_up(reason)
-                case {
-                    "wrong": {"package": str(name), "reason": str(reason), "missing": list(lacks)}
-                }:
-                    self._note_wrong_verdict(name, reason, lacks)
+                case {"wrong": {"package": str(name), "reason": str(reason)} as wrong}:
+                    self._note_wrong_verdict(name, reason, wrong)
                 case {"stale": str(path)}:
                     self._learn_again(f"{path} has changed since the fork server imported it")
                 case _:  # closed
@@ -391,7 +394,7 @@ class ForkServer:
             return self._known_s_max
         return GUESS_S_MAX if self._guesses_left else READY_S_MAX
 
-    def _note_wrong_verdict(self, package: str, reason: str, missing: list[str]) -> None:
+    def _note_wrong_verdict(self, package: str, reason: str, wrong: Mapping[str, Any]) -> None:
         if self._tried is not None:
             self._learn_again(
                 f"imports are not what they were: {package} {reason}".replace("  ", " ")
@@ -401,10 +404,12 @@ class ForkServer:
         self._guesses_left -= 1
         if not package:
             self._guesses_left = 0  # the trials will name it
-        elif missing:
-            self._guess.missing.setdefault(package, []).extend(missing)
+        elif wrong.get("missing"):
+            self._guess.missing.setdefault(package, []).extend(wrong["missing"])
         else:
             self._guess.left_out[package] = reason
+            if wrong.get("by_fork"):
+                self._guess.by_fork.append(package)
         self._wait("the fork server is still importing")
 
     @property
@@ -421,6 +426,17 @@ class ForkServer:
             return
         if self._kept is not None:
             self._kept.write(self._tried)
+
+    def _keep_for_standbys(self) -> None:
+        """Leave a list with verdicts, as `rankmend.hook.standby` takes it."""
+        path = self._folder / "standby-imports.json"
+        try:
+            verdicts = json.loads(self._verdicts_file.read_bytes())
+            path.write_text(json.dumps({**self._told, "verdicts": verdicts}))
+        except (OSError, ValueError) as error:
+            log.warning("no standby processes: no list for them: %s", error)
+            return
+        self.standby_list = path
 
     def _forget_trials(self) -> None:
         self._tried = None

@@ -9,8 +9,8 @@ attempt number above all others, so they belong to no attempt until they are pro
 import contextlib
 import logging
 import os
+import signal
 import socket
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ READY_S_MAX: Final = 300.0  # to import the framework from a cold network file s
 FAILURES_MAX: Final = 3  # standbys that ended by themselves; after that no more are started
 _SEND_S_MAX: Final = 1.0  # a ready standby accepts its message in well under a millisecond
 _TAIL_BYTES: Final = 2000
+_WORD_BYTES_MAX: Final = 64
 # The folder in which Python runs is no place for the modules of a rank; that of its script is (`becoming.run`).
 WAITING_MAIN: Final = "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
 _MAIN: Final = WAITING_MAIN + "from rankmend.hook.standby import main; main()"
@@ -42,8 +43,9 @@ _MAIN: Final = WAITING_MAIN + "from rankmend.hook.standby import main; main()"
 class _Standby:
     slot: int
     started_at_s: float
+    channel: socket.socket  # its standard input, until it has become a rank
     pid: int = 0
-    channel: socket.socket | None = None  # connected once it is ready
+    is_ready: bool = False
 
 
 def waiting_environment(
@@ -89,7 +91,7 @@ class StandbyPool:
     def __init__(
         self,
         python: str,
-        modules: tuple[str, ...],
+        imports: str | None,
         count: int,
         job_id: str,
         environment: Mapping[str, str],
@@ -98,13 +100,14 @@ class StandbyPool:
         clock: Clock,
         node: str | None = None,
     ) -> None:
-        """``folder``: private to this user, for the socket and the output of standbys.
+        """``imports``: as `stand_by` takes it; None: none is started before that is called.
+        ``folder``: private to this user, for the output of standbys.
 
         They run in the folder of this process, as ranks do.
         ``node``: a mark beside the job's, if several nodes are on one machine.
         """
         self._python = python
-        self._modules = modules
+        self._imports = imports
         self._count = count
         self._job_id = job_id
         self._environment = environment
@@ -115,30 +118,31 @@ class StandbyPool:
         self._standbys: dict[int, _Standby] = {}
         self._next_slot = 0
         self._failures = 0
-        self._path = folder / "standby.sock"
-        self._path.unlink(missing_ok=True)
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._server.bind(str(self._path))
-        self._server.listen(16)
-        self._server.setblocking(False)
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when a standby has become ready."""
-        return self._server.fileno()
 
     @property
     def ready(self) -> int:
-        return sum(standby.channel is not None for standby in self._standbys.values())
+        return sum(standby.is_ready for standby in self._standbys.values())
+
+    def stand_by(self, imports: str) -> None:
+        """Start standbys that import these modules (``torch,numpy``) or what a list names (an absolute path).
+
+        Without effect where a person has named modules.
+        """
+        self._imports = self._imports or imports
 
     def tick(self, guardian: Guardian, *, may_start: bool) -> None:
-        """Accept standbys that are ready, and start the next one if there is room."""
-        self._accept()
+        """Hear of standbys that are ready, and start the next one if there is room."""
+        self._hear()
         now_s = self._clock.now_s()
-        starting = [one for one in self._standbys.values() if one.channel is None]
+        starting = [one for one in self._standbys.values() if not one.is_ready]
         for standby in starting:
             if now_s - standby.started_at_s >= READY_S_MAX and standby.pid:
-                guardian.signal(STANDBY_ATTEMPT, 9, [standby.slot])
+                with contextlib.suppress(
+                    LaunchError
+                ):  # the guardian is gone, and the standby with it
+                    guardian.signal(STANDBY_ATTEMPT, signal.SIGKILL, [standby.slot])
         is_done = self._failures >= FAILURES_MAX or len(self._standbys) >= self._count
+        is_done = is_done or self._imports is None
         if may_start and not starting and not is_done:
             self._start(guardian, now_s)
 
@@ -151,25 +155,30 @@ class StandbyPool:
         standby = self._standbys.pop(slot, None)
         if standby is None:
             return
-        if standby.channel is not None:
-            standby.channel.close()
+        standby.channel.close()
         self._failures += 1
         last = " (no more will be started)" if self._failures >= FAILURES_MAX else ""
         log.warning("a standby ended: %s%s: %s", how, last, log_end(self._log(slot)))
 
-    def promote(self, guardian: Guardian, spawn: Spawn) -> bool:
-        """Make a ready standby the rank to spawn; False if none is ready."""
+    def promote(self, guardian: Guardian, spawn: Spawn, tells_to: Path | None = None) -> bool:
+        """Make a ready standby the rank to spawn; False if none is ready.
+
+        ``tells_to``: the file in which a rank of a list tells what else it imports.
+        """
         if len(spawn.argv) < 3 or spawn.argv[0] != self._python:
             return False
-        self._accept()
-        ready = next((one for one in self._standbys.values() if one.channel is not None), None)
+        self._hear()
+        ready = next((one for one in self._standbys.values() if one.is_ready), None)
         if ready is None:
             return False
-        assert ready.channel is not None
+        env = spawn.env
+        if tells_to is not None and self._has_list:
+            env = {**env, layout.ENV_IMPORTS_FILE: str(tells_to)}
         del self._standbys[ready.slot]
         # Adopt it first and send the message then: everything that it starts is fenced from the beginning.
         guardian.adopt(ready.slot, spawn.attempt, spawn.rank)
-        body = encode_body(SpawnBody(spawn.argv, spawn.env, spawn.cwd, spawn.cpus))
+        body = encode_body(SpawnBody(spawn.argv, env, spawn.cwd, spawn.cpus))
+        ready.channel.settimeout(_SEND_S_MAX)
         try:
             descriptor = os.memfd_create("rankmend-standby", os.MFD_CLOEXEC)
             with os.fdopen(descriptor, "w+b") as file:
@@ -199,56 +208,63 @@ class StandbyPool:
     def forget_all(self) -> None:
         """Forget standbys that died with their guardian."""
         for standby in self._standbys.values():
-            if standby.channel is not None:
-                standby.channel.close()
+            standby.channel.close()
         self._standbys.clear()
 
-    def close(self) -> None:
-        self.forget_all()
-        self._server.close()
+    @property
+    def _has_list(self) -> bool:
+        return self._imports is not None and self._imports.startswith("/")
 
     def _start(self, guardian: Guardian, now_s: float) -> None:
         slot, self._next_slot = self._next_slot, self._next_slot + 1
         environment = waiting_environment(
             self._environment, self._site, self._job_id, self._node, self._count
         )
-        modules = ",".join(self._modules)
-        argv = (self._python, "-u", "-c", _MAIN, str(self._path), modules, ROOM_FOR_TITLE)
-        try:
-            output = open_new(self._log(slot))
-        except OSError as error:
-            self._failures = FAILURES_MAX
-            log.warning(
-                "no standby processes: cannot write %s: %s", self._log(slot), error.strerror
-            )
-            return
-        try:
-            guardian.spawn(
-                Spawn(STANDBY_ATTEMPT, slot, argv, environment, str(Path.cwd()), output, output)
-            )
-            self._standbys[slot] = _Standby(slot, now_s)
-        except LaunchError as error:
-            self._failures += 1
-            log.warning("no standby process: %s", error)
-        finally:
-            os.close(output)
-
-    def _accept(self) -> None:
-        while True:
+        assert self._imports is not None, "else none is started"
+        argv = (self._python, "-u", "-c", _MAIN, self._imports, ROOM_FOR_TITLE)
+        with contextlib.ExitStack() as stack:
             try:
-                channel, _address = self._server.accept()
-            except (BlockingIOError, OSError):
+                folder = str(Path.cwd())
+                output = open_new(self._log(slot))
+                stack.callback(os.close, output)
+                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                stack.enter_context(theirs)
+            except OSError as error:
+                self._failures = FAILURES_MAX
+                log.warning("no standby processes: they can't start: %s", error)
                 return
-            channel.settimeout(_SEND_S_MAX)
-            peer = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            pid, uid, _gid = struct.unpack("3i", peer)
-            standby = next((one for one in self._standbys.values() if one.pid == pid), None)
-            if standby is None or uid != os.getuid():
-                channel.close()
+            ours.setblocking(False)
+            spawn = Spawn(
+                attempt=STANDBY_ATTEMPT,
+                rank=slot,
+                argv=argv,
+                env=environment,
+                cwd=folder,
+                stdout_fd=output,
+                stderr_fd=output,
+                stdin_fd=theirs.fileno(),
+            )
+            try:
+                guardian.spawn(spawn)
+            except LaunchError as error:
+                ours.close()
+                self._failures += 1
+                log.warning("no standby process: %s", error)
+                return
+        self._standbys[slot] = _Standby(slot, now_s, ours)
+
+    def _hear(self) -> None:
+        """Note which standbys say that they are ready; the end of one comes as an event of the guardian."""
+        for standby in self._standbys.values():
+            if standby.is_ready:
                 continue
-            standby.channel = channel
-            with contextlib.suppress(OSError):
-                self._log(standby.slot).unlink()
+            try:
+                standby.is_ready = standby.channel.recv(_WORD_BYTES_MAX) == layout.STANDS_BY
+            except OSError:  # nothing yet, or it has ended
+                continue
+            if standby.is_ready:
+                with contextlib.suppress(OSError):
+                    self._log(standby.slot).unlink()
 
     def _log(self, slot: int) -> Path:
         return self._folder / f"standby-{slot}.log"

@@ -23,10 +23,6 @@ class WaitingProcesses:
         self._standbys = standbys
         self._server = server
 
-    def filenos(self) -> list[int]:
-        """Return the descriptors that are readable when there is something for `tick`."""
-        return [] if self._standbys is None else [self._standbys.fileno()]
-
     @property
     def is_learning(self) -> bool:
         """Return whether the ranks should tell what they import."""
@@ -40,6 +36,8 @@ class WaitingProcesses:
         """Take in what has happened; ``may_start``: there is CPU time for imports."""
         if self._server is not None:
             self._server.tick(guardian, may_start=may_start)
+            if self._standbys is not None and self._server.standby_list is not None:
+                self._standbys.stand_by(str(self._server.standby_list))
         if self._standbys is not None:
             self._standbys.tick(guardian, may_start=may_start)
 
@@ -51,7 +49,7 @@ class WaitingProcesses:
         if self._server is not None and self._server.fork(guardian, spawn, tells_to):
             return RankStart(StartKind.FORKED)
         why_not = "" if self._server is None else self._server.why_not
-        if self._standbys is not None and self._standbys.promote(guardian, spawn):
+        if self._standbys is not None and self._standbys.promote(guardian, spawn, tells_to):
             return RankStart(StartKind.STANDBY, why_not)
         return RankStart(StartKind.FRESH, why_not)
 
@@ -77,4 +75,4 @@ class WaitingProcesses:
         if self._server is not None:
             self._server.close()
         if self._standbys is not None:
-            self._standbys.close()
+            self._standbys.forget_all()

@@ -170,6 +170,8 @@ def is_refused(port: int) -> bool:
     try:
         with socket.create_connection((LOOPBACK, port), timeout=10):
             return False
+    except ConnectionResetError:  # it closes at this moment
+        return False
     except ConnectionRefusedError:
         return True
 

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
 
 import rankmend
 
@@ -25,18 +26,25 @@ def make() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
-def loss_of(model: nn.Module, seed: int) -> torch.Tensor:
-    inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(seed))
+class Inputs(Dataset[torch.Tensor]):
+    """One batch for each number."""
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return torch.randn(16, 8, generator=torch.Generator().manual_seed(number))
+
+
+def loss_of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     return (model(inputs) - inputs.sum(dim=1, keepdim=True)).square().mean()
 
 
-def undisturbed() -> dict[str, torch.Tensor]:
+def undisturbed(steps: int = STEPS) -> dict[str, torch.Tensor]:
     """Return what two ranks come to, computed by one process: half of each gradient is exact in binary."""
     model, optimizer = make()
-    for step in range(1, STEPS + 1):
+    inputs = Inputs()
+    for step in range(1, steps + 1):
         optimizer.zero_grad()
         for rank in range(2):
-            (loss_of(model, step * 2 + rank) / 2).backward()
+            (loss_of(model, inputs[step * 2 + rank]) / 2).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -48,6 +56,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--workers", type=int, default=0, help="processes that load the data")
+    parser.add_argument("--context", help="how these start")
+    parser.add_argument("--let-go", type=Path, help="make the last step once this file is there")
     arguments = parser.parse_args()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
@@ -61,10 +72,20 @@ def main() -> None:
         done = saved["step"]
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     replica = DistributedDataParallel(model)
-    for step in range(done + 1, arguments.steps + 1):
+    steps = range(done + 1, arguments.steps + 1)
+    batches = DataLoader(
+        Inputs(),
+        batch_size=None,
+        sampler=[step * world_size + rank for step in steps],
+        num_workers=arguments.workers,
+        multiprocessing_context=arguments.context,
+    )
+    for step, inputs in zip(steps, batches, strict=True):
         time.sleep(arguments.step_s)
+        while step == steps[-1] and arguments.let_go is not None and not arguments.let_go.exists():
+            time.sleep(0.01)
         optimizer.zero_grad()
-        loss_of(replica, step * world_size + rank).backward()
+        loss_of(replica, inputs).backward()
         optimizer.step()
         rankmend.step(step)
         if rank == 0 and step % arguments.every == 0:
