@@ -197,10 +197,10 @@ def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix=f"rankmend-bench-{peer.name}-"))
     try:
         if peer.ran_before:
-            with _running(peer, folder) as run:
+            with running(peer, folder) as run:
                 run.train(plan)
-                _wait_for_kept_imports(folder / "state")
-        with _running(peer, folder) as run:
+                wait_for_kept_imports(folder / "state")
+        with running(peer, folder) as run:
             run.train(plan)
             settle_s = settle_time_s(run.log.events) if plan.settle_s is None else plan.settle_s
             first_steps = [event.at_ns for event in run.log.events if event.step == 1]
@@ -216,7 +216,7 @@ def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _wait_for_kept_imports(state: Path) -> None:
+def wait_for_kept_imports(state: Path) -> None:
     """Wait until a run has written what the next one starts with; it goes on without after a time."""
     deadline_s = time.monotonic() + RAN_BEFORE_S_MAX
     while not any(state.glob("imports/*.json")) and time.monotonic() < deadline_s:
@@ -224,7 +224,7 @@ def _wait_for_kept_imports(state: Path) -> None:
 
 
 @contextmanager
-def _running(peer: Peer, folder: Path) -> Iterator[Run]:
+def running(peer: Peer, folder: Path) -> Iterator[Run]:
     """Start the job from its beginning; end all that is left of it."""
     for name in ("log", "checkpoints"):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -269,7 +269,7 @@ def measure_memory(folder: Path) -> tuple[int, int]:
     A page that several processes share counts once, and less if others on the machine share it, too.
     """
     kib = count = 0
-    for pid in _started_pids(folder):
+    for pid in started_pids(folder):
         try:
             text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
         except OSError:
@@ -279,7 +279,7 @@ def measure_memory(folder: Path) -> tuple[int, int]:
     return kib * 1024, count
 
 
-def _started_pids(folder: Path) -> list[int]:
+def started_pids(folder: Path) -> list[int]:
     """Return everything that a trial has started: its environment names the trial's folder."""
     mark = f"{MARK}={folder}".encode()
     found = []
@@ -399,7 +399,7 @@ def _stop(launcher: "subprocess.Popen[bytes] | None", folder: Path) -> None:
                 launcher.kill()
                 launcher.wait()
         deadline_s = time.monotonic() + STOP_S_MAX
-        while (left := _started_pids(folder)) and time.monotonic() < deadline_s:
+        while (left := started_pids(folder)) and time.monotonic() < deadline_s:
             for pid in left:  # a killed one may have started another meanwhile
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 WIDTH = 704  # 2 x (704^2 + 704) parameters of 4 bytes: 4 MB
 BATCH = 64
-CHECKPOINT_EVERY = 10
+CHECKPOINT_EVERY = int(os.environ.get("BENCH_SAVE_EVERY", "10"))
 STEPS_MAX = 100_000
 
 

@@ -1,4 +1,4 @@
-"""The job of bench/recovery for torchft, whose Manager belongs into the script: else that of ddp.py.
+"""The job of bench/recovery for torchft, whose Manager belongs in the script: else that of ddp.py.
 
 Each rank is a replica group of its own. When one dies, the others discard the step and go on without it until it is back
 and has fetched their state. Such steps are logged as `reduced`.

@@ -1,6 +1,6 @@
 """Measures the recovery from `kill -9` of a rank under rankmend and under every peer that installs.
 
-    python -m bench.recovery [--rounds 5] [--ranks 2,4,8] [--kills 10] [--peers rankmend,torchrun]
+    python -m bench.recovery [--rounds 5] [--ranks 2,4,8] [--kills 10] [--long-rounds 1] [--peers rankmend,torchrun]
         [--output FILE.json] [--plot FILE.svg]
     python -m bench.recovery --read FILE.json [--plot FILE.svg]
 
@@ -12,6 +12,7 @@ first step by twice the time of the script's imports. The report is saved after 
 import argparse
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,11 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
     total = arguments.rounds * len(arguments.ranks) * len(names)
     began_s, done = time.monotonic(), 0
     for number in range(arguments.rounds):
+        kills = arguments.kills if number < arguments.long_rounds else min(2, arguments.kills)
         for ranks in arguments.ranks:
             plan = Plan(
                 ranks,
-                arguments.kills,
+                kills,
                 arguments.settle_s,
                 START_S_MAX,
                 RECOVER_S_MAX,
@@ -49,6 +51,8 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
                     outcome = run_trials(peers[name], plan, number % ranks)
                 except NeverTrainedError as error:
                     failure = str(error)
+                except (OSError, subprocess.SubprocessError) as error:  # the other runs go on
+                    failure = f"{type(error).__name__}: {error}"
                 now_s = time.monotonic()
                 done += 1
                 left_min = (now_s - began_s) / done * (total - done) / 60
@@ -57,12 +61,14 @@ def measure(arguments: argparse.Namespace, names: Sequence[str]) -> Iterator[Ben
                     f"{describe(outcome)}  [{done}/{total}, about {left_min:.0f} min left]",
                     flush=True,
                 )
-                yield BenchRun(number + 1, ranks, name, now_s - run_began_s, outcome, failure)
+                yield BenchRun(
+                    number + 1, ranks, name, kills, now_s - run_began_s, outcome, failure
+                )
 
 
 def describe(outcome: Outcome | None) -> str:
     if outcome is None:
-        return "never trained"
+        return "failed"
     times = [trial.first_step_s for trial in outcome.trials]
     return ", ".join("never" if one is None else f"{one:.2f}" for one in times) + " s"
 
@@ -72,6 +78,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ranks", type=_numbers, default=[2, 4, 8], help="sizes of the job: 2,4,8")
     parser.add_argument("--kills", type=int, default=10, help="kills in each run")
+    parser.add_argument(
+        "--long-rounds",
+        type=int,
+        help="rounds with all these kills, the first ones; the others have two. Otherwise all",
+    )
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument(
         "--settle-s",
@@ -89,6 +100,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--read", type=Path, help="show a saved report, measure nothing")
     arguments = parser.parse_args()
     arguments.peers_venv = arguments.peers_venv.resolve()
+    if arguments.long_rounds is None:
+        arguments.long_rounds = arguments.rounds
     if unknown := set(arguments.peers.split(",")) - set(NAMES):
         parser.error(f"unknown peers {sorted(unknown)}; known are {', '.join(NAMES)}")
     for name in ("rounds", "kills"):
@@ -128,7 +141,8 @@ def main() -> None:
         "machine": describe_machine(),
         "versions": versions(arguments.peers_venv),
         "asked": {
-            name: getattr(arguments, name) for name in ("rounds", "ranks", "kills", "settle_s")
+            name: getattr(arguments, name)
+            for name in ("rounds", "long_rounds", "ranks", "kills", "settle_s")
         },
     }
     runs: list[BenchRun] = []

@@ -28,6 +28,7 @@ class BenchRun:
     round_number: int
     ranks: int
     peer: str
+    kills: int  # that were meant
     took_s: float
     outcome: Outcome | None
     failure: str = ""
@@ -58,6 +59,7 @@ def _median_row(ranks: int, peer: str, runs: Sequence[BenchRun]) -> dict[str, An
         "ranks": ranks,
         "peer": peer,
         "runs": len(runs),
+        "asked": sum(run.kills for run in runs),
         "recovered": sum(trial.is_recovered for trial in trials),
         "settle_s": median("settle_s"),
         "pss_bytes": median("pss_bytes"),
@@ -73,14 +75,24 @@ def shown_kills(report: Mapping[str, Any]) -> list[int]:
     return sorted({1, min(2, last), last})
 
 
+def say_medians(report: Mapping[str, Any]) -> str:
+    """Return in words of how many runs the medians are: an interrupted round has not measured all."""
+    counts = sorted({row["runs"] for row in report["medians"]})
+    runs = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    asked = report["asked"]
+    long_rounds = asked.get("long_rounds") or asked["rounds"]
+    last = f" ({long_rounds} of kill {asked['kills']})" if long_rounds < counts[0] else ""
+    return f"medians of {runs} runs{last}"
+
+
 def print_report(report: Mapping[str, Any], console: Console) -> None:
-    machine, asked = report["machine"], report["asked"]
+    machine = report["machine"]
     console.print(
         f"\n{machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, Python"
         f" {machine['python']}, torch {machine['torch']}, load {machine['load_1_min']:.1f} at the start\n"
         f"{', '.join(f'{name} {version}' for name, version in report['versions'].items())}\n\n"
-        f"Seconds from kill -9 of a rank to the next step (to a step of all ranks), medians of"
-        f" {asked['rounds']} rounds. Memory: PSS of all processes in steady training, after the last kill.\n"
+        f"Seconds from kill -9 of a rank to the next step (to a step of all ranks), {say_medians(report)}."
+        f" Memory: PSS of all processes in steady training, after the last kill.\n"
     )
     console.print(_recovery_table(report))
     for row in report["medians"]:
@@ -100,11 +112,10 @@ def _recovery_table(report: Mapping[str, Any]) -> Table:
         table.add_column(name, justify="left" if name == "launcher" else "right", no_wrap=True)
     for row in report["medians"]:
         by_kill = {one["kill"]: one for one in row["kills"]}
-        asked = row["runs"] * report["asked"]["kills"]
         table.add_row(
             str(row["ranks"]),
             row["peer"],
-            f"{row['recovered']}/{asked}",
+            f"{row['recovered']}/{row['asked']}",
             *(_seconds(by_kill.get(kill)) for kill in kills),
             _times_as_long(report, row["ranks"], by_kill),
             _memory(row),
@@ -205,7 +216,7 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     figure.legend(handles=marks, loc="outside upper right", ncols=len(marks), frameon=False)
     figure.supxlabel(
         "from kill -9 of a rank to the next step (mark) and to a step of all ranks (end of the line),"
-        f" medians of {report['asked']['rounds']}",
+        f" {say_medians(report)}",
         fontsize=9,
     )
     path.parent.mkdir(parents=True, exist_ok=True)

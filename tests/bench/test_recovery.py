@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from bench.recovery.install import Installed, Package, install, read_installed
-from bench.recovery.report import BenchRun, draw, make_report, print_report
+from bench.recovery.report import BenchRun, draw, make_report, print_report, say_medians
 from bench.restart import MARK, Event, EventLog, Outcome, Trial, new_steps
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def some_report() -> dict[str, Any]:
 
     def run(number: int, peer: str, *trials: Trial) -> BenchRun:
         memory = (300 << 20, 5) if trials[-1].is_recovered else (None, None)
-        return BenchRun(number, 2, peer, 9.0, Outcome(list(trials), 1.0, *memory))
+        return BenchRun(number, 2, peer, 3, 9.0, Outcome(list(trials), 1.0, *memory))
 
     return make_report(
         {
@@ -62,7 +62,7 @@ def some_report() -> dict[str, Any]:
             ),
             run(1, "torchrun", trial("torchrun", 1, 8.0), trial("torchrun", 2)),
             run(2, "torchrun", trial("torchrun", 1, 9.0), trial("torchrun", 2)),
-            BenchRun(1, 2, "ft_launcher", 9.0, None, "ft_launcher never came to step 25"),
+            BenchRun(1, 2, "ft_launcher", 3, 9.0, None, "ft_launcher never came to step 25"),
         ],
     )
 
@@ -82,6 +82,15 @@ def test_report_counts_each_kill_that_was_asked_for_and_tells_what_never_ran() -
     assert ["-", "torchft: not run, ERROR: no wheel for this [machine]", *["-"] * 6] in rows
     assert ["2", "rankmend", "3", "0.250"] in rows, "the phases of the last kill"
     assert "ft_launcher never came to step 25" in text
+    assert "medians of 1 to 2 runs." in text
+
+
+def test_report_says_that_the_last_kill_was_measured_in_fewer_rounds() -> None:
+    report = some_report()
+    report["medians"] = [row for row in report["medians"] if row["runs"] == 2]
+    report["asked"]["long_rounds"] = 1
+
+    assert say_medians(report) == "medians of 2 runs (1 of kill 3)"
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
