@@ -1,0 +1,122 @@
+"""The layout of a snapshot file (version 1).
+
+A rank has two files, `rank-<R>.0.snapshot` and `rank-<R>.1.snapshot`, in a folder that its launcher owns, and
+writes them in turns: one that dies while it writes leaves the one before. All integers are little-endian.
+
+    0               header     what the file holds; a CRC-32 of its own bytes ends it
+    COMMIT_AT       commit     the header's sequence number once all bytes are there, else another number
+    data_at         data       the buffers of the tensors and arrays, each aligned to `ALIGNMENT`
+    structure_at    structure  UTF-8 JSON: where each buffer lies, its type and shape; and all plain values
+
+The writer sets the commit to zero, writes the header with a sequence number of its own, copies, and sets the
+commit last, by one aligned 8-byte store (for an accelerator: by a copy in the order of its stream). So a reader
+takes a file for whole if the header's checksum fits and the commit is its sequence number, and it reads the
+commit once more after the bytes.
+This module is part of the hook: standard library and Python 3.8 only.
+"""
+
+import struct
+import zlib
+
+MAGIC = b"RMENDSNP"
+VERSION = 1
+
+# magic, version, header size, job UUID, attempt, rank, local rank, world size, step, sequence (from 1),
+# data at, data size, structure at, structure size, written at (CLOCK_MONOTONIC nanoseconds, when it began)
+HEADER = struct.Struct("<8sHHI16sIIIIQQQQQQQ")
+HEADER_AT = 0
+CRC = struct.Struct("<I")
+COMMIT = struct.Struct("<Q")
+COMMIT_AT = 256
+DATA_AT = 4096  # in the files that this version writes; a reader goes by the header
+ALIGNMENT = 64  # of each buffer: a cache line, and what torch and numpy ask for at most
+
+STRUCTURE_BYTES_MAX = 64 << 20
+STEP_MAX = 2**63 - 1
+BUFFERS = 2
+
+# Variables that the launcher sets for a rank. docs/reference/environment.md lists them.
+ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder; absent: no snapshots are kept
+ENV_SNAPSHOT = "RANKMEND_SNAPSHOT"  # ATTEMPT:STEP of the one that this attempt restores
+
+
+def file_name(rank, buffer):
+    """Return the name of one of a rank's files; ``buffer``: 0 or 1."""
+    return "rank-%d.%d.snapshot" % (rank, buffer)
+
+
+class Header:
+    """The fields of a header. Sizes and places are bytes, times nanoseconds."""
+
+    __slots__ = (
+        "job_id",
+        "attempt",
+        "rank",
+        "local_rank",
+        "world_size",
+        "step",
+        "sequence",
+        "data_at",
+        "data_size",
+        "structure_at",
+        "structure_size",
+        "written_ns",
+    )
+
+    def __init__(self, *values):
+        """``values``: in the order of ``__slots__``; ``job_id``: 16 bytes."""
+        for name, value in zip(self.__slots__, values):
+            setattr(self, name, value)
+
+    def pack(self):
+        """Return its bytes, with the checksum."""
+        values = [getattr(self, name) for name in self.__slots__]
+        body = HEADER.pack(MAGIC, VERSION, HEADER.size, 0, *values)
+        return body + CRC.pack(zlib.crc32(body))
+
+    @property
+    def end(self):
+        """The file's size in use."""
+        return max(self.data_at + self.data_size, self.structure_at + self.structure_size)
+
+
+def parse(data, file_size):
+    """Return the header in the first bytes of a file. Raises ValueError, with what is wrong, for any other bytes."""
+    size = HEADER.size + CRC.size
+    if len(data) < size:
+        raise ValueError("it is cut off at %d bytes" % len(data))
+    body = bytes(data[: HEADER.size])
+    fields = HEADER.unpack(body)
+    if fields[0] != MAGIC:
+        raise ValueError("it begins with %r" % (fields[0],))
+    if fields[1] != VERSION or fields[2] != HEADER.size:
+        raise ValueError("it has version %d; this rankmend reads version %d" % (fields[1], VERSION))
+    if CRC.unpack_from(data, HEADER.size)[0] != zlib.crc32(body):
+        raise ValueError("wrong checksum of the header")
+    header = Header(*fields[4:])
+    is_in_order = DATA_AT <= header.data_at and header.data_at + header.data_size <= file_size
+    is_in_order &= (
+        DATA_AT <= header.structure_at <= header.structure_at + header.structure_size <= file_size
+    )
+    is_in_order &= header.structure_size <= STRUCTURE_BYTES_MAX
+    if (
+        not is_in_order
+        or not header.rank < header.world_size
+        or header.step > STEP_MAX
+        or not header.sequence
+    ):
+        raise ValueError(
+            "impossible header: %s" % {name: getattr(header, name) for name in Header.__slots__[1:]}
+        )
+    return header
+
+
+def parse_choice(text):
+    """Return attempt and step of `ENV_SNAPSHOT`, or None where it names nothing."""
+    attempt, separator, step = (text or "").partition(":")
+    if not separator:
+        return None
+    try:
+        return int(attempt), int(step)
+    except ValueError:
+        return None
