@@ -15,6 +15,7 @@ commit once more after the bytes.
 This module is part of the hook: standard library and Python 3.8 only.
 """
 
+import collections
 import struct
 import zlib
 
@@ -45,33 +46,20 @@ def file_name(rank, buffer):
     return "rank-%d.%d.snapshot" % (rank, buffer)
 
 
-class Header:
-    """The fields of a header. Sizes and places are bytes, times nanoseconds."""
+_FIELDS = (
+    *("job_id", "attempt", "rank", "local_rank", "world_size", "step", "sequence"),
+    *("data_at", "data_size", "structure_at", "structure_size", "written_ns"),
+)
 
-    __slots__ = (
-        "job_id",
-        "attempt",
-        "rank",
-        "local_rank",
-        "world_size",
-        "step",
-        "sequence",
-        "data_at",
-        "data_size",
-        "structure_at",
-        "structure_size",
-        "written_ns",
-    )
 
-    def __init__(self, *values):
-        """``values``: in the order of ``__slots__``; ``job_id``: 16 bytes."""
-        for name, value in zip(self.__slots__, values):
-            setattr(self, name, value)
+class Header(collections.namedtuple("Header", _FIELDS)):  # type: ignore[misc] # the fields are named once
+    """The fields of a header. ``job_id``: 16 bytes; sizes and places are bytes, times nanoseconds."""
+
+    __slots__ = ()
 
     def pack(self):
         """Return its bytes, with the checksum."""
-        values = [getattr(self, name) for name in self.__slots__]
-        body = HEADER.pack(MAGIC, VERSION, HEADER.size, 0, *values)
+        body = HEADER.pack(MAGIC, VERSION, HEADER.size, 0, *self)
         return body + CRC.pack(zlib.crc32(body))
 
     @property
@@ -94,7 +82,7 @@ def parse(data, file_size):
     if CRC.unpack_from(data, HEADER.size)[0] != zlib.crc32(body):
         raise ValueError("wrong checksum of the header")
     header = Header(*fields[4:])
-    is_in_order = DATA_AT <= header.data_at and header.data_at + header.data_size <= file_size
+    is_in_order = header.data_at >= DATA_AT and header.data_at + header.data_size <= file_size
     is_in_order &= (
         DATA_AT <= header.structure_at <= header.structure_at + header.structure_size <= file_size
     )
@@ -105,9 +93,7 @@ def parse(data, file_size):
         or header.step > STEP_MAX
         or not header.sequence
     ):
-        raise ValueError(
-            "impossible header: %s" % {name: getattr(header, name) for name in Header.__slots__[1:]}
-        )
+        raise ValueError("impossible header: %r" % (header,))
     return header
 
 
