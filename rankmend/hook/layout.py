@@ -81,6 +81,8 @@ ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
 ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
+ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder of snapshot files; absent: none are kept
+ENV_SNAPSHOT = "RANKMEND_SNAPSHOT"  # ATTEMPT:STEP of the one that this attempt restores
 # torchrun's variables that tell ranks, attempts or jobs apart: a process that waits to become a rank has none.
 RANK_VARIABLES = frozenset(
     (

@@ -277,6 +277,7 @@ def _adopted(
         is_history_lost=ledger.attempt == 0,
         restore=first.restore,
         rendezvous=first.rendezvous,
+        snapshot=first.snapshot,
     )
 
 
@@ -471,6 +472,7 @@ def _find_names(
         is_history_lost=adopted.is_history_lost,
         restore=adopted.restore,
         rendezvous=adopted.rendezvous,
+        snapshot=adopted.snapshot,
     )
 
 

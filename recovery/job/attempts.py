@@ -18,6 +18,7 @@ from recovery.job.membership import Gone, size_for
 from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
+from recovery.job.snapshot_choice import SETTLE_S_MAX, unsettled, with_snapshot
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -208,6 +209,10 @@ class Attempts:
         choice = self._choose(preparation, placement, policy, may_begin=may_begin)
         if not isinstance(choice, Choice):
             return choice
+        with_memory = self._with_snapshot(choice, placement, policy, now_s)
+        if isinstance(with_memory, NeedsMissing):
+            return with_memory
+        choice = with_memory
         if not choice.is_possible:
             return NeedsMet(placement, None, choice)
         rendezvous = preparation.meet(placement)
@@ -236,6 +241,27 @@ class Attempts:
         self._held = None if choice.is_possible else (ledger.attempt, now_s, choice)
         return choice
 
+    def _with_snapshot(
+        self, choice: Choice, placement: tuple[Placement, ...], policy: Policy, now_s: float
+    ) -> Choice | NeedsMissing:
+        """Return the choice, with the snapshot in the ranks' memory where there is a better one."""
+        ledger = self._ledger
+        if not ledger.attempt:
+            return choice
+        told = [self._nodes.report_of(place.node) for place in placement]
+        reports = [report for report in told if report is not None]
+        waited_s = self._situation.since(now_s, "snapshots", ledger.attempt)
+        busy = unsettled(reports, ledger.attempt, waited_s)
+        if busy is not None:
+            reason = f"{busy} is reading its snapshots"
+            return NeedsMissing(reason, SETTLE_S_MAX - waited_s)
+        held = {
+            report.node: report.snapshots
+            for report in reports
+            if (report.snapshots_through or 0) >= ledger.attempt
+        }
+        return with_snapshot(choice, ledger, policy, placement, held)
+
     def preparation(self, policy: Policy, now_s: float) -> AttemptNeeds:
         """Return a look at what the next attempt needs."""
 
@@ -252,7 +278,9 @@ class Attempts:
         Where the launchers look for checkpoints, they do this themselves.
         """
         restore = choice.restore
-        if restore is None or self._checkpoints is None or restore.path in self._deleted:
+        if choice.snapshot is not None or restore is None or self._checkpoints is None:
+            return True
+        if restore.path in self._deleted:
             return True  # a storage that lists and denies it in turns is left to the ranks
         if self._checkpoints.is_there(restore.path):
             return True

@@ -583,6 +583,7 @@ def orders_for(
                 stop=Stop.KILL if ledger.closing is None else ledger.closing.stop,
                 grace_s=0.0 if ledger.closing is None else ledger.closing.grace_s,
                 restore=None if started is None or not runs else started.choice.restore,
+                snapshot=None if started is None or not runs else started.choice.snapshot,
                 restarts=ledger.restarts,
                 restarts_max=settings.policy.restarts_max,
                 collect=collect,

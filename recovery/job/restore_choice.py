@@ -80,11 +80,14 @@ def from_nothing(ledger: Ledger, reason: str) -> Choice:
 
 
 def is_progress(ledger: Ledger, choice: Choice) -> bool:
-    """Return whether the checkpoint is newer than any that an attempt of this run began from.
+    """Return whether the snapshot or checkpoint is newer than any that an attempt of this run began from.
 
     By the step, where names of one pattern (or none at all) tell it, else also by time:
     `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
     """
+    if choice.snapshot is not None:
+        base_step = -1 if ledger.base_step is None else ledger.base_step
+        return choice.snapshot.step > base_step
     if choice.restore is None or ledger.attempt == 0:
         return False
     if choice.restore.step is not None and ledger.base_step is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from recovery.journal.node_records import Joined
-from recovery.messages.exchange import Endpoint, Restore
+from recovery.messages.exchange import Endpoint, Restore, SnapshotPoint
 
 
 class Cause(Enum):
@@ -50,6 +50,20 @@ class Choice:
     # A person started the job again and what earlier attempts had saved is gone: steps, budgets
     # and checkpoints of before count no more.
     is_new_run: bool = False
+    # What the ranks restore from memory; `restore` is then what they would begin from without it.
+    snapshot: SnapshotPoint | None = None
+
+    @property
+    def begins_at(self) -> int | None:
+        """Return the step that the attempt begins from; None: at zero, or not known."""
+        if self.snapshot is not None:
+            return self.snapshot.step
+        return None if self.restore is None else self.restore.step
+
+    @property
+    def restored_path(self) -> str | None:
+        """Return the checkpoint that the attempt reads; None: it reads none."""
+        return None if self.restore is None or self.snapshot is not None else self.restore.path
 
     @property
     def held_about(self) -> str:
@@ -59,8 +73,15 @@ class Choice:
 
     @property
     def identity(self) -> str:
-        """Return an identity that differs from other checkpoints at the same path."""
+        """Return an identity that differs from other snapshots, and other checkpoints at the same path."""
+        if self.snapshot is not None:
+            return identity_of(self.snapshot)
         return "" if self.restore is None else f"{self.restore.path}@{self.modified_unix_s}"
+
+
+def identity_of(snapshot: SnapshotPoint) -> str:
+    """Return the identity of a choice of this snapshot."""
+    return f"snapshot {snapshot.attempt}:{snapshot.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +250,4 @@ class Adopted:
     is_history_lost: bool  # this journal knew no attempt: budgets count as spent until confirmed
     restore: Restore | None = None
     rendezvous: Endpoint | None = None
+    snapshot: SnapshotPoint | None = None

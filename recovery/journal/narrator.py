@@ -73,6 +73,8 @@ def narrate(record: Record) -> str | None:  # noqa: ARG001 - the default of a di
 
 def describe_choice(choice: Choice) -> str:
     """Return where an attempt begins, and why."""
+    if choice.snapshot is not None:
+        return f"from memory at step {choice.snapshot.step} ({choice.reason})"
     if choice.restore is None:
         return f"from the beginning ({choice.reason})"
     step = "" if choice.restore.step is None else f" at step {choice.restore.step}"

@@ -10,6 +10,7 @@ import errno
 import logging
 import selectors
 import signal
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -70,6 +71,7 @@ from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.exchange import Order, Report, StopReason
+from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +107,13 @@ class Launcher:
         )
         self._starter = RankStarter(plan, store, output, runtime, waiting)
         self._announcer = RankAnnouncer(plan, runtime, agent, hardware)
-        self._reporter = Reporter(plan, store, clock, membership, evidence, hardware)
+        self._wakeups = Wakeups()
+        self._snapshots = SnapshotWatch(
+            runtime.snapshots, uuid.UUID(plan.job_id), clock, self._note_snapshots
+        )
+        self._reporter = Reporter(
+            plan, store, clock, membership, evidence, hardware, self._snapshots
+        )
         self._store = store
         self._output = output
         self._runtime = runtime
@@ -118,7 +126,6 @@ class Launcher:
         self._takes_signals = takes_signals  # only the main thread of a process can
         self._oom = OomCounter()
         self._inbox = Inbox()
-        self._wakeups = Wakeups()
         self._selector = selectors.DefaultSelector()
         self._orders = FollowedOrders(
             plan.job_id,
@@ -140,6 +147,7 @@ class Launcher:
         self._is_finished = False
         self._reported_at_s = 0.0
         self._report_now = True
+        self._has_snapshot_news = False  # set by the thread that reads them
         self._started_at_s = clock.now_s()
 
     # From other threads.
@@ -157,6 +165,11 @@ class Launcher:
     def show_checkpoint(self, figures: CheckpointFigures) -> None:
         """Have the node's agent export these figures of the job's checkpoints."""
         self._inbox.put_figures(figures)
+
+    def _note_snapshots(self) -> None:
+        """Report soon what has changed in the snapshots."""
+        self._has_snapshot_news = True
+        self._wakeups.wake()
 
     @property
     def epoch(self) -> int:
@@ -181,7 +194,7 @@ class Launcher:
 
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. ``nothing_left_through``: no process of the attempts up to this one is left."""
-        self._state = replace(self._state, empty_through=nothing_left_through)
+        self._note_empty(nothing_left_through)
         self._announcer.start()
         self._membership.peers.start()
         self._membership.storage.start(self._wakeups.wake)
@@ -208,6 +221,7 @@ class Launcher:
         self._check_store()
         self._announcer.show_checkpoint(self._inbox.take_figures())
         self._announcer.tick()
+        self._snapshots.tick()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
         self._settle()
         self._report_if_due()
@@ -236,6 +250,7 @@ class Launcher:
             self._pins.close()
         self._membership.peers.close()
         self._membership.storage.close()
+        self._snapshots.close()
         self._runtime.remove()
         self._wakeups.close()
         return is_empty
@@ -352,6 +367,7 @@ class Launcher:
     def _note_empty(self, through: int) -> None:
         through = max(self._state.empty_through, through)
         self._state = replace(self._state, empty_through=through)
+        self._snapshots.settle(through)
 
     def _note_lease_end(self, through: int) -> None:
         log.warning(
@@ -513,6 +529,9 @@ class Launcher:
 
     def _report_if_due(self) -> None:
         now_s = self._clock.now_s()
+        if self._has_snapshot_news:
+            self._has_snapshot_news = False
+            self._report_now |= self._attempt is None or self._attempt.has_ended
         pause_s = pace.report_pause_s(self._orders.newest, self._now(), now_s)
         if not self._report_now and now_s - self._reported_at_s < pause_s:
             return

@@ -17,7 +17,16 @@ from recovery.launcher.membership.returns import spread_s
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchFault
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
-from recovery.messages.exchange import VERSION, Endpoint, Found, FoundCheckpoint, Report, StopReason
+from recovery.messages.exchange import (
+    VERSION,
+    Endpoint,
+    Found,
+    FoundCheckpoint,
+    HeldSnapshot,
+    Report,
+    StopReason,
+)
+from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +44,7 @@ class Reporter:
         membership: Membership,
         evidence: EvidenceCollector | None,
         hardware: HardwareWatch | None,
+        snapshots: SnapshotWatch,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -42,6 +52,7 @@ class Reporter:
         self._membership = membership
         self._evidence = evidence
         self._hardware = hardware
+        self._snapshots = snapshots
         self._number = 0
         self._launched_at_s = boot_time_s()
         self._idle_since_s: float | None = (
@@ -61,6 +72,9 @@ class Reporter:
         ranks = list(attempt.ranks.values()) if attempt else []
         self._number += 1
         membership = self._membership
+        read_through = (
+            self._snapshots.settled_through
+        )  # first: what is held is then at least as new
         return Report(
             version=VERSION,
             node=self._plan.node,
@@ -86,6 +100,8 @@ class Reporter:
             known=self._known(orders),
             folder_id=membership.storage.folder_id,
             put_back=put_back,
+            snapshots=self._held(),
+            snapshots_through=read_through,
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,
@@ -114,6 +130,23 @@ class Reporter:
         order = orders.newest
         speaks = order is not None and (order.group_rank == 0 or order.share is not None)
         return self._membership.storage.known() if speaks else ()
+
+    def _held(self) -> tuple[HeldSnapshot, ...]:
+        """Return what this node's ranks have in memory: all of it, since one rank may be a snapshot ahead."""
+        now_ns = self._clock.now_s() * 1e9
+        return tuple(
+            HeldSnapshot(
+                rank=one.head.rank,
+                attempt=one.head.attempt,
+                step=one.head.step,
+                world_size=one.head.world_size,
+                size_bytes=one.head.size_bytes,
+                digest=one.digest,
+                age_s=max(0.0, (now_ns - one.head.written_ns) / 1e9),
+                is_damaged=one.is_damaged,
+            )
+            for one in self._snapshots.known
+        )
 
     def _found(self, state: LauncherState, orders: FollowedOrders) -> Found | None:
         """Return the checkpoints that the newest order asked for, once the search is done."""

@@ -5,6 +5,7 @@ does not fit raises `MessageError` with the field and the value. Fields that thi
 not know are ignored, and one version older and newer is understood.
 """
 
+import re
 from collections.abc import Iterator, Sized
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from recovery.messages.exchange import (
     WITNESSES_MAX,
     Claim,
     FoundCheckpoint,
+    HeldSnapshot,
     Order,
     RankReport,
     Report,
@@ -40,12 +42,14 @@ LISTS_MAX: Final = {
     "unreachable": 2 * (WITNESSES_MAX + 2),  # and two neighbours
     "found.checkpoints": 64,
     "known": 64,
+    "snapshots": 4096,  # two of each of 1,024 ranks
     "hardware.series": 4000,
     "collected.notes": 64,
     "collected.ranks": 1024,
 }
 # Twice what 4 iterations of 2 sessions take with 72 ranks and 2 replicas of each part.
 PARTS_MAX: Final = 4096
+DIGEST: Final = re.compile(r"[0-9a-f]{32}")
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
 
 _M = TypeVar("_M", Report, Order)
@@ -82,6 +86,8 @@ def decode_report(body: bytes) -> Report:
     numbers = [rank.rank for rank in report.ranks]
     if len(set(numbers)) != len(numbers):
         raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
+    for held in report.snapshots:
+        _refuse_impossible_snapshot(held)
     for rank in report.ranks:
         _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
         _refuse_number("report", "pid", rank.pid, 0)
@@ -136,10 +142,27 @@ def _refuse_impossible_claim(claim: Claim) -> None:
     _refuse_number("report", "claim.group_count", claim.group_count, 1, RANKS_MAX)
     _refuse_number("report", "claim.group_rank", claim.group_rank, 0, claim.group_count - 1)
     _refuse_number("report", "claim.restarts", claim.restarts, 0, ATTEMPT_MAX)
+    if claim.snapshot is not None:
+        _refuse_number("report", "claim.snapshot.attempt", claim.snapshot.attempt, 1, ATTEMPT_MAX)
+        _refuse_number("report", "claim.snapshot.step", claim.snapshot.step, 0)
     if len(claim.peers) > WITNESSES_MAX:
         raise MessageError(f"report: claim.peers has {len(claim.peers)}, at most {WITNESSES_MAX}")
     if not 0 <= claim.contact_age_s < float("inf"):
         raise MessageError(f"report: claim.contact_age_s is {claim.contact_age_s!r}")
+
+
+def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:
+    _refuse_number("report", "snapshots.world_size", held.world_size, 1, RANKS_MAX)
+    _refuse_number("report", "snapshots.rank", held.rank, 0, held.world_size - 1)
+    _refuse_number("report", "snapshots.attempt", held.attempt, 1, ATTEMPT_MAX)
+    _refuse_number("report", "snapshots.step", held.step, 0)
+    _refuse_number("report", "snapshots.size_bytes", held.size_bytes, 0)
+    if not DIGEST.fullmatch(held.digest):
+        raise MessageError(
+            f"report: snapshots.digest is {held.digest!r:.80}, not 32 hexadecimal digits"
+        )
+    if not 0 <= held.age_s < float("inf"):
+        raise MessageError(f"report: snapshots.age_s is {held.age_s!r}")
 
 
 def decode_order(body: bytes) -> Order:
@@ -154,6 +177,9 @@ def decode_order(body: bytes) -> Order:
     _refuse_number("order", "group_rank", order.group_rank, 0, order.group_count - 1)
     if not 0 <= order.grace_s < float("inf"):
         raise MessageError(f"order: grace_s is {order.grace_s!r}")
+    if order.snapshot is not None:
+        _refuse_number("order", "snapshot.attempt", order.snapshot.attempt, 1, ATTEMPT_MAX)
+        _refuse_number("order", "snapshot.step", order.snapshot.step, 0)
     if order.rendezvous is not None:
         _refuse_number("order", "rendezvous.port", order.rendezvous.port, 1, PORT_MAX)
     for rank in order.ranks:

@@ -278,6 +278,34 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotPoint:
+    """A step at which ranks have kept their training state in memory, and the attempt in which they did."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSnapshot:
+    """One rank's whole snapshot in the memory of the reporting node."""
+
+    rank: int
+    attempt: int
+    step: int
+    world_size: int  # of its attempt
+    size_bytes: int
+    digest: (
+        str  # XXH3-128 of its content, in 32 hexadecimal digits: equal content, whichever rank's
+    )
+    age_s: float  # since it was written
+    is_damaged: bool = False  # its content has changed since it was written
+
+    @property
+    def point(self) -> SnapshotPoint:
+        return SnapshotPoint(self.attempt, self.step)
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The newest orders of the controller that a launcher follows, reported to another one.
 
@@ -295,6 +323,7 @@ class Claim:
     restore: Restore | None = None  # what the attempt restored
     rendezvous: Endpoint | None = None  # where its ranks met
     peers: tuple[Peer, ...] = ()
+    snapshot: SnapshotPoint | None = None  # what the attempt restored from memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +365,10 @@ class Report:
     known: tuple[FoundCheckpoint, ...] = ()
     folder_id: str = ""  # of the checkpoint folder that this node sees; empty: none, or not known
     put_back: PutBack | None = None  # the checkpoint that was put back last
+    # What the ranks have kept in memory; while they run, as far as it was read.
+    snapshots: tuple[HeldSnapshot, ...] = ()
+    # All of them were read after the last process of this attempt had gone; None: by a version that keeps none.
+    snapshots_through: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +408,13 @@ class Order:
     # The launchers of the nodes before and after this one in the ring of group ranks, asked often
     # whether they can be reached. They don't count for the lease, unless `peers` has them, too.
     neighbours: tuple[Peer, ...] = ()
+    snapshot: SnapshotPoint | None = None  # that the ranks restore from memory
 
 
 ORDER_ENVIRONMENT: Final = frozenset(
-    {"RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"}
+    {
+        *("RANKMEND_RESUME_PATH", "RANKMEND_RESUME_STEP", "RANKMEND_ATTEMPT"),
+        "RANKMEND_SNAPSHOT",
+    }
 )
 """The only variables that an order can set. There is no free one, and never a command line."""

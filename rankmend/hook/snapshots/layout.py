@@ -36,23 +36,20 @@ STRUCTURE_BYTES_MAX = 64 << 20
 STEP_MAX = 2**63 - 1
 BUFFERS = 2
 
-# Variables that the launcher sets for a rank. docs/reference/environment.md lists them.
-ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder; absent: no snapshots are kept
-ENV_SNAPSHOT = "RANKMEND_SNAPSHOT"  # ATTEMPT:STEP of the one that this attempt restores
-
 
 def file_name(rank, buffer):
     """Return the name of one of a rank's files; ``buffer``: 0 or 1."""
     return "rank-%d.%d.snapshot" % (rank, buffer)
 
 
-_FIELDS = (
-    *("job_id", "attempt", "rank", "local_rank", "world_size", "step", "sequence"),
-    *("data_at", "data_size", "structure_at", "structure_size", "written_ns"),
+_Fields = collections.namedtuple(
+    "_Fields",
+    "job_id attempt rank local_rank world_size step sequence"
+    " data_at data_size structure_at structure_size written_ns",
 )
 
 
-class Header(collections.namedtuple("Header", _FIELDS)):  # type: ignore[misc] # the fields are named once
+class Header(_Fields):
     """The fields of a header. ``job_id``: 16 bytes; sizes and places are bytes, times nanoseconds."""
 
     __slots__ = ()
@@ -98,7 +95,7 @@ def parse(data, file_size):
 
 
 def parse_choice(text):
-    """Return attempt and step of `ENV_SNAPSHOT`, or None where it names nothing."""
+    """Return attempt and step of `rankmend.hook.layout.ENV_SNAPSHOT`, or None where it names nothing."""
     attempt, separator, step = (text or "").partition(":")
     if not separator:
         return None

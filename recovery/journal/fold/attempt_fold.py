@@ -41,10 +41,10 @@ _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
     before = _begin_run(ledger, record) if record.choice.is_new_run else ledger
     after = with_restart(_with_newer_base(before, record), record)
-    restore = record.choice.restore
+    path, begins_at = record.choice.restored_path, record.choice.begins_at
     highest = after.highest_step
-    if restore is not None and restore.step is not None and ledger.is_comparable:
-        highest = max(restore.step, -1 if highest is None else highest)
+    if begins_at is not None and ledger.is_comparable:
+        highest = max(begins_at, -1 if highest is None else highest)
     base, reaches = record.choice.identity, dict(after.reaches)
     after = replace(
         after,
@@ -75,7 +75,7 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
     if record.rendezvous is not None:
         met = (record.rendezvous.address, record.rendezvous.port)
         after = replace(after, rendezvous_used=ledger.rendezvous_used | {met})
-    return after if restore is None else replace(after, last_restore_path=restore.path)
+    return after if path is None else replace(after, last_restore_path=path)
 
 
 def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
@@ -101,16 +101,16 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
 
 def _with_newer_base(ledger: Ledger, record: AttemptStarted) -> Ledger:
     """Note the checkpoint that is restored; one newer than all before is progress."""
-    after, restore = ledger, record.choice.restore
+    after, begins_at = ledger, record.choice.begins_at
     if record.is_progress:
         # Steps that compare tell the same error at the same step from whatever checkpoint.
         errors = ledger.errors if ledger.is_comparable else None
         after = replace(ledger, barren=(), errors=errors)
-    if restore is None:
-        return after
-    if restore.step is not None and (ledger.base_step is None or restore.step > ledger.base_step):
+    if begins_at is not None and (ledger.base_step is None or begins_at > ledger.base_step):
         made = after.stepless if not record.is_progress else without_last(after)
-        after = replace(after, base_step=restore.step, stepless=made)
+        after = replace(after, base_step=begins_at, stepless=made)
+    if record.choice.restored_path is None:
+        return after
     times = [at for at in (ledger.base_modified_unix_s, record.choice.modified_unix_s) if at]
     return replace(after, base_modified_unix_s=max(times, default=None))
 
@@ -192,7 +192,7 @@ def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
     for joined in record.nodes:
         member = joined_member(members.get(joined.node), joined, ledger.number - 1)
         members[joined.node] = replace(member, launcher_since=ledger.number - 1, boot_since=0)
-    choice = Choice(True, record.restore, "adopted: it runs")
+    choice = Choice(True, record.restore, "adopted: it runs", snapshot=record.snapshot)
     met = set()
     if record.rendezvous is not None:
         met = {(record.rendezvous.address, record.rendezvous.port)}

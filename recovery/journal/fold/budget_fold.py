@@ -54,8 +54,8 @@ def without_last(ledger: Ledger) -> tuple[tuple[int, float], ...]:
 
 
 def without_restore(ledger: Ledger) -> Ledger:
-    """Forget what is held against the checkpoint that the newest attempt began from."""
-    if ledger.started is None or ledger.started.choice.restore is None:
+    """Forget what is held against what the newest attempt began from."""
+    if ledger.started is None or not ledger.started.choice.identity:
         return ledger
     identity = ledger.started.choice.identity
     return replace(ledger, restores=tuple(pair for pair in ledger.restores if pair[0] != identity))

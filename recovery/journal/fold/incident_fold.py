@@ -56,8 +56,8 @@ def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
 
 def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     base = None
-    if failure.is_relative and ledger.started and ledger.started.choice.restore:
-        base = ledger.started.choice.restore.path
+    if failure.is_relative and ledger.started:
+        base = ledger.started.choice.restored_path
     key = (failure.finding.symptom, failure.step, base)
     before = ledger.errors
     is_same = before is not None and (before.symptom, before.step, before.base) == key

@@ -71,9 +71,9 @@ def _with_repair(
 
 
 def _with_restored(history: SaveHistory, record: AttemptVerified, before: Ledger) -> SaveHistory:
-    seen, restore = before.restorable, before.started and before.started.choice.restore
+    seen, path = before.restorable, before.started and before.started.choice.restored_path
     asked_s, trained_s = record.resumed_age_s, record.first_section_age_s
-    if seen is None or not restore or seen.path != restore.path or not seen.size_bytes:
+    if seen is None or not path or seen.path != path or not seen.size_bytes:
         return history
     if asked_s is None or trained_s is None or asked_s - trained_s < _READ_S_MIN:
         return history

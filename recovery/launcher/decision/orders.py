@@ -89,4 +89,5 @@ class FollowedOrders:
             restore=order.restore,
             rendezvous=order.rendezvous,
             peers=order.peers,
+            snapshot=order.snapshot,
         )

@@ -55,12 +55,14 @@ def rank_environment(
     is_virtual_local_rank: bool = False,
     launcher: str = "",
     tells_imports: bool = False,
+    snapshots: Path | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
     ``node``: a mark beside the job's, if several nodes may be on one machine.
     ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: the rank sees
     one GPU, as number 0. ``launcher``: the launcher's mark. ``tells_imports``: for the fork server.
+    ``snapshots``: the folder in which ranks keep their state; None: they keep none.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -107,6 +109,10 @@ def rank_environment(
         environment[layout.ENV_IMPORTS_FILE] = str(files.imports)
     if files.recorder is not None:
         environment.update(recorder_environment(base, files.recorder, is_old=is_old_torch))
+    if snapshots is not None:
+        environment[layout.ENV_SNAPSHOTS] = str(snapshots)
+        if order.snapshot is not None:
+            environment[layout.ENV_SNAPSHOT] = f"{order.snapshot.attempt}:{order.snapshot.step}"
     if fence_file is not None:
         environment[layout.ENV_FENCE_FILE] = str(fence_file)
     if order.restore is not None:

@@ -3,6 +3,7 @@
     <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
     <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
                                                   .imports.json, and dumps of the flight recorder
+    <root>/rankmend-<uid>/<job id>/snapshots/     rank-<r>.0.snapshot and .1.snapshot; kept between attempts
 
 Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
 `rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
@@ -43,8 +44,9 @@ class RuntimeFolder:
         own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
+        self.snapshots = self.path / "snapshots"
         self.process_list = self.path / process_list.NAME
-        for folder in (self.path, self.site):
+        for folder in (self.path, self.site, self.snapshots):
             make_private(folder, LaunchError, is_secret=True)
         self._link_site()
 

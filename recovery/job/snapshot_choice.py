@@ -1,0 +1,97 @@
+"""Whether the next attempt begins from what its ranks have kept in memory. Pure.
+
+A snapshot is restored only where every rank has its part of one step, whole and unchanged, on the node on which it is to
+run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.wording import ranks_in_words
+from recovery.journal.attempt_records import Choice, PassedOver, Placement, identity_of
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import Policy
+from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
+
+SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
+_PASSED_OVER_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What there is of one step."""
+
+    point: SnapshotPoint
+    parts: Mapping[int, HeldSnapshot]  # by rank
+
+    def why_not(self, ranks: Sequence[int]) -> str | None:
+        """Return why these ranks can't restore it, or None."""
+        damaged = [rank for rank in ranks if rank in self.parts and self.parts[rank].is_damaged]
+        if damaged:
+            return f"changed in memory since it was written, of {ranks_in_words(damaged)}"
+        missing = [rank for rank in ranks if rank not in self.parts]
+        if missing:
+            return f"not there of {ranks_in_words(missing)}"
+        sizes = {part.world_size for part in self.parts.values()} - {len(ranks)}
+        return f"of {min(sizes)} ranks, and there are {len(ranks)}" if sizes else None
+
+
+def unsettled(reports: Iterable[Report], attempt: int, waited_s: float) -> str | None:
+    """Return the node whose snapshots are being read after the attempt's end, or None once all were."""
+    if waited_s >= SETTLE_S_MAX:
+        return None
+    for report in reports:
+        read_through = report.snapshots_through
+        if read_through is not None and read_through < attempt <= report.empty_through:
+            return report.node
+    return None
+
+
+def with_snapshot(
+    choice: Choice,
+    ledger: Ledger,
+    policy: Policy,
+    placement: Sequence[Placement],
+    held: Mapping[str, Sequence[HeldSnapshot]],
+) -> Choice:
+    """Return the choice with the snapshot to restore, if one is to be preferred to what was chosen.
+
+    ``held``: what each node has in memory, read after the last attempt had gone from it.
+    """
+    if choice.is_new_run:
+        return choice
+    ranks = [rank for place in placement for rank in place.ranks]
+    passed_over: list[PassedOver] = []
+    for step in _steps_of(placement, held):
+        point = step.point
+        if choice.begins_at is not None and point.step < choice.begins_at:
+            break  # the checkpoint is newer, and all that follow are older
+        reason = step.why_not(ranks)
+        restores = ledger.restores_of(identity_of(point))
+        if reason is None and restores >= policy.restore_failures_max:
+            reason = f"restored {restores} times without progress"
+        if reason is None:
+            return replace(
+                choice,
+                is_possible=True,
+                snapshot=point,
+                reason=f"snapshot of every rank, written in attempt {point.attempt}",
+                passed_over=(*passed_over, *choice.passed_over),
+            )
+        if len(passed_over) < _PASSED_OVER_MAX:
+            passed_over.append(PassedOver(f"snapshot of step {point.step}", point.step, reason))
+    return replace(choice, passed_over=(*passed_over, *choice.passed_over))
+
+
+def _steps_of(
+    placement: Sequence[Placement], held: Mapping[str, Sequence[HeldSnapshot]]
+) -> list[_Step]:
+    """Return what there is of each step on the nodes that will need it, the newest first."""
+    steps: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
+    for place in placement:
+        for part in held.get(place.node, ()):
+            if part.rank in place.ranks:
+                steps.setdefault(part.point, {})[part.rank] = part
+    newest_first = sorted(steps, key=lambda point: (point.step, point.attempt), reverse=True)
+    return [_Step(point, steps[point]) for point in newest_first]

@@ -1,0 +1,150 @@
+"""Reads the snapshot files of a node's ranks. Layout: `rankmend.hook.snapshots.layout`.
+
+The files belong to the job's user, and a rank may write while they are read. So they are read with pread, which
+can't kill this process as a mapping of a file that shrinks could, and whatever doesn't fit is an error with the value.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from rankmend.errors import SourceError
+from rankmend.hook.snapshots import layout
+
+NAME: Final = re.compile(r"rank-([0-9]{1,7})\.([01])\.snapshot")
+_HEAD_BYTES: Final = layout.COMMIT_AT + layout.COMMIT.size
+_CHUNK_BYTES: Final = 1 << 20  # fits into a processor's cache, so memory is read once
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """What the head of a whole snapshot says. `written_ns`: CLOCK_MONOTONIC of this node."""
+
+    rank: int
+    attempt: int
+    step: int
+    world_size: int
+    sequence: int
+    size_bytes: int  # of the data and the structure
+    written_ns: int
+    inode: int
+
+
+class OpenSnapshot:
+    """One snapshot file, open for reading. Owns the descriptor."""
+
+    def __init__(self, path: Path, job_id: uuid.UUID) -> None:
+        """Raise OSError where it can't be opened, and SourceError where it is no file of ours."""
+        self._path = path
+        self._job_id = job_id
+        # Not blocking: opening a named pipe would wait for its other end for ever.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        self.descriptor = os.open(path, flags)
+        try:
+            self._refuse_foreign()
+        except SourceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def __enter__(self) -> "OpenSnapshot":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _refuse_foreign(self) -> None:
+        found = os.fstat(self.descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceError(f"{self._path}: not a regular file (mode {found.st_mode:o})")
+        if found.st_uid != os.geteuid():
+            raise SourceError(f"{self._path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
+
+    def read_head(self) -> SnapshotHead | None:
+        """Return the head of a whole snapshot; None while it is written, or where nothing was.
+
+        Raise SourceError for a head that can't be: damaged, of another job, or of another rank than the file's name.
+        """
+        header = self._header()
+        if header is None:
+            return None
+        named = NAME.fullmatch(self._path.name)
+        if uuid.UUID(bytes=header.job_id) != self._job_id:
+            raise SourceError(f"{self._path}: of job {uuid.UUID(bytes=header.job_id)}")
+        if named is None or int(named[1]) != header.rank:
+            raise SourceError(f"{self._path}: of rank {header.rank}")
+        return SnapshotHead(
+            rank=header.rank,
+            attempt=header.attempt,
+            step=header.step,
+            world_size=header.world_size,
+            sequence=header.sequence,
+            size_bytes=header.data_size + header.structure_size,
+            written_ns=header.written_ns,
+            inode=os.fstat(self.descriptor).st_ino,
+        )
+
+    def digest(self) -> str:
+        """Return the XXH3-128 of data and structure, in hexadecimal digits.
+
+        Of a file that is being written it means nothing: `read_head` afterwards tells.
+        """
+        header = self._header()
+        if header is None:
+            raise SourceError(f"{self._path}: written anew meanwhile")
+        hasher = xxhash.xxh3_128()
+        for place, size in (
+            (header.data_at, header.data_size),
+            (header.structure_at, header.structure_size),
+        ):
+            for chunk in self._chunks(place, size):
+                hasher.update(chunk)
+        return hasher.hexdigest()
+
+    def _header(self) -> layout.Header | None:
+        data = self._read(_HEAD_BYTES, 0)
+        # An empty file is one that a rank makes; a commit of zero, one that it writes.
+        if len(data) < _HEAD_BYTES or not any(data):
+            return None
+        (commit,) = layout.COMMIT.unpack_from(data, layout.COMMIT_AT)
+        if not commit:
+            return None
+        try:
+            header = layout.parse(data, os.fstat(self.descriptor).st_size)
+        except ValueError as error:
+            raise SourceError(f"{self._path}: {error}") from error
+        return header if header.sequence == commit else None
+
+    def _chunks(self, place: int, size: int) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(min(_CHUNK_BYTES, size)))
+        end = place + size
+        while place < end:
+            part = buffer[: min(len(buffer), end - place)]
+            count = os.preadv(self.descriptor, [part], place)
+            if not count:
+                raise SourceError(f"{self._path}: cut off at {place} bytes")
+            yield part[:count]
+            place += count
+
+    def _read(self, size: int, place: int) -> bytes:
+        try:
+            return os.pread(self.descriptor, size, place)
+        except OSError as error:
+            raise SourceError(f"cannot read {self._path}: {error.strerror}") from error
+
+
+def snapshot_paths(folder: Path) -> list[Path]:
+    """Return the snapshot files of a folder, by name; none where it can't be read."""
+    with contextlib.suppress(OSError):
+        return sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+    return []

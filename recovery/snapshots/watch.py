@@ -1,0 +1,158 @@
+"""Knows which snapshots of this node's ranks are whole, and what each one's digest is.
+
+While ranks run, a thread digests what they write, so that a bit that flips in memory later is noticed: once they are
+gone, `settle` reads everything once more, and what differs from its first digest is damaged. A script that keeps no
+snapshots costs one look at an empty folder each second.
+"""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import SourceError
+from recovery.checkpoints.priority import yield_to_training
+from recovery.snapshots.files import OpenSnapshot, SnapshotHead, snapshot_paths
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+IDLE_PER_BUSY: Final = 100  # digests take at most 1 % of one processor beside training
+CLOSE_S_MAX: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSnapshot:
+    """A whole snapshot, with the digest of its first reading."""
+
+    path: Path
+    head: SnapshotHead
+    digest: str
+    is_damaged: bool = False  # a later reading differed from the first
+
+
+class SnapshotWatch:
+    """`settle` and the properties are for the launcher's thread."""
+
+    def __init__(
+        self, folder: Path, job_id: uuid.UUID, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        """``wake``: called by the thread when there is something new to report."""
+        self._folder = folder
+        self._job_id = job_id
+        self._clock = clock
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closing = False
+        self._asked_through = 0
+        self._settled_through = 0
+        self._known: tuple[KnownSnapshot, ...] = ()
+        self._complaints: dict[Path, str] = {}  # what was said of each file last
+
+    @property
+    def known(self) -> tuple[KnownSnapshot, ...]:
+        """Return what is whole, by path."""
+        return self._known
+
+    @property
+    def settled_through(self) -> int:
+        """Return the attempt whose snapshots, and those of all before it, were read after its last process had gone."""
+        return self._settled_through
+
+    def tick(self) -> None:
+        """Begin to watch once a rank has made a file."""
+        if self._thread is None and snapshot_paths(self._folder):
+            self._start()
+
+    def settle(self, through: int) -> None:
+        """Have everything read once more: no process of the attempts up to this one is left."""
+        if through <= self._asked_through:
+            return
+        if self._thread is None and not snapshot_paths(self._folder):
+            self._asked_through = self._settled_through = through
+            return
+        with self._changed:
+            self._asked_through = through
+            self._changed.notify()
+        if self._thread is None:
+            self._start()
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_S_MAX)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="snapshot-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        yield_to_training()
+        pause_s = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_asked, pause_s)
+                if self._is_closing:
+                    return
+                through = self._asked_through
+            began_s = self._clock.now_s()
+            is_settling = through > self._settled_through
+            known = self._look(is_settling=is_settling)
+            is_news = is_settling or known != self._known
+            self._known = known
+            self._settled_through = through
+            if is_news:
+                self._wake()
+            pause_s = max(LOOK_S, IDLE_PER_BUSY * (self._clock.now_s() - began_s))
+
+    def _is_asked(self) -> bool:
+        return self._is_closing or self._asked_through > self._settled_through
+
+    def _look(self, *, is_settling: bool) -> tuple[KnownSnapshot, ...]:
+        before = {one.path: one for one in self._known}
+        found: list[KnownSnapshot] = []
+        for path in snapshot_paths(self._folder):
+            try:
+                one = self._read(path, before.get(path), is_settling=is_settling)
+            except FileNotFoundError:
+                continue
+            except (OSError, SourceError) as error:
+                self._complain(path, str(error))
+                continue
+            if one is not None:
+                self._complaints.pop(path, None)
+                found.append(one)
+        return tuple(found)
+
+    def _read(
+        self, path: Path, before: KnownSnapshot | None, *, is_settling: bool
+    ) -> KnownSnapshot | None:
+        with OpenSnapshot(path, self._job_id) as file:
+            head = file.read_head()
+            if head is None:
+                return None
+            is_same = before is not None and before.head == head
+            if is_same and (not is_settling or (before is not None and before.is_damaged)):
+                return before
+            digest = file.digest()
+            if file.read_head() != head:
+                return None  # written anew meanwhile
+        if before is None or not is_same or digest == before.digest:
+            return KnownSnapshot(path, head, digest)
+        log.warning(
+            "a snapshot has changed in memory since it was written: it is not restored",
+            extra={"file": str(path), "step": head.step, "was": before.digest, "now": digest},
+        )
+        return replace(before, is_damaged=True)
+
+    def _complain(self, path: Path, text: str) -> None:
+        if self._complaints.get(path) != text:
+            self._complaints[path] = text
+            log.warning("a snapshot can't be read: %s", text)
