@@ -71,6 +71,7 @@ from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.exchange import Order, Report, StopReason
+from recovery.snapshots.leftovers import remove_leftovers
 from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
@@ -194,6 +195,8 @@ class Launcher:
 
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. ``nothing_left_through``: no process of the attempts up to this one is left."""
+        self._runtime.lock_snapshots()
+        remove_leftovers(self._runtime.path.parent, self._clock.now_s())
         self._note_empty(nothing_left_through)
         self._announcer.start()
         self._membership.peers.start()

@@ -26,6 +26,7 @@ from rankmend.foreign_links import make_private
 from rankmend.own_folder import own_folder
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.snapshots import leftovers
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 
@@ -44,11 +45,18 @@ class RuntimeFolder:
         own = own_folder(root)
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
-        self.snapshots = self.path / "snapshots"
+        self.snapshots = self.path / leftovers.FOLDER
+        self._snapshots_lock: int | None = None
         self.process_list = self.path / process_list.NAME
         for folder in (self.path, self.site, self.snapshots):
             make_private(folder, LaunchError, is_secret=True)
         self._link_site()
+
+    def lock_snapshots(self) -> None:
+        """Keep other launchers of this user from removing them as leftovers."""
+        if self._snapshots_lock is None:
+            with contextlib.suppress(OSError):
+                self._snapshots_lock = leftovers.lock(self.snapshots)
 
     def _link_site(self) -> None:
         package = Path(rankmend.__file__).resolve().parent
@@ -100,6 +108,9 @@ class RuntimeFolder:
         shutil.rmtree(self._attempt(attempt), ignore_errors=True)
 
     def remove(self) -> None:
+        if self._snapshots_lock is not None:
+            os.close(self._snapshots_lock)
+            self._snapshots_lock = None
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _attempt(self, attempt: int) -> Path:

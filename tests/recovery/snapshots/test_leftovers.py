@@ -1,0 +1,51 @@
+"""Memory that a killed launcher has left is freed, and nobody else's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recovery.snapshots.leftovers import KEPT_S, lock, remove_leftovers
+from tests.support.snapshot_files import write_snapshot
+
+WRITTEN_S = 1.0  # by `write_snapshot`
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "job" / "snapshots"
+    made.mkdir(parents=True)
+    write_snapshot(made, bytes(10_000))
+    return made
+
+
+def test_snapshots_without_a_launcher_are_removed_after_an_hour(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert remove_leftovers(tmp_path, WRITTEN_S + KEPT_S - 1) == 0
+    assert folder.exists()
+
+    assert remove_leftovers(tmp_path, WRITTEN_S + KEPT_S) >= 10_000
+    assert not folder.parent.exists()
+
+
+def test_snapshots_of_a_living_launcher_stay(folder: Path, tmp_path: Path) -> None:
+    descriptor = lock(folder)
+
+    assert remove_leftovers(tmp_path, WRITTEN_S + 9 * KEPT_S) == 0
+
+    os.close(descriptor)
+    assert remove_leftovers(tmp_path, WRITTEN_S + 9 * KEPT_S) > 0
+
+
+def test_folders_without_snapshots_and_links_elsewhere_stay(tmp_path: Path) -> None:
+    (tmp_path / "job" / "snapshots").mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write_snapshot(elsewhere)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "snapshots").symlink_to(elsewhere)
+
+    assert remove_leftovers(tmp_path, 9 * KEPT_S) == 0
+    assert (tmp_path / "job" / "snapshots").exists()
+    assert list(elsewhere.iterdir())
