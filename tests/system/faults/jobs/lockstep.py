@@ -43,6 +43,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--timeout-s", type=float, default=60.0)
     parser.add_argument("--until", type=Path, help="ends once this file is there")
     parser.add_argument("--let-go", type=Path, help="the last step waits for this file")
+    parser.add_argument("--snapshot-every", type=int, default=0)
+    parser.add_argument("--snapshot-mb", type=int, default=0, help="of state beside the job's own")
+    parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -61,6 +64,15 @@ def fail(arguments: argparse.Namespace) -> None:
         os.statvfs(how.partition(":")[2])
         return
     sys.exit(int(how))
+
+
+def kill_soon() -> None:
+    """Have this process killed in the middle of what it does next."""
+    code = (
+        "import os, signal, sys, time; time.sleep(0.002); os.kill(int(sys.argv[1]), signal.SIGKILL)"
+    )
+    child = subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
 
 def leave_daemon(path: Path) -> None:
@@ -107,6 +119,13 @@ def main() -> None:
             fail(arguments)
         with np.load(chosen.path, allow_pickle=False) as file:
             step, state = int(file["step"]), file["state"]
+    own = np.zeros(arguments.snapshot_mb * 250_000, np.float32)  # changes with each step
+    kept = rankmend.restore()
+    if kept is not None:
+        if arguments.fail_in_restore and is_failing:
+            fail(arguments)
+        step, state, own = kept.step, kept.state["state"], kept.state["own"]
+        assert not own.size or (own == step).all(), "a snapshot of two steps"
     with Ring(
         rank=rank,
         world_size=others,
@@ -125,12 +144,17 @@ def main() -> None:
                     stopping[0] = stopping[0] or arguments.until.exists()
                 shared = np.concatenate([state * (rank + 1) / 7 + step, [float(stopping[0])]])
                 shared = shared.astype(np.float32)
-            if is_failing and step == arguments.fail_step:
+            if is_failing and step == arguments.fail_step and not arguments.fail_in_snapshot:
                 fail(arguments)
             with rankmend.section("communication"):
                 ring.all_reduce(shared)
             state = (shared[:4] % 1000).astype(np.float32)
             rankmend.step(step)
+            if arguments.snapshot_every and step % arguments.snapshot_every == 0:
+                own[:] = step
+                if arguments.fail_in_snapshot and is_failing and step == arguments.fail_step:
+                    kill_soon()
+                rankmend.snapshot(step, {"state": state, "own": own})
             is_last = step == arguments.steps or shared[4] > 0
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):

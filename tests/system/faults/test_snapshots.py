@@ -1,0 +1,149 @@
+"""Whole jobs that keep their state in memory lose no step, whatever dies."""
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from recovery.journal.attempt_records import Choice
+from recovery.launcher.processes.process_tree import find_marked
+from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.test_deaths import assert_recovered
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+Make = Callable[..., Job]
+STEPS_PER_KILL = 12
+EACH_STEP = ("--snapshot-every=1", "--step-s=0.03")
+
+
+def begun_at(job: Job) -> list[tuple[int | None, bool]]:
+    """Return where each attempt after the first began, and whether in memory."""
+    return [(one.begins_at, one.snapshot is not None) for one in choices(job)]
+
+
+def choices(job: Job) -> list[Choice]:
+    return [attempt.choice for attempt in job.attempts[1:]]
+
+
+@pytest.mark.real_fault("rank killed, snapshots kept")
+def test_killed_rank_loses_no_step(make_lockstep: Make, undisturbed: dict[str, object]) -> None:
+    job = make_lockstep(*EACH_STEP, "--every=1000")
+    job.start()
+
+    kill(job.pids_at_step(25)[1])
+
+    assert_recovered(job, undisturbed, incidents=1)
+    ((step, is_memory),) = begun_at(job)
+    failure = job.incidents[0].failure
+    assert is_memory
+    assert step is not None
+    assert failure.step is not None
+    assert step >= failure.step - 1, "the others may have reported a step that rank 1 had not made"
+    assert f"from memory at step {step}" in job.output
+
+
+def test_rank_that_dies_while_it_writes_leaves_the_snapshot_before(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(
+        "--snapshot-every=1", "--every=1000", "--snapshot-mb=200", "--steps=60", "--step-s=0.0",
+        "--fail-rank=2", "--fail-step=30", "--fail-in-snapshot",
+    )  # fmt: skip
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=1)
+    ((step, is_memory),) = begun_at(job)
+    assert is_memory
+    assert step is not None
+    assert step >= 29
+
+
+def test_newer_checkpoint_wins_over_an_older_snapshot(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(
+        "--snapshot-every=21", "--every=10", "--step-s=0.03",
+        "--fail-rank=1", "--fail-step=37", "--fail-with=kill",
+    )  # fmt: skip
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert begun_at(job) == [(30, False)]
+
+
+def test_snapshot_that_can_not_be_restored_gives_way_to_the_checkpoint(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(
+        *EACH_STEP, "--fail-rank=1", "--fail-step=25", "--fail-with=segv", "--fail-attempts=3",
+        "--fail-in-restore",
+    )  # fmt: skip
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert [is_memory for _step, is_memory in begun_at(job)] == [True, True, False]
+
+
+def test_damaged_snapshot_is_not_restored(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep("--snapshot-every=20", "--every=10", "--step-s=0.05", "--snapshot-mb=1")
+    job.start()
+    pids = job.pids_at_step(22)
+    for path in sorted((job.runtime / "snapshots").glob("rank-1.*.snapshot")):
+        with path.open("r+b") as file:
+            file.seek(4096 + 500_000)
+            byte = file.read(1)
+            file.seek(4096 + 500_000)
+            file.write(bytes([byte[0] ^ 1]))
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert begun_at(job) == [(20, False)]
+    assert "changed in memory since it was written, of rank 1" in job.output
+
+
+@pytest.mark.real_fault("launcher killed, snapshots kept")
+def test_killed_launcher_comes_back_and_goes_on_from_memory(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(*EACH_STEP, "--every=1000")
+    job.start()
+    job.pids_at_step(25)
+
+    job.signal(signal.SIGKILL)
+    job.wait()
+    wait_for(lambda: not find_marked(job.job_id), "no orphan is left", 20)
+    assert job.runtime.exists()
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=0)
+    ((step, is_memory),) = begun_at(job)
+    assert is_memory
+    assert step is not None
+    assert step >= 25
+
+
+@pytest.mark.timeout(600)
+def test_a_hundred_kills_in_a_row_lose_no_step_and_change_no_result(make_lockstep: Make) -> None:
+    steps = (f"--steps={100 * STEPS_PER_KILL + 20}", "--step-s=0.01")
+    job = make_lockstep(*steps, "--snapshot-every=1", "--every=100000")
+    job.start()
+
+    for number in range(1, 101):
+        pids = job.pids_at_step(STEPS_PER_KILL * number, attempt=number)
+        kill(pids[number % 4])
+
+    twin = make_lockstep(*steps, "--every=100000")
+    twin.start()
+    assert twin.wait() == 0
+    assert_recovered(job, twin.result(), incidents=100)
+    assert all(is_memory for _step, is_memory in begun_at(job))
+    lost = [
+        incident.failure.step - choice.begins_at
+        for incident, choice in zip(job.incidents, choices(job), strict=True)
+        if incident.failure.step is not None and choice.begins_at is not None
+    ]
+    assert max(lost) <= 1
