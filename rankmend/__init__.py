@@ -10,9 +10,12 @@
         if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
 
-Without `rankmend run` around the script all of this does nothing. Nothing here ever raises,
-starts a thread or opens a socket; standard library and Python 3.8 and later only. For one
-thread of the process, the one that trains. Cost: docs/use/hook.md.
+    restored = rankmend.restore()             # None, or .step, .state: a snapshot in host memory
+    rankmend.snapshot(step, state)            # keep one; docs/use/snapshots.md
+
+Without `rankmend run` around the script all of this does nothing. Nothing here but `restore` ever
+raises, nothing starts a thread or opens a socket; standard library and Python 3.8 and later only. For
+one thread of the process, the one that trains. Cost: docs/use/hook.md.
 """
 
 import os
@@ -21,12 +24,23 @@ from _thread import allocate_lock as _allocate_lock
 
 from rankmend.hook import layout as _layout
 
-__all__ = ["attach", "may_publish", "resume", "section", "step"]
+__all__ = [
+    "RestoreError",
+    "attach",
+    "may_publish",
+    "restore",
+    "resume",
+    "section",
+    "snapshot",
+    "step",
+]
 
 _writer = None
 _attach_error = None  # why this process reports no progress
 _explicit = False  # the script calls step() itself
 _attaching = _allocate_lock()
+_keeper = None  # of this rank's snapshots
+_keeper_error = None  # why there is none
 
 
 class _Nothing:
@@ -63,6 +77,21 @@ class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
 
     def __repr__(self):
         return "Resume(path=%r, step=%r, attempt=%r)" % (self.path, self.step, self.attempt)
+
+
+class Restored(tuple):  # type: ignore[type-arg] # as Resume
+    """A snapshot that was given back: ``step`` after which it was taken, ``state`` as it was given."""
+
+    __slots__ = ()
+    step = property(lambda self: self[0])
+    state = property(lambda self: self[1])
+
+    def __repr__(self):
+        return "Restored(step=%r)" % (self.step,)
+
+
+class RestoreError(RuntimeError):
+    """This rank can't give back the snapshot that all ranks of the attempt restore."""
 
 
 def attach():
@@ -139,7 +168,8 @@ def _is_multiprocessing_child():
 
 def _detach_child():
     """Detach a forked child, such as a data loader worker: it must not write as its parent."""
-    global _writer, _attach_error, _explicit, step, section
+    global _writer, _attach_error, _explicit, _keeper, step, section
+    _keeper = None
     try:
         writer, _writer, _explicit = _writer, None, False
         _attach_error = RuntimeError("forked from a rank")
@@ -253,6 +283,82 @@ def may_publish(path):
     except (OSError, ValueError) as error:
         _warn("%s is not published: cannot read the fence: %s", path, error)
     return False
+
+
+def snapshot(step, state):
+    """Keep ``state`` after the step with this number in host memory, and return whether that was done.
+
+    ``state``: a nested dict, list or tuple of torch tensors, numpy arrays and plain values. False
+    where the state can't be kept, which is said on stderr once; training goes on.
+    """
+    if _keeper is not None:
+        with _writer.section("checkpoint"):
+            return _keeper.take(step, state)
+    if not os.environ.get(_layout.ENV_PROGRESS_FILE) or not _attach(0) or not _make_keeper():
+        return False
+    return snapshot(step, state)
+
+
+def _make_keeper():
+    global _keeper, _keeper_error
+    if _keeper_error is not None:
+        return False
+    try:
+        from rankmend.hook.snapshots import keeper, layout
+
+        folder = os.environ.get(layout.ENV_SNAPSHOTS)
+        if not folder:
+            raise RuntimeError("this job keeps no snapshots")
+        try:
+            _keeper = keeper.Keeper(
+                folder,
+                keeper.read_identity(os.environ),
+                _writer.tell_snapshots,
+                layout.parse_choice(os.environ.get(layout.ENV_SNAPSHOT)),
+                _number("LOCAL_WORLD_SIZE") or 1,
+            )
+        except Exception as error:
+            _warn("no snapshot is kept: %s: %s", type(error).__name__, error)
+            raise
+        return True
+    except Exception as error:
+        _keeper_error = error
+        return False
+
+
+def restore(mesh=None):
+    """Return the snapshot that rankmend chose for this attempt, or None where it chose none.
+
+    The tensors are writable and on the CPU; what is written to them never changes the snapshot. With
+    ``mesh``, a DeviceMesh, what was a DTensor comes back as one, else as its local shard.
+    Raises `RestoreError`, and only that, where this rank can't give it back: all others have it, and a
+    rank that began afresh would spoil the training. rankmend then restarts the ranks from something else.
+    """
+    try:
+        from rankmend.hook.snapshots import layout
+
+        choice = layout.parse_choice(os.environ.get(layout.ENV_SNAPSHOT))
+        if choice is None:
+            return None
+    except Exception:
+        return None
+    from rankmend.hook.snapshots import keeper, restoring
+
+    try:
+        folder = os.environ.get(layout.ENV_SNAPSHOTS)
+        if not folder:
+            raise ValueError("%s is not set" % layout.ENV_SNAPSHOTS)
+        state = restoring.restore(folder, keeper.read_identity(os.environ), choice, mesh)
+        if _attach(0):
+            _writer.mark_resumed()
+        return Restored((choice[1], state))
+    except Exception as error:
+        if keeper.is_from_script(error):
+            raise
+        problem = error if isinstance(error, ValueError) else repr(error)
+        text = "cannot restore the snapshot of step %d, attempt %d: %s" % (*choice[::-1], problem)
+        _warn("%s", text)
+        raise RestoreError(text) from error
 
 
 if os.environ.get(_layout.ENV_PROGRESS_FILE):

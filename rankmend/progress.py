@@ -70,6 +70,19 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RankSnapshots:
+    """The snapshots that a rank has kept of its state since it attached."""
+
+    count: int
+    refused: int  # asked for and not kept
+    newest_step: int | None
+    state_bytes: int
+    stalled_s: float  # for which training stood still, in all
+    last_stall_s: float
+    level: int  # files that there is room for: 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
 class RankProgress:
     """The content of one rank's progress file. Times are CLOCK_MONOTONIC seconds of its node."""
 
@@ -93,6 +106,7 @@ class RankProgress:
     collective_timeout_s: float | None
     step_count: int
     records: tuple[StepRecord, ...]  # newest last, at most what was asked for
+    snapshots: RankSnapshots | None = None  # None: the script asks for none
 
     @property
     def last(self) -> StepRecord | None:
@@ -216,6 +230,25 @@ class ProgressReader:
             collective_timeout_s=timeout_ns / 1e9 if timeout_ns else None,
             step_count=count,
             records=records,
+            snapshots=self._read_snapshots(),
+        )
+
+    def _read_snapshots(self) -> RankSnapshots | None:
+        count, refused, newest, size, total_ns, last_ns, level = self._block(
+            layout.SNAPSHOTS, layout.SNAPSHOTS_AT, "snapshots"
+        )
+        if not count and not refused:
+            return None
+        if level > 2 or newest > layout.STEP_MAX + 1:
+            raise SourceError(f"{self._name}: snapshots up to step {newest - 1} at level {level}")
+        return RankSnapshots(
+            count=count,
+            refused=refused,
+            newest_step=newest - 1 if newest else None,
+            state_bytes=size,
+            stalled_s=total_ns / 1e9,
+            last_stall_s=last_ns / 1e9,
+            level=level,
         )
 
     def _read_identity(self) -> RankIdentity:

@@ -12,6 +12,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     320   collectives  rank: collectives entered and completed
     352   time-out     rank: after how long PyTorch ends a collective; zeros where it never told
     384   head         rank: number of step records written (one aligned 8-byte store)
+    3584  snapshots    rank: snapshots of its state in host memory; zeros until the first
     4096  ring         rank: the last `RING_SLOTS` step records
 
 All integers are little-endian. Times are CLOCK_MONOTONIC nanoseconds of the node.
@@ -105,3 +106,8 @@ STACKS_HEAD_BYTES_MAX = 64
 # Asks a rank for its Python stacks. A real-time signal (SIGRTMIN + 11 with glibc): frameworks
 # and schedulers use SIGUSR1 and SIGUSR2, the C library the lowest of these, profilers SIGPROF.
 STACKS_SIGNAL = 45
+
+# snapshots kept, refused or skipped, step of the newest + 1, bytes of the state, nanoseconds that training
+# stood still for them in all, and for the newest; level: files that there is room for (0, 1, 2)
+SNAPSHOTS = struct.Struct("<QQQQQQQ")
+SNAPSHOTS_AT = 3584

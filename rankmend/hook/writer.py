@@ -103,6 +103,7 @@ class Writer:
             self._put(layout.LIVE_AT, layout.LIVE.pack(0, self._attached_ns))
             self._put(layout.COLLECTIVES_AT, layout.COLLECTIVES.pack(0, 0, 0))
             self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(0))
+            self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*[0] * 7))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -127,6 +128,10 @@ class Writer:
         if not self._pairs:
             self._pairs = layout.FLAG_PAIRS
             self._write_attachment()
+
+    def tell_snapshots(self, *numbers):
+        """Report the numbers of `layout.SNAPSHOTS`."""
+        self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*numbers))
 
     def mark_timeout(self, nanoseconds):
         """Report the timeout of the collective that this rank enters now."""
