@@ -317,14 +317,28 @@ def open_readonly(path: Path) -> JournalView:
     """Return the current content of the journal at ``path``, also while another process writes it."""
     if not path.is_file():
         raise JournalError(f"there is no journal at {path}")
-    connection: sqlite3.Connection | None = None
     try:
-        connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro",
-            uri=True,
-            timeout=_BUSY_TIMEOUT_S,
-            isolation_level=None,  # we say BEGIN
-        )
+        return _read_view(path, "ro")
+    except sqlite3.OperationalError as error:
+        # Whoever made it was killed before it became a WAL database: only a writer can undo what was begun.
+        if not path.with_name(f"{path.name}-journal").exists():
+            raise _journal_error(path, "read", error) from error
+    except sqlite3.Error as error:
+        raise _journal_error(path, "read", error) from error
+    try:
+        return _read_view(path, "rw")
+    except sqlite3.Error as error:
+        raise _journal_error(path, "read", error) from error
+
+
+def _read_view(path: Path, mode: str) -> JournalView:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=_BUSY_TIMEOUT_S,
+        isolation_level=None,  # we say BEGIN
+    )
+    try:
         connection.execute("BEGIN")  # all that follows sees one state of the file
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]
         if application_id == 0 and connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
@@ -333,11 +347,8 @@ def open_readonly(path: Path) -> JournalView:
             raise JournalError(f"{path} is not a journal of rankmend")
         _refuse_other_version(connection, path)
         entries, torn = verify_rows(_read_rows(connection, path), str(path))
-    except sqlite3.Error as error:
-        raise _journal_error(path, "read", error) from error
     finally:
-        if connection is not None:
-            connection.close()
+        connection.close()
     return JournalView(tuple(entries), torn)
 
 

@@ -150,6 +150,27 @@ for number in range({made}):
     assert done, "looked at none while it was made"
 
 
+def test_a_journal_whose_maker_was_killed_half_way_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    source = f"""
+import os, signal, sqlite3
+connection = sqlite3.connect({str(path)!r}, isolation_level=None)
+connection.execute("PRAGMA cache_size=1")  # so that pages are on disk before the commit
+connection.execute("BEGIN")
+connection.execute("CREATE TABLE record (body BLOB)")
+for _row in range(100):
+    connection.execute("INSERT INTO record VALUES (zeroblob(4000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", source], check=False, cwd=ROOT)
+    assert path.with_name("journal.db-journal").stat().st_size > 0
+
+    assert open_readonly(path).entries == ()
+    with opened(path) as journal:
+        journal.append(JOB)
+    assert len(open_readonly(path).entries) == 1
+
+
 def test_a_missing_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no journal at .*journal\.db"):
         open_readonly(tmp_path / "journal.db")
