@@ -306,7 +306,7 @@ def _make_keeper():
     try:
         from rankmend.hook.snapshots import keeper, layout
 
-        folder = os.environ.get(layout.ENV_SNAPSHOTS)
+        folder = os.environ.get(_layout.ENV_SNAPSHOTS)
         if not folder:
             raise RuntimeError("this job keeps no snapshots")
         try:
@@ -314,7 +314,7 @@ def _make_keeper():
                 folder,
                 keeper.read_identity(os.environ),
                 _writer.tell_snapshots,
-                layout.parse_choice(os.environ.get(layout.ENV_SNAPSHOT)),
+                layout.parse_choice(os.environ.get(_layout.ENV_SNAPSHOT)),
                 _number("LOCAL_WORLD_SIZE") or 1,
             )
         except Exception as error:
@@ -337,7 +337,7 @@ def restore(mesh=None):
     try:
         from rankmend.hook.snapshots import layout
 
-        choice = layout.parse_choice(os.environ.get(layout.ENV_SNAPSHOT))
+        choice = layout.parse_choice(os.environ.get(_layout.ENV_SNAPSHOT))
         if choice is None:
             return None
     except Exception:
@@ -345,9 +345,9 @@ def restore(mesh=None):
     from rankmend.hook.snapshots import keeper, restoring
 
     try:
-        folder = os.environ.get(layout.ENV_SNAPSHOTS)
+        folder = os.environ.get(_layout.ENV_SNAPSHOTS)
         if not folder:
-            raise ValueError("%s is not set" % layout.ENV_SNAPSHOTS)
+            raise ValueError("%s is not set" % _layout.ENV_SNAPSHOTS)
         state = restoring.restore(folder, keeper.read_identity(os.environ), choice, mesh)
         if _attach(0):
             _writer.mark_resumed()
