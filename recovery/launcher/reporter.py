@@ -141,7 +141,8 @@ class Reporter:
                 step=one.head.step,
                 world_size=one.head.world_size,
                 size_bytes=one.head.size_bytes,
-                digest=one.digest,
+                digest=one.digest.whole,
+                parts=one.digest.parts,
                 age_s=max(0.0, (now_ns - one.head.written_ns) / 1e9),
                 is_damaged=one.is_damaged,
             )

@@ -50,6 +50,7 @@ LISTS_MAX: Final = {
 # Twice what 4 iterations of 2 sessions take with 72 ranks and 2 replicas of each part.
 PARTS_MAX: Final = 4096
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")
+SNAPSHOT_PARTS_MAX: Final = 32  # twice what launchers send
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
 
 _M = TypeVar("_M", Report, Order)
@@ -161,6 +162,9 @@ def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:
         raise MessageError(
             f"report: snapshots.digest is {held.digest!r:.80}, not 32 hexadecimal digits"
         )
+    if len(held.parts) > SNAPSHOT_PARTS_MAX:
+        text = f"{len(held.parts)} parts, at most {SNAPSHOT_PARTS_MAX}"
+        raise MessageError(f"report: a snapshot of rank {held.rank} has {text}")
     if not 0 <= held.age_s < float("inf"):
         raise MessageError(f"report: snapshots.age_s is {held.age_s!r}")
 
@@ -234,6 +238,8 @@ def _names_in(report: Report) -> Iterator[str]:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
     yield report.folder_id
+    for held in report.snapshots:
+        yield from (text for part in held.parts for text in (part.name, part.digest))
     for told in _checkpoints_in(report):
         yield from (told.kind, told.hindrance)
     if report.collected is not None:

@@ -286,6 +286,14 @@ class SnapshotPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class PartDigest:
+    """What the floating-point tensors below one key of a rank's state add up to."""
+
+    name: str  # the key, at most 64 characters
+    digest: str  # XXH3-64, 16 hexadecimal digits
+
+
+@dataclass(frozen=True, slots=True)
 class HeldSnapshot:
     """One rank's whole snapshot in the memory of the reporting node."""
 
@@ -294,11 +302,10 @@ class HeldSnapshot:
     step: int
     world_size: int  # of its attempt
     size_bytes: int
-    digest: (
-        str  # XXH3-128 of its content, in 32 hexadecimal digits: equal content, whichever rank's
-    )
+    digest: str  # XXH3-128 of its content, 32 hexadecimal digits
     age_s: float  # since it was written
     is_damaged: bool = False  # its content has changed since it was written
+    parts: tuple[PartDigest, ...] = ()  # at most 16
 
     @property
     def point(self) -> SnapshotPoint:

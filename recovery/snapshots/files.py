@@ -18,6 +18,8 @@ import xxhash
 
 from rankmend.errors import SourceError
 from rankmend.hook.snapshots import layout
+from recovery.messages.exchange import PartDigest
+from recovery.snapshots.parts import parts_of
 
 NAME: Final = re.compile(r"rank-([0-9]{1,7})\.([01])\.snapshot")
 _HEAD_BYTES: Final = layout.COMMIT_AT + layout.COMMIT.size
@@ -36,6 +38,14 @@ class SnapshotHead:
     size_bytes: int  # of the data and the structure
     written_ns: int
     inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """XXH3 in hexadecimal digits: 32 for the whole content, 16 for a part."""
+
+    whole: str
+    parts: tuple[PartDigest, ...]
 
 
 class OpenSnapshot:
@@ -94,22 +104,39 @@ class OpenSnapshot:
             inode=os.fstat(self.descriptor).st_ino,
         )
 
-    def digest(self) -> str:
-        """Return the XXH3-128 of data and structure, in hexadecimal digits.
+    def digest(self) -> Digest:
+        """Return the digest of data and structure, and of each part of the state.
 
         Of a file that is being written it means nothing: `read_head` afterwards tells.
         """
         header = self._header()
         if header is None:
             raise SourceError(f"{self._path}: written anew meanwhile")
-        hasher = xxhash.xxh3_128()
-        for place, size in (
-            (header.data_at, header.data_size),
-            (header.structure_at, header.structure_size),
-        ):
-            for chunk in self._chunks(place, size):
-                hasher.update(chunk)
-        return hasher.hexdigest()
+        structure = self._read(header.structure_size, header.structure_at)
+        if len(structure) < header.structure_size:
+            raise SourceError(f"{self._path}: cut off in its structure")
+        try:
+            parts = parts_of(structure)
+        except SourceError as error:
+            raise SourceError(f"{self._path}: {error}") from error
+        whole = xxhash.xxh3_128()
+        hashers = {part.name: xxhash.xxh3_64() for part in parts}
+        owned = sorted((at, size, part.name) for part in parts for at, size in part.pieces)
+        cursor = 0
+        place = header.data_at
+        for chunk in self._chunks(header.data_at, header.data_size):
+            whole.update(chunk)
+            end = place + len(chunk)
+            while cursor < len(owned) and owned[cursor][0] < end:
+                at, size, name = owned[cursor]
+                hashers[name].update(chunk[max(at - place, 0) : at + size - place])
+                if at + size > end:
+                    break  # the next chunk has the rest
+                cursor += 1
+            place = end
+        whole.update(structure)
+        told = tuple(PartDigest(name, one.hexdigest()) for name, one in hashers.items())
+        return Digest(whole.hexdigest(), told)
 
     def _header(self) -> layout.Header | None:
         data = self._read(_HEAD_BYTES, 0)

@@ -16,7 +16,7 @@ from typing import Final
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
 from recovery.checkpoints.priority import yield_to_training
-from recovery.snapshots.files import OpenSnapshot, SnapshotHead, snapshot_paths
+from recovery.snapshots.files import Digest, OpenSnapshot, SnapshotHead, snapshot_paths
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class KnownSnapshot:
 
     path: Path
     head: SnapshotHead
-    digest: str
+    digest: Digest
     is_damaged: bool = False  # a later reading differed from the first
 
 
@@ -148,7 +148,12 @@ class SnapshotWatch:
             return KnownSnapshot(path, head, digest)
         log.warning(
             "a snapshot has changed in memory since it was written: it is not restored",
-            extra={"file": str(path), "step": head.step, "was": before.digest, "now": digest},
+            extra={
+                "file": str(path),
+                "step": head.step,
+                "was": before.digest.whole,
+                "now": digest.whole,
+            },
         )
         return replace(before, is_damaged=True)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rankmend.hook.snapshots import layout
 
+EMPTY = b'{"version":1,"tensors":[],"blobs":[],"state":{"m":{}}}'
 JOB_ID = uuid.UUID("0c1d6a52-0000-4000-8000-000000000001")
 
 
@@ -21,7 +22,7 @@ def write_snapshot(
     world_size: int = 2,
     job_id: uuid.UUID = JOB_ID,
     is_whole: bool = True,
-    structure: bytes = b"{}",
+    structure: bytes = EMPTY,
 ) -> Path:
     """Write one of a rank's files in place, and return its path."""
     path = folder / layout.file_name(rank, buffer)

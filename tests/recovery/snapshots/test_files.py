@@ -9,7 +9,7 @@ import pytest
 from rankmend.errors import SourceError
 from rankmend.hook.snapshots import layout
 from recovery.snapshots.files import OpenSnapshot, SnapshotHead, snapshot_paths
-from tests.support.snapshot_files import JOB_ID, write_snapshot
+from tests.support.snapshot_files import EMPTY, JOB_ID, write_snapshot
 
 
 def head_of(path: Path) -> SnapshotHead | None:
@@ -19,7 +19,7 @@ def head_of(path: Path) -> SnapshotHead | None:
 
 def digest_of(path: Path) -> str:
     with OpenSnapshot(path, JOB_ID) as file:
-        return file.digest()
+        return file.digest().whole
 
 
 def test_head_of_a_whole_snapshot_is_read_field_by_field(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_head_of_a_whole_snapshot_is_read_field_by_field(tmp_path: Path) -> None
         step=40,
         world_size=2,
         sequence=7,
-        size_bytes=7,
+        size_bytes=5 + len(EMPTY),
         written_ns=1_000_000_000,
         inode=path.stat().st_ino,
     )
@@ -112,3 +112,62 @@ def test_links_pipes_and_other_names_are_no_snapshots(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not a regular file"):
         head_of(pipe)
     assert snapshot_paths(tmp_path / "nowhere") == []
+
+
+def parts_in(path: Path) -> dict[str, str]:
+    with OpenSnapshot(path, JOB_ID) as file:
+        return {part.name: part.digest for part in file.digest().parts}
+
+
+def tensor(at: int, size: int, dtype: str = "float32") -> str:
+    return f'["torch",{layout.DATA_AT + at},{size},"{dtype}",[],null,null]'
+
+
+def document(tensors: list[str], state: str) -> bytes:
+    return f'{{"version":1,"tensors":[{",".join(tensors)}],"blobs":[],"state":{state}}}'.encode()
+
+
+STATE = '{"m":{"model":{"m":{"w":{"T":0},"b":{"T":2}}},"optimizer":{"d":[0,{"t":[{"T":1},7]}]},"seed":{"T":3},"n":5}}'
+DTYPES = ("float32", "bfloat16", "float32", "uint8")
+
+
+def test_parts_of_a_state_are_digested_apart(tmp_path: Path) -> None:
+    size = 700_000  # so that tensors lie across the ends of reads
+    rows = [tensor(at * size, size, dtype) for at, dtype in enumerate(DTYPES)]
+    data = bytearray(b"a" * size + b"b" * size + b"c" * size + b"d" * size)
+    first = parts_in(write_snapshot(tmp_path, bytes(data), structure=document(rows, STATE)))
+
+    changed = {}
+    for number, name in enumerate(("w", "moment", "b", "seed")):
+        one = bytearray(data)
+        one[(number + 1) * size - 1] ^= 1
+        changed[name] = parts_in(
+            write_snapshot(tmp_path, bytes(one), structure=document(rows, STATE))
+        )
+
+    assert list(first) == ["model", "optimizer"]
+    assert {name: told == first for name, told in changed.items()} == {
+        "w": False,
+        "moment": False,
+        "b": False,
+        "seed": True,
+    }
+    assert changed["moment"]["model"] == first["model"]
+    assert changed["w"]["optimizer"] == first["optimizer"]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        b"{",
+        b"[]",
+        document([], '{"m":{"model":{"T":0}}}'),
+        document(['["torch",-5,4,"float32"]'], '{"m":{"model":{"T":0}}}'),
+        document(['["torch",4096]'], '{"m":{"model":{"T":0}}}'),
+        document(["7"], '{"m":{"model":{"T":0}}}'),
+        document([], '{"m":' + "[" * 5000 + "]" * 5000 + "}"),
+    ],
+)
+def test_structure_of_another_form_is_refused(tmp_path: Path, structure: bytes) -> None:
+    with pytest.raises(SourceError, match=r"rank-0\.0\.snapshot: a structure of another form"):
+        parts_in(write_snapshot(tmp_path, structure=structure))
