@@ -18,7 +18,7 @@ from recovery.job.membership import Gone, size_for
 from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
-from recovery.job.snapshot_choice import SETTLE_S_MAX, unsettled, with_snapshot
+from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -83,7 +83,9 @@ class Attempts:
         pool: Pool,
         checkpoints: Checkpoints | None,
         fence: AttemptFence | None,
+        differ: Differ,
     ) -> None:
+        """``differ``: how replicas differ in a step's snapshots."""
         self._situation = situation
         self._settings = situation.settings
         self._policy = situation.settings.policy
@@ -92,6 +94,7 @@ class Attempts:
         self._pool = pool
         self._checkpoints = checkpoints
         self._fence = fence
+        self._differ = differ
         # when the checkpoint that a failure would restore was last noted
         self._noted_at_s = float("-inf")
         # when the findings of the background search were last read
@@ -260,7 +263,7 @@ class Attempts:
             for report in reports
             if (report.snapshots_through or 0) >= ledger.attempt
         }
-        return with_snapshot(choice, ledger, policy, placement, held)
+        return with_snapshot(choice, ledger, policy, placement, held, self._differ)
 
     def preparation(self, policy: Policy, now_s: float) -> AttemptNeeds:
         """Return a look at what the next attempt needs."""

@@ -37,6 +37,7 @@ from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.put_backs import PutBackIntake
 from recovery.job.refusals import Floor
+from recovery.job.replica_watch import ReplicaWatch
 from recovery.job.settings import JobSettings
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import Adopted, AttemptAbandoned, RanksDone
@@ -111,7 +112,10 @@ class Controller:
         self._book, self._nodes = self._situation.book, self._situation.nodes
         self._pool = pool = pool or OpenPool()
         self._watch = AttemptHealth(self._situation)
-        self._attempts = Attempts(self._situation, self._watch, pool, checkpoints, fence)
+        self._replicas = ReplicaWatch()
+        self._attempts = Attempts(
+            self._situation, self._watch, pool, checkpoints, fence, self._replicas.why_not
+        )
         self._planning = PlanProgress(self._situation, self._attempts, gate or OpenGate(), pool)
         self._incidents = IncidentRunner(
             self._situation, self._watch, self._attempts, self._planning
@@ -203,6 +207,7 @@ class Controller:
         self._situation.hear(report, now_s)
         self._evidence.note_saved(report, now_s)
         self._put_backs.receive(report)
+        self._replicas.receive(report)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
@@ -381,6 +386,9 @@ class Controller:
             return True
         if put_back := self._put_backs.due(ledger):
             self._situation.record(*put_back)
+            return True
+        if differing := self._replicas.due(ledger):
+            self._situation.record(*differing)
             return True
         if joined := self._nodes.joining(ledger, now_s):
             self._situation.record(NodesJoined(joined))

@@ -1,10 +1,11 @@
 """Whether the next attempt begins from what its ranks have kept in memory. Pure.
 
 A snapshot is restored only where every rank has its part of one step, whole and unchanged, on the node on which it is to
-run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress.
+run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
+which replicas differ is never restored, because one of them is wrong and the older ones were equal.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +17,8 @@ from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
 
 SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
 _PASSED_OVER_MAX: Final = 3
+
+Differ = Callable[[SnapshotPoint, Mapping[int, HeldSnapshot]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,12 @@ def with_snapshot(
     policy: Policy,
     placement: Sequence[Placement],
     held: Mapping[str, Sequence[HeldSnapshot]],
+    differ: Differ = lambda _point, _parts: None,
 ) -> Choice:
     """Return the choice with the snapshot to restore, if one is to be preferred to what was chosen.
 
-    ``held``: what each node has in memory, read after the last attempt had gone from it.
+    ``held``: what each node has in memory, read after the last attempt had gone from it. ``differ``: how replicas differ
+    in these parts of a step, in words, or None.
     """
     if choice.is_new_run:
         return choice
@@ -67,7 +72,7 @@ def with_snapshot(
         point = step.point
         if choice.begins_at is not None and point.step < choice.begins_at:
             break  # the checkpoint is newer, and all that follow are older
-        reason = step.why_not(ranks)
+        reason = step.why_not(ranks) or _differing(point, ledger) or differ(point, step.parts)
         restores = ledger.restores_of(identity_of(point))
         if reason is None and restores >= policy.restore_failures_max:
             reason = f"restored {restores} times without progress"
@@ -82,6 +87,14 @@ def with_snapshot(
         if len(passed_over) < _PASSED_OVER_MAX:
             passed_over.append(PassedOver(f"snapshot of step {point.step}", point.step, reason))
     return replace(choice, passed_over=(*passed_over, *choice.passed_over))
+
+
+def _differing(point: SnapshotPoint, ledger: Ledger) -> str | None:
+    """Return how replicas differ at a step, by the journal."""
+    found = [
+        one for one in ledger.differing if (one.attempt, one.step) == (point.attempt, point.step)
+    ]
+    return found[0].in_words if found else None
 
 
 def _steps_of(

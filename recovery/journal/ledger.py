@@ -29,6 +29,7 @@ from recovery.journal.node_records import CheckpointReader
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
+from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
 
@@ -180,6 +181,7 @@ class Ledger:
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
+    differing: tuple[ReplicasDiffer, ...] = ()  # newest last
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0

@@ -53,6 +53,7 @@ from recovery.journal.node_records import (
 )
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.snapshot_records import ReplicasDiffer
 
 _CAUSES = {
     Cause.FIRST: "start",
@@ -237,6 +238,11 @@ def _(record: SlowExplained) -> str:
     if not record.cause:
         return record.reason
     return f"{record.reason}: {record.evidence[0].text} (confidence {record.confidence:.2f})"
+
+
+@narrate.register
+def _(record: ReplicasDiffer) -> str:
+    return f"silent corruption at step {record.step}: {record.in_words}, though replicas are equal"
 
 
 @narrate.register

@@ -57,12 +57,13 @@ from recovery.journal.node_records import (
     NodesOff,
 )
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.snapshot_records import ReplicasDiffer
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power
-MINOR: Final = 4
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots
+MINOR: Final = 5
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -115,6 +116,7 @@ KnownRecord: TypeAlias = (
     | FenceWaits
     | EvidenceTaken
     | PersonActed
+    | ReplicasDiffer
     | ClusterRecord
 )
 
@@ -161,6 +163,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "fence_waits": FenceWaits,
     "evidence_taken": EvidenceTaken,
     "person_acted": PersonActed,
+    "replicas_differ": ReplicasDiffer,
     **CLUSTER_KINDS,
 }
 

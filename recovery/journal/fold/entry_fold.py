@@ -18,6 +18,7 @@ from recovery.journal.fold import (
     node_fold,
     person_fold,
     slow_rank_fold,
+    snapshot_fold,
 )
 from recovery.journal.fold.budget_fold import with_restart_dated
 from recovery.journal.fold.node_fold import with_evidence
@@ -104,6 +105,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     node_fold.fold_finder_chosen,
     node_fold.fold_fence_waits,
     person_fold.fold_person_acted,
+    snapshot_fold.fold_replicas_differ,
 )
 for _one in FOLDS:
     _fold.register(_one)

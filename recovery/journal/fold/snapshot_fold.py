@@ -1,0 +1,13 @@
+"""What the records of snapshots change in the ledger. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from recovery.journal.ledger import Ledger
+from recovery.journal.snapshot_records import ReplicasDiffer
+
+_DIFFERING_MAX: Final = 16  # newest; a rank has two snapshots
+
+
+def fold_replicas_differ(record: ReplicasDiffer, ledger: Ledger) -> Ledger:
+    return replace(ledger, differing=(*ledger.differing, record)[-_DIFFERING_MAX:])

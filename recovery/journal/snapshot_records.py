@@ -1,0 +1,25 @@
+"""Records of what was found in the ranks' snapshots."""
+
+from dataclasses import dataclass
+
+from detectors.wording import ranks_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasDiffer:
+    """Ranks that ought to hold equal values of a part of their state did not at a step."""
+
+    attempt: int
+    step: int
+    part: str  # key of the state, such as "model"
+    group: tuple[int, ...]  # ranks that ought to be equal
+    odd: tuple[int, ...]  # those that differ from a majority; none: there is no majority
+
+    @property
+    def in_words(self) -> str:
+        """Return which ranks differ, for people."""
+        others = ranks_in_words(set(self.group) - set(self.odd))
+        if self.odd:
+            verb = "differs" if len(self.odd) == 1 else "differ"
+            return f"{self.part} of {ranks_in_words(self.odd)} {verb} from that of {others}"
+        return f"{self.part} of {others} differs among them, and no majority is equal"

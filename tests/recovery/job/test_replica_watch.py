@@ -1,0 +1,104 @@
+"""Replicas whose snapshots differ are journaled, and neither is restored."""
+
+from dataclasses import replace
+
+import pytest
+
+from recovery.job.replica_watch import ReplicaWatch
+from recovery.journal.ledger import Ledger
+from recovery.journal.narrator import narrate
+from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.messages.exchange import HeldSnapshot, PartDigest, Report, SnapshotPoint
+from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
+
+
+def held(rank: int, step: int, digest: str, *, ranks: int = 3, attempt: int = 1) -> HeldSnapshot:
+    parts = (PartDigest("model", digest), PartDigest("own", f"{rank}-{step}"))
+    return HeldSnapshot(rank, attempt, step, ranks, 10, "0" * 32, 1.0, parts=parts)
+
+
+def report(*snapshots: HeldSnapshot, node: str = "n1") -> Report:
+    return Report(1, node, "boot", "job", 1, 1, (), 0, snapshots=snapshots)
+
+
+def equal_until(step: int) -> ReplicaWatch:
+    watch = ReplicaWatch()
+    for number in range(step + 1):
+        watch.receive(report(*(held(rank, number, f"s{number}") for rank in range(3))))
+    return watch
+
+
+def test_odd_replica_is_recorded_once() -> None:
+    watch = equal_until(5)
+    apart = [held(0, 6, "a"), held(1, 6, "a"), held(2, 6, "b")]
+
+    watch.receive(report(*apart[:2]))
+    assert watch.due(Ledger()) == ()
+    watch.receive(report(apart[2], node="n2"))
+
+    (record,) = watch.due(Ledger())
+    assert record == ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,))
+    watch.receive(report(*apart))
+    assert watch.due(Ledger()) == ()
+
+
+def test_what_the_journal_has_is_not_recorded_again() -> None:
+    watch = equal_until(5)
+    watch.receive(report(held(0, 6, "a"), held(1, 6, "a"), held(2, 6, "b")))
+    known = ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,))
+
+    assert watch.due(replace(Ledger(), differing=(known,))) == ()
+
+
+def test_later_attempt_that_begins_from_an_older_step_is_compared() -> None:
+    watch = equal_until(9)
+
+    watch.receive(report(*(held(rank, 4, "ab"[rank == 1], attempt=2) for rank in range(3))))
+
+    (record,) = watch.due(Ledger())
+    assert (record.attempt, record.step, record.odd) == (2, 4, (1,))
+
+
+def test_steps_that_some_ranks_never_tell_are_forgotten() -> None:
+    watch = ReplicaWatch()
+
+    for step in range(1000):
+        watch.receive(report(held(0, step, "a")))
+
+    assert len(watch._waiting) <= 8
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,)),
+            "silent corruption at step 6: model of rank 2 differs from that of ranks 0 and 1, "
+            "though replicas are equal",
+        ),
+        (
+            ReplicasDiffer(1, 6, "model", (0, 1), ()),
+            "silent corruption at step 6: model of ranks 0 and 1 differs among them, and no "
+            "majority is equal, though replicas are equal",
+        ),
+    ],
+)
+def test_difference_in_words(record: ReplicasDiffer, said: str) -> None:
+    assert narrate(record) == said
+
+
+def test_step_at_which_replicas_differ_is_passed_over(training: Bench) -> None:  # noqa: F811
+    def told(*steps: int) -> tuple[HeldSnapshot, ...]:
+        both = [(rank, step) for rank in (0, 1) for step in steps]
+        return tuple(
+            held(rank, step, f"{step}{rank if step == 10 else ''}", ranks=2) for rank, step in both
+        )
+
+    for step in range(4, 10):
+        training.tell(snapshots=told(step, step + 1))
+    training.end(1, signal=9)
+    training.empty_through, training.attempt, training.ranks = 1, 0, {}
+    training.tell(snapshots=told(9, 10), snapshots_through=1)
+
+    assert training.orders[-1].snapshot == SnapshotPoint(1, 9)
+    assert len(training.records(ReplicasDiffer)) == 1
