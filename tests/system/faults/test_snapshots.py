@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from recovery.journal.attempt_records import Choice
+from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
@@ -147,3 +148,24 @@ def test_a_hundred_kills_in_a_row_lose_no_step_and_change_no_result(make_lockste
         if incident.failure.step is not None and choice.begins_at is not None
     ]
     assert max(lost) <= 1
+
+
+def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockstep: Make) -> None:
+    job = make_lockstep(
+        "--steps=80", "--snapshot-every=10", "--every=1000", "--step-s=0.12", "--snapshot-mb=1",
+        "--flip-rank=2", "--flip-step=60", world_size=3,
+    )  # fmt: skip
+    job.start()
+    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 60)
+    for pid in job.pids_at_step(62).values():
+        kill(pid)
+
+    wait_for(lambda: choices(job), "the next attempt", 30)
+    job.signal(signal.SIGTERM)
+    job.wait()
+    (found,) = job.records(ReplicasDiffer)
+    assert (found.part, found.group, found.odd) == ("own", (0, 1, 2), (2,))
+    assert found.step in (60, 70)
+    ((step, is_memory),) = begun_at(job)[:1]
+    assert is_memory == (step == 50)
+    assert "own of rank 2 differs from that of ranks 0 and 1" in job.output

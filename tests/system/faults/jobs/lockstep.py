@@ -45,6 +45,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--let-go", type=Path, help="the last step waits for this file")
     parser.add_argument("--snapshot-every", type=int, default=0)
     parser.add_argument("--snapshot-mb", type=int, default=0, help="of state beside the job's own")
+    parser.add_argument("--flip-rank", type=int, default=-1, help="its memory goes wrong ...")
+    parser.add_argument("--flip-step", type=int, default=-1, help="... from this step on")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
@@ -152,6 +154,8 @@ def main() -> None:
             rankmend.step(step)
             if arguments.snapshot_every and step % arguments.snapshot_every == 0:
                 own[:] = step
+                if rank == arguments.flip_rank and step >= arguments.flip_step:
+                    own[7] += 1e-3
                 if arguments.fail_in_snapshot and is_failing and step == arguments.fail_step:
                     kill_soon()
                 rankmend.snapshot(step, {"state": state, "own": own})
