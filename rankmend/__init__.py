@@ -292,8 +292,8 @@ def snapshot(step, state):
     where the state can't be kept, which is said on stderr once; training goes on.
     """
     if _keeper is not None:
-        with _writer.section("checkpoint"):
-            return _keeper.take(step, state)
+        # In no section: a checkpoint section tells what saves cost. The keeper tells its own stall.
+        return _keeper.take(step, state)
     if not os.environ.get(_layout.ENV_PROGRESS_FILE) or not _attach(0) or not _make_keeper():
         return False
     return snapshot(step, state)
