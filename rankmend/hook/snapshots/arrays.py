@@ -20,13 +20,13 @@ class Arrays:
 
         def put(array):
             order = "F" if array.flags.fnc else "C"
-            return add(array, array, (NAME, array.dtype, array.shape, order))
+            return add(array, (NAME, array.dtype, array.shape, order))
 
         def put_scalar(value):
             dtype = value.dtype
             if dtype.kind not in _SCALAR_KINDS:
                 raise structure.UnsupportedError(value, structure.type_name(value))
-            return {"n": [dtype.str, value.tobytes().hex()]}
+            return '{"n":["%s","%s"]}' % (dtype.str, value.tobytes().hex())
 
         found = {self._numpy.ndarray: put, self._numpy.memmap: put}
         # All scalar types of numpy itself: of other packages' types dtype.str tells too little.

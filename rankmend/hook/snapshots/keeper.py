@@ -105,7 +105,7 @@ class Keeper:
             self._start()
         if not all(slot.is_settled() for slot in self._slots):
             return False  # the device is behind: the next snapshot will do
-        leaves = structure.Leaves()
+        leaves = structure.Leaves(self._plan.keys if self._plan is not None else ())
         try:
             tree, plan = self._walk(state, leaves)
         except structure.UnsupportedError as error:

@@ -6,7 +6,7 @@ lives, a new snapshot goes into a file of its own.
 
 import weakref
 
-_lent = {}  # type: ignore[var-annotated] # Python 3.8  # (device, inode) -> weak reference to the map
+_lent = {}  # type: ignore[var-annotated] # (device, inode) -> weak reference to the map
 
 
 def lend(status, mapped):

@@ -28,17 +28,17 @@ class Plan:
             try:
                 size, row, description = adapters[name].describe(key)
             except ValueError as error:
-                raise structure.UnsupportedError(leaves.values[number], str(error)) from None
+                raise structure.UnsupportedError(leaves.value(number), str(error)) from None
             rows.append([name, at, size, *row])
             self.places.append(at)
             self.descriptions.append(description)
             self.groups[name].append(number)
             at = align(at + size)
         self.end = at
-        self.table_json = structure.write_table(rows)
+        self.table_json = structure.to_json(rows)
 
     def fits(self, leaves):
-        return self.keys == leaves.keys
+        return self.keys == leaves.keys  # quick where they are the same objects
 
 
 def place_blobs(at, blobs):

@@ -122,7 +122,7 @@ class _Library:
 
     def nodes(self):
         def give(load, tag):
-            return lambda body: load().nodes()[tag](body)  # noqa: PLW0108 (torch is imported only for such a node)
+            return lambda body: load().nodes()[tag](body)  # noqa: PLW0108 (loads at the first use)
 
         nodes = {tag: give(self._torch, tag) for tag in ("Z", "y", "v")}
         return {"n": give(self._numpy, "n"), **nodes}

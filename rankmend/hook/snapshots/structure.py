@@ -12,10 +12,9 @@ and whatever the modules for torch and numpy add. Nothing is pickled, and nothin
 document is evaluated: what is not exactly of this form is refused.
 """
 
-import array
 import json
 import math
-import sys
+import struct
 from collections import Counter, OrderedDict, defaultdict
 
 VERSION = 1
@@ -40,58 +39,73 @@ class UnsupportedError(Exception):
 class Leaves:
     """What a walk through a state has found beside plain values.
 
-    ``values[n]`` is the tensor or array of node T n as it stands in the state, ``sources[n]`` what
-    is copied of it, and ``keys[n]`` tells all that the place of its copy depends on.
+    ``sources[n]`` is what is copied for node T n, and ``keys[n]`` tells all that the place of its copy
+    depends on. ``known``: the keys of the last walk, which save most of the time where they still fit.
     """
 
-    __slots__ = ("addresses", "blobs", "keys", "sources", "values")
+    __slots__ = ("addresses", "blobs", "keys", "known", "sources", "wholes")
 
-    def __init__(self):
-        self.values = []
+    def __init__(self, known=()):
         self.sources = []
         self.keys = []
         self.blobs = []
+        self.wholes = {}  # number -> what stands in the state, where that is not the source itself
         self.addresses = {}  # where a tensor's memory begins -> its number
+        self.known = known
 
-    def add(self, value, source, key):
-        self.values.append(value)
+    def add(self, source, key):
         self.sources.append(source)
         self.keys.append(key)
-        return {"T": len(self.keys) - 1}
+        return name_leaf(len(self.keys) - 1)
+
+    def value(self, number):
+        return self.wholes.get(number, self.sources[number])
+
+
+leaf_names = []
+
+
+def name_leaf(number):
+    """Return the node of a tensor or array: the same object each time."""
+    while len(leaf_names) <= number:
+        leaf_names.append('{"T":%d}' % len(leaf_names))
+    return leaf_names[number]
 
 
 def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is walked at each snapshot)
-    """Return the state's tree and fill ``leaves``. Raises `UnsupportedError`.
+    """Return the state's tree, as JSON, and fill ``leaves``. Raises `UnsupportedError`.
 
-    ``kinds``: for each further type a function that returns a node.
+    ``kinds``: for each further type a function that returns a node, as JSON.
     """
     around = set()  # ids of the containers that the walk is in
     blobs = leaves.blobs
+    quote = json.encoder.encode_basestring_ascii
 
     def node(value):
-        handler = handlers.get(type(value))
-        if handler is None:
-            raise UnsupportedError(value, type_name(value))
-        return handler(value)
+        return handlers.get(type(value), refuse)(value)
 
-    def same(value):
-        return value
+    def refuse(value):
+        raise UnsupportedError(value, type_name(value))
+
+    def nothing(_value):
+        return "null"
+
+    def flag(value):
+        return "true" if value else "false"
 
     def whole(value):
-        return value if -_INT_MAX <= value < _INT_MAX else {"i": hex(value)}
+        return repr(value) if -_INT_MAX <= value < _INT_MAX else '{"i":"%s"}' % hex(value)
 
     def real(value):
-        if not math.isfinite(value):
-            return {"f": repr(value)}
-        return value
+        return repr(value) if math.isfinite(value) else '{"f":"%r"}' % value
 
     def blob(tag, data):
         blobs.append(data)
-        return {tag: len(blobs) - 1}
+        return '{"%s":%d}' % (tag, len(blobs) - 1)
 
     def text(value):
         if len(value) <= TEXT_CHARACTERS_MAX and (value.isascii() or _is_plain(value)):
-            return value
+            return quote(value)
         return blob("S", value.encode("utf-8", "surrogatepass"))
 
     def raw(value):
@@ -106,7 +120,7 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
 
     def items(value):
         enter(value)
-        result = [node(item) for item in value]
+        result = "[%s]" % ",".join([node(item) for item in value])
         around.discard(id(value))
         return result
 
@@ -115,12 +129,9 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
         if len(value) < INTS_MIN or type(value[0]) is not int or set(map(type, value)) != {int}:
             return None
         try:
-            words = array.array("q", value)
-        except OverflowError:
+            return struct.pack("<%dq" % len(value), *value)
+        except struct.error:  # beyond 64 bits
             return None
-        if sys.byteorder != "little":
-            words.byteswap()
-        return words.tobytes()
 
     def sequence(value):
         packed = ints(value)
@@ -128,21 +139,25 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
 
     def group(value):
         packed = ints(value)
-        return {"t": items(value)} if packed is None else blob("U", packed)
+        return '{"t":%s}' % items(value) if packed is None else blob("U", packed)
 
     def mapping(value):
         enter(value)
-        # The common case twice as fast: names of parameters.
+        # The common case, and the fast one: names of parameters.
         if set(map(type, value)) <= {str} and "".join(value).isascii():
-            result = {"m": {key: node(item) for key, item in value.items()}}
+            pieces = [
+                quote(key) + ":" + handlers.get(type(item), refuse)(item)
+                for key, item in value.items()
+            ]
+            result = '{"m":{%s}}' % ",".join(pieces)
         else:
-            result = {"d": pairs(value)}
+            result = '{"d":[%s]}' % ",".join(pairs(value))
         around.discard(id(value))
         return result
 
     def counter(value):
         enter(value)
-        result = {"c": pairs(value)}
+        result = '{"c":[%s]}' % ",".join(pairs(value))
         around.discard(id(value))
         return result
 
@@ -154,15 +169,15 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
 
     def key_node(key):
         if type(key) is tuple:
-            return {"t": [key_node(part) for part in key]}
+            return '{"t":[%s]}' % ",".join([key_node(part) for part in key])
         if type(key) not in key_types:
             raise UnsupportedError(key, "a key of type %s" % type_name(key))
         return handlers[type(key)](key)
 
     key_types = (str, int, float, bool, type(None))
     handlers = {
-        type(None): same,
-        bool: same,
+        type(None): nothing,
+        bool: flag,
         int: whole,
         float: real,
         str: text,
@@ -211,14 +226,10 @@ def find_path(state, target):
     return "state"
 
 
-def write_document(tree, tensors_json, blob_places):
+def write_document(tree_json, tensors_json, blob_places):
     """Return the bytes of a document; ``tensors_json`` stays the same from snapshot to snapshot."""
-    parts = (VERSION, tensors_json, _dumps(blob_places), _dumps(tree))
+    parts = (VERSION, tensors_json, to_json(blob_places), tree_json)
     return ('{"version":%d,"tensors":%s,"blobs":%s,"state":%s}' % parts).encode("ascii")
-
-
-def write_table(rows):
-    return _dumps(rows)
 
 
 def read_document(data):
@@ -243,7 +254,7 @@ def _parse_int(text):
     return int(text)
 
 
-_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
+to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=False).encode
 
 
 def decode(tree, tensor, blob, others):
@@ -307,11 +318,9 @@ def decode(tree, tensor, blob, others):
 
     def ints(body):
         data = blob(body)
-        words = array.array("q")
-        words.frombytes(data)  # raises ValueError for a part of a word
-        if sys.byteorder != "little":
-            words.byteswap()
-        return words
+        if len(data) % 8:
+            raise ValueError("a list of ints in %d bytes" % len(data))
+        return struct.unpack("<%dq" % (len(data) // 8), data)
 
     handlers = {
         "m": mapping,
@@ -322,8 +331,8 @@ def decode(tree, tensor, blob, others):
         "f": real,
         "b": lambda body, _depth: blob(body),
         "S": lambda body, _depth: blob(body).decode("utf-8", "surrogatepass"),
-        "I": lambda body, _depth: ints(body).tolist(),
-        "U": lambda body, _depth: tuple(ints(body)),
+        "I": lambda body, _depth: list(ints(body)),
+        "U": lambda body, _depth: ints(body),
         "T": lambda body, _depth: tensor(body),
     }
     for tag, function in others.items():

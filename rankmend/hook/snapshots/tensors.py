@@ -35,6 +35,7 @@ _SIZES = {
     "complex128": 16,
 }
 _DEVICE_CHARACTERS_MAX = 40
+_KEY_LENGTH = 7  # see make_key
 
 
 class Tensors:
@@ -44,47 +45,60 @@ class Tensors:
 
     def __init__(self, torch):
         self._torch = torch
+        self._copy_all = getattr(torch, "_foreach_copy_", None)
         self._names = {getattr(torch, name): name for name in _SIZES if hasattr(torch, name)}
 
     def kinds(self, leaves):
         torch = self._torch
-        add, keys, addresses = leaves.add, leaves.keys, leaves.addresses
+        keys, sources, addresses = leaves.keys, leaves.sources, leaves.addresses
+        known, names = leaves.known, structure.leaf_names
+        known_count = min(len(known), len(names))
+
+        def make_key(tensor, parts):
+            device = tensor.device
+            name = CUDA if device.type == "cuda" else CPU
+            key = (name, tensor.dtype, tensor.shape, tensor.stride(), device)
+            return (*key, parts, tensor.get_device())
 
         def put(tensor):
+            number = len(keys)
             try:
-                device = tensor.device
-                key = (
-                    CUDA if device.type == "cuda" else CPU,
-                    *(tensor.dtype, tensor.shape, tensor.stride(), device, None),
-                )
+                key = known[number] if number < known_count else None
+                if (
+                    key is None
+                    or len(key) != _KEY_LENGTH
+                    or key[1] is not tensor.dtype
+                    or key[2] != tensor.shape
+                    or key[3] != tensor.stride()
+                    or key[6] != tensor.get_device()
+                    or key[5] is not None
+                ):
+                    key = make_key(tensor, None)
                 address = tensor.data_ptr()
             except RuntimeError:  # sparse, or on no device
                 raise structure.UnsupportedError(tensor, _describe(tensor)) from None
             if address:  # tied weights: kept once, and tied when they come back
-                number = addresses.setdefault(address, len(keys))
-                if number < len(keys) and keys[number] == key:
-                    return {"T": number}
-            return add(tensor, tensor, key)
+                first = addresses.setdefault(address, number)
+                if first != number and keys[first] == key:
+                    return names[first]
+            sources.append(tensor)
+            keys.append(key)
+            return names[number] if number < known_count else structure.name_leaf(number)
 
         def put_shard(tensor):
             local = tensor._local_tensor
             if type(local) is not torch.Tensor:  # a collective under way
                 raise structure.UnsupportedError(tensor, "DTensor of %s" % type(local).__name__)
-            mesh = tensor.device_mesh
-            parts = (tensor.shape, tensor.stride(), tensor.placements, mesh)
-            device = local.device
-            key = (
-                CUDA if device.type == "cuda" else CPU,
-                *(local.dtype, local.shape, local.stride(), device, parts),
-            )
-            return add(tensor, local, key)
+            parts = (tensor.shape, tensor.stride(), tensor.placements, tensor.device_mesh)
+            leaves.wholes[len(keys)] = tensor
+            return leaves.add(local, make_key(local, parts))
 
         kinds = {
             torch.Tensor: put,
             torch.nn.Parameter: put,
-            torch.Size: lambda value: {"Z": list(value)},
-            torch.dtype: lambda value: {"y": str(value).rpartition(".")[2]},
-            torch.device: lambda value: {"v": str(value)},
+            torch.Size: lambda value: '{"Z":%s}' % list(value),
+            torch.dtype: lambda value: '{"y":"%s"}' % str(value).rpartition(".")[2],
+            torch.device: lambda value: '{"v":"%s"}' % value,
         }
         sharded = _dtensor_type()
         if sharded is not None:
@@ -92,7 +106,7 @@ class Tensors:
         return kinds
 
     def describe(self, key):
-        _name, dtype, shape, stride, device, parts = key
+        _name, dtype, shape, stride, device, parts, _index = key
         name = self._names.get(dtype)
         if name is None:
             raise ValueError("tensor of dtype %s" % dtype)
@@ -120,6 +134,9 @@ class Tensors:
     def copy(self, destinations, sources):
         # Not Tensor.copy_ in inference mode nor with gradients: the copies are nobody's leaves.
         with self._torch.no_grad():
+            if self._copy_all is not None and sources:
+                self._copy_all(destinations, sources)
+                return
             for destination, source in zip(destinations, sources):  # noqa: B905 (Python 3.8)
                 destination.copy_(source)
 
