@@ -123,7 +123,7 @@ class Keeper:
         blob_places, structure_at = place_blobs(plan.end, leaves.blobs)
         document = structure.write_document(tree, plan.table_json, blob_places)
         if len(document) > layout.STRUCTURE_BYTES_MAX:
-            text = "no snapshot is kept: all but tensors, arrays and bytes take %d MiB, more than %d MiB"
+            text = "no snapshot is kept: all but tensors, arrays and bytes take %s MiB, more than %s MiB"
             self._say("size", text, len(document) // _MIB, layout.STRUCTURE_BYTES_MAX // _MIB)
             return False
         end = structure_at + len(document)
@@ -237,20 +237,20 @@ class Keeper:
         if level == TWO:
             return
         size, free, reason = self._shortage
-        numbers = (size / _MIB, max(free, 0) / _MIB, reason, RETRY_S)
+        numbers = (_in_mib(size), _in_mib(max(free, 0)), reason, int(RETRY_S))
         if level == ONE:
             self._say(
                 "one",
                 "there is room for one snapshot of this rank, not two: it is overwritten in place, and a "
-                "death in mid-write leaves none. A snapshot takes %.0f MiB, %.0f MiB are free (%s). "
-                "Give the job more memory or a larger /dev/shm; tried again every %.0f s",
+                "death in mid-write leaves none. A snapshot takes %s MiB, %s MiB are free (%s). "
+                "Give the job more memory or a larger /dev/shm; tried again every %s s",
                 *numbers,
             )
         else:
             self._say(
                 "none",
-                "no snapshot is kept: it takes %.0f MiB, %.0f MiB are free (%s). "
-                "Give the job more memory or a larger /dev/shm; tried again every %.0f s",
+                "no snapshot is kept: it takes %s MiB, %s MiB are free (%s). "
+                "Give the job more memory or a larger /dev/shm; tried again every %s s",
                 *numbers,
             )
 
@@ -295,6 +295,10 @@ class Keeper:
         if what not in self._said and len(self._said) < 20:
             self._said.add(what)
             warn(text, *values)
+
+
+def _in_mib(size):
+    return "%.1f" % (size / _MIB)
 
 
 def _is_imported(module, *names):

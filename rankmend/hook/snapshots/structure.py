@@ -23,7 +23,7 @@ TEXT_CHARACTERS_MAX = 1000  # longer text goes into a blob
 INTS_MIN = 64  # of a list that goes into a blob
 _INT_MAX = 2**63
 _INT_DIGITS_MAX = 20
-_BIG_INT_BYTES_MAX = 1 << 16
+_BIG_INT_CHARACTERS_MAX = 1 << 16
 _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
@@ -94,7 +94,11 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
         return "true" if value else "false"
 
     def whole(value):
-        return repr(value) if -_INT_MAX <= value < _INT_MAX else '{"i":"%s"}' % hex(value)
+        if -_INT_MAX <= value < _INT_MAX:
+            return repr(value)
+        if value.bit_length() > 4 * (_BIG_INT_CHARACTERS_MAX - 3):
+            raise UnsupportedError(value, "an int of %d bits" % value.bit_length())
+        return '{"i":"%s"}' % hex(value)
 
     def real(value):
         return repr(value) if math.isfinite(value) else '{"f":"%r"}' % value
@@ -190,7 +194,10 @@ def encode(state, leaves, kinds):  # noqa: PLR0915 (one scope by intent: it is w
         Counter: counter,
     }
     handlers.update(kinds)
-    return node(state)
+    try:
+        return node(state)
+    finally:
+        handlers.clear()  # ends a cycle that would hold the script's tensors
 
 
 def _is_plain(text):
@@ -307,7 +314,7 @@ def decode(tree, tensor, blob, others):
         return value_of(node, depth)
 
     def big(body, _depth):
-        if type(body) is not str or len(body) > _BIG_INT_BYTES_MAX:
+        if type(body) is not str or len(body) > _BIG_INT_CHARACTERS_MAX:
             raise ValueError("a number of another form")
         return int(body, 16)
 
@@ -337,7 +344,10 @@ def decode(tree, tensor, blob, others):
     }
     for tag, function in others.items():
         handlers[tag] = lambda body, _depth, function=function: function(body)
-    return value_of(tree, 0)
+    try:
+        return value_of(tree, 0)
+    finally:
+        handlers.clear()  # ends a cycle that would hold the map
 
 
 def check_sizes(values):

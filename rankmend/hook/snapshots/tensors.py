@@ -5,6 +5,7 @@ A tensor on the CPU is copied at once, one on a CUDA device in the order of its 
 collective. What comes back is always a plain tensor on the CPU (or a DTensor of such).
 """
 
+import importlib
 import sys
 
 from rankmend.hook.snapshots import structure
@@ -210,8 +211,12 @@ def is_dense(shape, stride):
 # DTensors -------------------------------------------------------------------------------------
 
 
+# Where PyTorch has DTensor: since 2.5, before.
+_MODULES = ("torch.distributed.tensor", "torch.distributed._tensor")
+
+
 def _dtensor_type():
-    for name in ("torch.distributed.tensor", "torch.distributed._tensor"):
+    for name in _MODULES:
         found = getattr(sys.modules.get(name), "DTensor", None)
         if found is not None:
             return found
@@ -264,18 +269,27 @@ def join_parts(local, parts, mesh):
         mine = describe_mesh(mesh)
     if kept != mine:
         raise ValueError("its mesh is %s, the script's is %s" % (kept, mine))
-    sharded = _dtensor_type()
-    module = sys.modules[sharded.__module__.rpartition(".")[0]]
+    module = _load_dtensors()
     placements = [_make_placement(module, one) for one in parts["placements"]]
     shape = structure.check_sizes(parts["shape"])
     stride = structure.check_sizes(parts["stride"])
-    return sharded.from_local(
-        local, mesh, placements, run_check=False, shape=_size(shape), stride=stride
+    return module.DTensor.from_local(
+        local,
+        mesh,
+        placements,
+        run_check=False,
+        shape=sys.modules["torch"].Size(shape),
+        stride=stride,
     )
 
 
-def _size(shape):
-    return sys.modules["torch"].Size(shape)
+def _load_dtensors():
+    for name in _MODULES:
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            pass
+    raise ValueError("this PyTorch has no DTensor")
 
 
 def _make_placement(module, description):
