@@ -14,6 +14,7 @@ from tests.system.faults.test_deaths import assert_recovered
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 STEPS_PER_KILL = 12
 EACH_STEP = ("--snapshot-every=1", "--step-s=0.03")
 
@@ -169,3 +170,60 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockste
     ((step, is_memory),) = begun_at(job)[:1]
     assert is_memory == (step == 50)
     assert "own of rank 2 differs from that of ranks 0 and 1" in job.output
+
+
+@needs_root
+def test_job_without_room_for_snapshots_trains_on_and_says_so_once(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(
+        "--snapshot-every=1", "--snapshot-mb=20", "--fail-rank=1", "--fail-step=25",
+        "--fail-with=kill", "--step-s=0.02",
+    )  # fmt: skip
+    job.prefix = ["unshare", "-m", "sh", "-c"]
+    job.prefix += ['mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$@"', "sh"]
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert begun_at(job) == [(20, False)]
+    for rank in range(4):
+        said = [
+            line
+            for line in job.output.splitlines()
+            if "no snapshot is kept" in line and f"[rank {rank}]" in line
+        ]
+        assert len(said) in (1, 2), "once in each attempt"
+
+
+def test_snapshots_of_another_number_of_ranks_are_not_restored(make_lockstep: Make) -> None:
+    job = make_lockstep(*EACH_STEP, "--every=10", "--steps=60")
+    job.start()
+    job.pids_at_step(25)
+    job.signal(signal.SIGKILL)
+    job.wait()
+    wait_for(lambda: not find_marked(job.job_id), "no orphan is left", 20)
+
+    job.world_size = 3
+    job.start()
+
+    assert job.wait() == 0, job.output
+    ((step, is_memory),) = begun_at(job)
+    assert not is_memory
+    assert step is not None
+    assert step % 10 == 0
+    assert "of 4 ranks, and there are 3" in job.output
+
+
+def test_two_jobs_of_one_user_keep_their_snapshots_apart(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    jobs = [make_lockstep(*EACH_STEP, "--every=1000", world_size=4) for _number in range(2)]
+    for job in jobs:
+        job.start()
+
+    for job in jobs:
+        kill(job.pids_at_step(20)[2])
+
+    for job in jobs:
+        assert_recovered(job, undisturbed, incidents=1)
+        assert [is_memory for _step, is_memory in begun_at(job)] == [True]
