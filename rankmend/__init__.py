@@ -79,7 +79,7 @@ class Resume(tuple):  # type: ignore[type-arg] # "tuple[...]" needs Python 3.9
         return "Resume(path=%r, step=%r, attempt=%r)" % (self.path, self.step, self.attempt)
 
 
-class Restored(tuple):  # type: ignore[type-arg] # as Resume
+class RestoredSnapshot(tuple):  # type: ignore[type-arg] # as Resume
     """A snapshot that was given back: ``step`` after which it was taken, ``state`` as it was given."""
 
     __slots__ = ()
@@ -87,7 +87,7 @@ class Restored(tuple):  # type: ignore[type-arg] # as Resume
     state = property(lambda self: self[1])
 
     def __repr__(self):
-        return "Restored(step=%r)" % (self.step,)
+        return "RestoredSnapshot(step=%r)" % (self.step,)
 
 
 class RestoreError(RuntimeError):
@@ -310,7 +310,7 @@ def _make_keeper():
         if not folder:
             raise RuntimeError("this job keeps no snapshots")
         try:
-            _keeper = keeper.Keeper(
+            _keeper = keeper.SnapshotKeeper(
                 folder,
                 keeper.read_identity(os.environ),
                 _writer.tell_snapshots,
@@ -351,7 +351,7 @@ def restore(mesh=None):
         state = restoring.restore(folder, keeper.read_identity(os.environ), choice, mesh)
         if _attach(0):
             _writer.mark_resumed()
-        return Restored((choice[1], state))
+        return RestoredSnapshot((choice[1], state))
     except Exception as error:
         if keeper.is_from_script(error):
             raise

@@ -150,7 +150,10 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
     if failure is not None and failure.exit_code == DO_NOT_RETRY:
         return f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
     run = ledger.errors
-    if _is_own_error(finding) and run is not None and run.count >= policy.same_error_max:
+    # A state in memory may be what is wrong: the checkpoint gets its try before the program is blamed.
+    began_from = None if ledger.started is None else ledger.started.choice.snapshot
+    tries = policy.same_error_max + (began_from is not None)
+    if _is_own_error(finding) and run is not None and run.count >= tries:
         silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
         where = silent if run.step is None else f"at step {run.step}"
         return f"the same error {where} in {run.count} attempts in a row: the program itself fails"

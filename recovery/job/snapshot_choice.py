@@ -2,7 +2,8 @@
 
 A snapshot is restored only where every rank has its part of one step, whole and unchanged, on the node on which it is to
 run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
-which replicas differ is never restored, because one of them is wrong and the older ones were equal.
+which replicas differ is never restored, because one of them is wrong and the older ones were equal. Once the same error
+has come again at the same step, the job goes back to the checkpoint: a loss that is no number is in the snapshots, too.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +65,7 @@ def with_snapshot(
     ``held``: what each node has in memory, read after the last attempt had gone from it. ``differ``: how replicas differ
     in these parts of a step, in words, or None.
     """
-    if choice.is_new_run:
+    if choice.is_new_run or (choice.restore is not None and _is_suspect(ledger, policy)):
         return choice
     ranks = [rank for place in placement for rank in place.ranks]
     passed_over: list[PassedOver] = []
@@ -87,6 +88,12 @@ def with_snapshot(
         if len(passed_over) < _PASSED_OVER_MAX:
             passed_over.append(PassedOver(f"snapshot of step {point.step}", point.step, reason))
     return replace(choice, passed_over=(*passed_over, *choice.passed_over))
+
+
+def _is_suspect(ledger: Ledger, policy: Policy) -> bool:
+    """Return whether what the ranks have in memory may be what fails: the same error came again at the same step."""
+    run = ledger.errors
+    return run is not None and run.step is not None and run.count >= policy.same_error_max
 
 
 def _differing(point: SnapshotPoint, ledger: Ledger) -> str | None:

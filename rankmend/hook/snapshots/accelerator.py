@@ -7,13 +7,13 @@ host to host would not wait for the stream). Whether all is there is read from t
 
 from rankmend.hook.notice import warn
 from rankmend.hook.snapshots.layout import COMMIT_AT
-from rankmend.hook.snapshots.tensors import CUDA, Tensors
+from rankmend.hook.snapshots.tensors import CUDA, TorchTensors
 
 _REGISTERED = 0  # cudaSuccess
 _DEFAULT_FLAGS = 0  # cudaHostRegisterDefault
 
 
-class Accelerator(Tensors):
+class Accelerator(TorchTensors):
     """Keeps tensors of one CUDA device."""
 
     name = CUDA

@@ -7,7 +7,7 @@ _KINDS = "biufcmMSU"  # not O (objects), V (structures, foreign types), T (text 
 _SCALAR_KINDS = "biufcmM"
 
 
-class Arrays:
+class NumpyArrays:
     """Keeps and gives back arrays, by this process's numpy."""
 
     name = NAME

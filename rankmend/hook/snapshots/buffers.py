@@ -116,7 +116,7 @@ def _unlink(path):
         pass
 
 
-class Slot:
+class SnapshotSlot:
     """One of the two places of a rank: what lies there, and how this process writes to it."""
 
     def __init__(self, folder, rank, number):

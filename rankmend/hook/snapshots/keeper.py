@@ -14,8 +14,8 @@ from time import monotonic, monotonic_ns
 from rankmend.hook import layout as progress_layout
 from rankmend.hook.notice import warn
 from rankmend.hook.snapshots import layout, room, structure
-from rankmend.hook.snapshots.buffers import Slot
-from rankmend.hook.snapshots.plan import Plan, align, place_blobs
+from rankmend.hook.snapshots.buffers import SnapshotSlot
+from rankmend.hook.snapshots.plan import BufferPlan, align, place_blobs
 
 RETRY_S = 60.0
 _SLACK_BYTES_MIN = 64 << 10
@@ -35,7 +35,7 @@ def read_identity(environment):
     return Identity(job_id, *map(int, numbers))
 
 
-class Keeper:
+class SnapshotKeeper:
     """The snapshots of one rank. ``tell``: called with the numbers of `progress_layout.SNAPSHOTS`."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Keeper:
         return True
 
     def _start(self):
-        slots = [Slot(self._folder, self._identity.rank, n) for n in range(layout.BUFFERS)]
+        slots = [SnapshotSlot(self._folder, self._identity.rank, n) for n in range(layout.BUFFERS)]
         self._sequence = max(slot.sequence for slot in slots)
         self._slots = slots
 
@@ -160,22 +160,22 @@ class Keeper:
         tree = structure.encode(state, leaves, kinds)
         plan = self._plan
         if plan is None or not plan.fits(leaves):
-            plan = self._plan = Plan(leaves, self._adapters)
+            plan = self._plan = BufferPlan(leaves, self._adapters)
         return tree, plan
 
     def _find_adapters(self):
         """Return the adapters of what the script has imported by now."""
         if "torch" not in self._adapters and _is_imported("torch", "Tensor", "nn"):
             from rankmend.hook.snapshots.accelerator import Accelerator
-            from rankmend.hook.snapshots.tensors import Tensors
+            from rankmend.hook.snapshots.tensors import TorchTensors
 
-            self._adapters["torch"] = Tensors(sys.modules["torch"])
+            self._adapters["torch"] = TorchTensors(sys.modules["torch"])
             self._adapters["cuda"] = Accelerator(sys.modules["torch"])
             self._plan = None
         if "numpy" not in self._adapters and _is_imported("numpy", "ndarray", "sctypeDict"):
-            from rankmend.hook.snapshots.arrays import Arrays
+            from rankmend.hook.snapshots.arrays import NumpyArrays
 
-            self._adapters["numpy"] = Arrays(sys.modules["numpy"])
+            self._adapters["numpy"] = NumpyArrays(sys.modules["numpy"])
             self._plan = None
         return [adapter for name, adapter in self._adapters.items() if name != "cuda"]
 

@@ -9,7 +9,7 @@ def align(at):
     return -(-at // ALIGNMENT) * ALIGNMENT
 
 
-class Plan:
+class BufferPlan:
     """The places of all tensors and arrays of one shape of state.
 
     ``groups``: for each adapter, which leaves are its own.

@@ -128,10 +128,10 @@ class _Library:
         return {"n": give(self._numpy, "n"), **nodes}
 
     def _torch(self):
-        return self._adapter("torch", "tensors", "Tensors")
+        return self._adapter("torch", "tensors", "TorchTensors")
 
     def _numpy(self):
-        return self._adapter("numpy", "arrays", "Arrays")
+        return self._adapter("numpy", "arrays", "NumpyArrays")
 
     def _adapter(self, library, module, kind):
         if library not in self._adapters:

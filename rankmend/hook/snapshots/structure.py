@@ -62,7 +62,7 @@ class Leaves:
         return self.wholes.get(number, self.sources[number])
 
 
-leaf_names = []
+leaf_names = []  # type: ignore[var-annotated] # of text
 
 
 def name_leaf(number):

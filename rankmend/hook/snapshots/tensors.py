@@ -39,7 +39,7 @@ _DEVICE_CHARACTERS_MAX = 40
 _KEY_LENGTH = 7  # see make_key
 
 
-class Tensors:
+class TorchTensors:
     """Keeps and gives back tensors of the CPU, by this process's torch."""
 
     name = CPU

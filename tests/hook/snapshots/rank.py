@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankmend.hook.snapshots import layout, restoring
-from rankmend.hook.snapshots.keeper import Identity, Keeper
+from rankmend.hook.snapshots.keeper import Identity, SnapshotKeeper
 from rankmend.hook.snapshots.room import Room
 
 GIB = 1 << 30
@@ -26,8 +26,8 @@ class SnapshotRank:
     def identity(self) -> Identity:
         return Identity(JOB_ID, self.attempt, 0, 0, 1)
 
-    def keeper(self, choice: tuple[int, int] | None = None, **more: Any) -> Keeper:
-        return Keeper(
+    def keeper(self, choice: tuple[int, int] | None = None, **more: Any) -> SnapshotKeeper:
+        return SnapshotKeeper(
             str(self.folder),
             self.identity,
             lambda *numbers: self.told.append(numbers),

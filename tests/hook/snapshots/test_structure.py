@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankmend.hook.snapshots import layout, structure
-from rankmend.hook.snapshots.arrays import Arrays
+from rankmend.hook.snapshots.arrays import NumpyArrays
 from tests.hook.snapshots.rank import SnapshotRank, is_same
 
 SCALARS = st.one_of(
@@ -256,4 +256,4 @@ def test_numpy_scalars_come_back_as_such(tmp_path: Path, value: Any) -> None:
 def test_an_array_row_that_does_not_fit_its_size_is_refused() -> None:
     for fields in (["<f4", [3], "C"], ["|O", [2], "C"], ["<f4", [-2], "C"], ["<f4", [2], "A"]):
         with pytest.raises(ValueError):
-            Arrays(np).give_back(bytearray(64), 0, 8, fields)
+            NumpyArrays(np).give_back(bytearray(64), 0, 8, fields)

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from rankmend.hook.snapshots import structure, tensors
 from rankmend.hook.snapshots.accelerator import Accelerator
 from tests.hook.snapshots.rank import SnapshotRank
+from tests.support.hook import ROOT, RUN_S_MAX
+from tests.support.torch_ranks import TorchRank
 
 pytestmark = [
     pytest.mark.torch,
@@ -125,7 +128,7 @@ def test_values_of_torch_that_are_no_tensors_come_back(torch: Any, rank: Snapsho
 )
 def test_a_tensor_row_that_does_not_fit_its_size_is_refused(torch: Any, fields: Any) -> None:
     with pytest.raises(ValueError):
-        tensors.Tensors(torch).give_back(bytearray(64), 0, 8, fields, None)
+        tensors.TorchTensors(torch).give_back(bytearray(64), 0, 8, fields, None)
 
 
 @pytest.mark.parametrize("taken_after", [1, 6, 10])
@@ -272,6 +275,62 @@ def test_a_fully_sharded_model_trains_on_from_its_snapshot(
 
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.to_local(), expected[name])
+
+
+SHARDED = """
+import sys, torch, torch.distributed as dist
+from pathlib import Path
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from rankmend.hook.snapshots import restoring
+from rankmend.hook.snapshots.keeper import Identity, SnapshotKeeper
+folder, number = Path(sys.argv[1]), int(sys.argv[2])
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=number, world_size=2)
+mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("shard",))
+identity = Identity(bytes(16), 1, number, number, 2)
+
+def build():
+    torch.manual_seed(1)
+    model = torch.nn.Linear(5, 3)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+def train(model, optimizer):
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.full((2, 5), float(step + number))).square().sum().backward()
+        optimizer.step()
+
+parts = build()
+train(*parts)
+keeper = SnapshotKeeper(str(folder), identity, lambda *numbers: None)
+assert keeper.take(3, [part.state_dict() for part in parts])
+train(*parts)
+expected = [parameter.to_local().clone() for parameter in parts[0].parameters()]
+parts = build()
+for part, kept in zip(parts, restoring.restore(str(folder), identity, (1, 3), mesh)):
+    part.load_state_dict(kept)
+train(*parts)
+for parameter, tensor in zip(parts[0].parameters(), expected):
+    assert torch.equal(parameter.to_local(), tensor)
+dist.destroy_process_group()
+print("equal", flush=True)
+"""
+
+
+@pytest.mark.real
+def test_two_ranks_of_a_sharded_model_train_on_bit_by_bit(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [TorchRank(SHARDED, [str(tmp_path), str(n)], environment) for n in range(2)]
+
+    ends = [rank.communicate(timeout=RUN_S_MAX) for rank in ranks]
+
+    assert [out for out, _errors in ends] == ["equal\n"] * 2, ends
+    assert sorted(path.name for path in tmp_path.glob("rank*")) == [
+        "rank-0.0.snapshot",
+        "rank-1.0.snapshot",
+    ]
 
 
 def test_tensors_of_two_devices_are_refused() -> None:

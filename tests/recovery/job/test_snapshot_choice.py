@@ -145,6 +145,15 @@ def test_whatever_is_chosen_is_whole_on_every_rank_and_the_newest_such(
     assert chosen.begins_at == (30 if best is None else best)
 
 
+def test_same_error_at_the_same_step_sends_the_job_back_to_the_checkpoint() -> None:
+    there = held((40,), (40,), (40,), (40,))
+
+    assert choose(there, known=ledger(run=2)) == FROM_30
+    assert choose(there, known=ledger(run=1)).snapshot == SnapshotPoint(1, 40)
+    assert choose(there, known=ledger(run=2, step=None)).snapshot == SnapshotPoint(1, 40)
+    assert choose(there, HELD, ledger(run=2)).snapshot == SnapshotPoint(1, 40)
+
+
 # With the controller.
 
 

@@ -227,3 +227,26 @@ def test_two_jobs_of_one_user_keep_their_snapshots_apart(
     for job in jobs:
         assert_recovered(job, undisturbed, incidents=1)
         assert [is_memory for _step, is_memory in begun_at(job)] == [True]
+
+
+def test_error_that_comes_again_from_memory_sends_the_job_back_to_the_checkpoint(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(*EACH_STEP, "--fail-rank=1", "--fail-step=25", "--fail-attempts=2")
+    job.start()
+
+    assert_recovered(job, undisturbed, incidents=2)
+    assert begun_at(job) == [(24, True), (20, False)]
+
+
+def test_error_that_comes_again_from_the_checkpoint_too_is_the_programs(
+    make_lockstep: Make,
+) -> None:
+    job = make_lockstep(*EACH_STEP, "--fail-rank=1", "--fail-step=25", "--fail-attempts=9")
+    job.start()
+
+    assert job.wait() == 1
+    assert begun_at(job) == [(24, True), (20, False)]
+    assert (
+        "the same error at step 24 in 3 attempts in a row: the program itself fails" in job.output
+    )
