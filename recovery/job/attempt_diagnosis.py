@@ -55,6 +55,7 @@ class Doctor:
     settings: JobSettings
     policy: Policy
     placement: tuple[Placement, ...]
+    restored_step: int | None = None  # of the snapshot that the attempt began from
 
     def find_failure(
         self,
@@ -238,6 +239,8 @@ class Doctor:
         exit_code, rank, error = first_failure(seen, finding.ranks)
         view = seen.ranks.get(rank) if rank is not None else None
         step = view.step if view is not None and view.step is not None else seen.newest_step
+        if step is None and view is not None and view.resumed_at_s is not None:
+            step = self.restored_step  # it had its state back, and made no step with it
         return Failure(
             seen.attempt,
             finding,

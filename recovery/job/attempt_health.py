@@ -49,7 +49,7 @@ class AttemptHealth:
     def find_failure(self, now_s: float, policy: Policy) -> Failure | None:
         """Return the attempt's failure, once it can be judged."""
         ledger, seen, nodes = self._ledger, self._seen, self._nodes
-        doctor = Doctor(self._settings, policy, ledger.placement)
+        doctor = Doctor(self._settings, policy, ledger.placement, ledger.restored_step)
         is_due = self._is_look_due(now_s, policy)
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)

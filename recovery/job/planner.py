@@ -151,8 +151,7 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
         return f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
     run = ledger.errors
     # A state in memory may be what is wrong: the checkpoint gets its try before the program is blamed.
-    began_from = None if ledger.started is None else ledger.started.choice.snapshot
-    tries = policy.same_error_max + (began_from is not None)
+    tries = policy.same_error_max + (ledger.restored_step is not None)
     if _is_own_error(finding) and run is not None and run.count >= tries:
         silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
         where = silent if run.step is None else f"at step {run.step}"

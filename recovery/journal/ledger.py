@@ -272,6 +272,12 @@ class Ledger:
         return self.last_restore_path if self.restorable is None else self.restorable.path
 
     @property
+    def restored_step(self) -> int | None:
+        """Return the step of the snapshot that the newest attempt began from; None: from none."""
+        snapshot = None if self.started is None else self.started.choice.snapshot
+        return None if snapshot is None else snapshot.step
+
+    @property
     def base(self) -> str:
         """Identity of the checkpoint that the newest attempt began from."""
         return "" if self.started is None else self.started.choice.identity

@@ -235,7 +235,7 @@ def test_error_that_comes_again_from_memory_sends_the_job_back_to_the_checkpoint
     job = make_lockstep(*EACH_STEP, "--fail-rank=1", "--fail-step=25", "--fail-attempts=2")
     job.start()
 
-    assert_recovered(job, undisturbed, incidents=2)
+    assert_recovered(job, undisturbed, incidents=1)
     assert begun_at(job) == [(24, True), (20, False)]
 
 

@@ -114,6 +114,8 @@ def main() -> None:
         return
     others = world_size - (0 <= arguments.early_rank < world_size)
     ballast = bytearray(b"x") * (arguments.ballast_mb * 1_000_000)
+    if arguments.fail_in_restore and is_failing and "RANKMEND_SNAPSHOT" in os.environ:
+        fail(arguments)
     step, state = 0, np.ones(4, np.float32)
     chosen = rankmend.resume()
     if chosen is not None:
@@ -124,8 +126,6 @@ def main() -> None:
     own = np.zeros(arguments.snapshot_mb * 250_000, np.float32)  # changes with each step
     kept = rankmend.restore()
     if kept is not None:
-        if arguments.fail_in_restore and is_failing:
-            fail(arguments)
         step, state, own = kept.step, kept.state["state"], kept.state["own"]
         assert not own.size or (own == step).all(), "a snapshot of two steps"
     with Ring(
