@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from rankmend.hook.snapshots import layout as snapshots_layout
 from recovery.messages.exchange import ORDER_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -322,10 +321,7 @@ def _documented_variables(heading: str) -> set[str]:
 
 
 def test_variables_of_the_hook_are_those_of_the_document() -> None:
-    modules = (layout, snapshots_layout)
-    names = {
-        value for one in modules for name, value in vars(one).items() if name.startswith("ENV_")
-    }
+    names = {value for name, value in vars(layout).items() if name.startswith("ENV_")}
 
     assert _documented_variables("What a rank finds: from rankmend") == names
     assert names >= ORDER_ENVIRONMENT

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.hook.snapshots import layout
+from rankmend.hook import layout
 from rankmend.progress import RankSnapshots
 from tests.support.hook import JOB_ID, Rank, each_python
 
