@@ -59,7 +59,7 @@ def test_a_state_is_kept_and_given_back_to_the_next_process(rank: Rank, python: 
     assert snapshots.level == 2
     assert 0 < snapshots.last_stall_s < snapshots.stalled_s
     assert snapshots.state_bytes > 3000
-    assert progress.records[-1].checkpoint_s >= snapshots.stalled_s
+    assert progress.records[-1].checkpoint_s == 0, "the time of saves is told apart"
     assert rank.read().resumed_at_s is not None
     assert rank.read().snapshots is None  # a new process has kept none
 
