@@ -39,7 +39,6 @@ _NUMBER_MAX = 2**32 - 1
 _CAUSE = re.compile(r"[a-z0-9_]{0,40}")
 _SECONDS_MAX = 1e9
 _BACKOFF = Backoff(first_s=1.0, cap_s=30.0)
-_NEWS_S = 1.0  # a checkpoint whose age differs by less is the same one
 # An agent that closes the connection so soon after figures is an older one, which does not know them.
 _REFUSED_WITHIN_S = 5.0
 _REFUSED_FOR_S = 600.0
@@ -327,9 +326,7 @@ class AgentLink:
 
     def show_checkpoint(self, figures: CheckpointFigures) -> None:
         """Report the figures of the job's checkpoints; they replace earlier ones."""
-        known = self._figures
-        is_same = known is not None and replace(figures, at_s=known.at_s) == known
-        if is_same and known is not None and abs(figures.at_s - known.at_s) < _NEWS_S:
+        if self._figures is not None and not figures.is_news(self._figures):
             return
         self._figures = figures
         if self._connection is not None:

@@ -1,15 +1,16 @@
-"""The figures of a job's checkpoints that its launcher shows the node agent (`rankmend.agent_socket`).
+"""The figures of a job's checkpoints and snapshots that its launcher shows the node agent (`rankmend.agent_socket`).
 
 Only a launcher that holds its job's controller sends them: those of other jobs come from the controller's own metrics.
 Standard library only: the launcher loads this.
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from rankmend.errors import SourceError
 
+_NEWS_S: Final = 1.0
 _VALUE_MAX: Final = 1e18  # bytes a second, and far more than any duration
 
 
@@ -17,7 +18,8 @@ _VALUE_MAX: Final = 1e18  # bytes a second, and far more than any duration
 class CheckpointFigures:
     """None: not known. Costs are shares of the wall time."""
 
-    at_s: float  # when the newest restorable checkpoint was written, by the clock of who holds this; on the wire an age
+    # When the newest restorable checkpoint was written, by the clock of who holds this; on the wire an age. None: there is none.
+    at_s: float | None
     interval_s: float | None = None
     best_interval_s: float | None = None
     stall_s: float | None = None
@@ -27,14 +29,34 @@ class CheckpointFigures:
     stalls_ratio: float | None = None
     recomputed_ratio: float | None = None
     restarts_ratio: float | None = None
+    # The same of what the ranks keep in memory.
+    snapshot_at_s: float | None = None
+    snapshot_held_bytes: float | None = None
+    snapshot_stall_s: float | None = None
+    snapshot_interval_s: float | None = None
+    snapshot_best_interval_s: float | None = None
+
+    def is_news(self, known: "CheckpointFigures") -> bool:
+        """Return whether this says something that ``known`` doesn't; a time that differs by less than a second is the same."""
+        if replace(self, at_s=known.at_s, snapshot_at_s=known.snapshot_at_s) != known:
+            return True
+        times = ((self.at_s, known.at_s), (self.snapshot_at_s, known.snapshot_at_s))
+        return any(_differ(one, other) for one, other in times)
 
 
-_NAMES: Final = tuple(one.name for one in fields(CheckpointFigures))[1:]
+_TIMES: Final = {"at_s": "age_s", "snapshot_at_s": "snapshot_age_s"}  # and what they travel as
+_NAMES: Final = tuple(one.name for one in fields(CheckpointFigures) if one.name not in _TIMES)
+
+_OF_SNAPSHOTS: Final = ("snapshot_age_s", *(one for one in _NAMES if one.startswith("snapshot_")))
 
 
 def encode_figures(job_id: str, figures: CheckpointFigures, now_s: float, version: int) -> bytes:
     """Return the message; what is not known or not a number is left out."""
-    told: dict[str, float] = {"age_s": round(max(0.0, now_s - figures.at_s), 3)}
+    told: dict[str, float] = {
+        sent: round(max(0.0, now_s - at_s), 3)
+        for name, sent in _TIMES.items()
+        if (at_s := getattr(figures, name)) is not None
+    }
     told |= {
         name: value
         for name, value in asdict(figures).items()
@@ -46,16 +68,25 @@ def encode_figures(job_id: str, figures: CheckpointFigures, now_s: float, versio
 
 def decode_figures(told: Any, now_s: float) -> CheckpointFigures:
     """Return the figures of an untrusted peer, or raise SourceError. Unknown names are ignored."""
-    if not isinstance(told, dict) or not _is_number(told.get("age_s")):
+    if not isinstance(told, dict) or not told.keys() & {"age_s", *_OF_SNAPSHOTS}:
         raise SourceError(f"checkpoint is not an object with age_s: {ascii(told)[:80]}")
-    for name in _NAMES:
+    for name in (*_NAMES, *_TIMES.values()):
         if name in told and not _is_number(told[name]):
             raise SourceError(
                 f"{name} is not a number from 0 to {_VALUE_MAX:g}: {ascii(told[name])[:80]}"
             )
+    times = {
+        name: now_s - float(told[sent]) if sent in told else None for name, sent in _TIMES.items()
+    }
     return CheckpointFigures(
-        now_s - float(told["age_s"]), **{name: float(told[name]) for name in _NAMES if name in told}
+        **times, **{name: float(told[name]) for name in _NAMES if name in told}
     )
+
+
+def _differ(one_s: float | None, other_s: float | None) -> bool:
+    if one_s is None or other_s is None:
+        return one_s is not other_s
+    return abs(one_s - other_s) >= _NEWS_S
 
 
 def _is_number(value: Any) -> bool:

@@ -28,7 +28,14 @@ from agent.ranks.table import (
 from rankmend.agent_socket import ShownCheckpoint, Told
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
-from rankmend.progress import ProgressReader, RankProgress, Section, StepRecord, open_owned
+from rankmend.progress import (
+    ProgressReader,
+    RankProgress,
+    RankSnapshots,
+    Section,
+    StepRecord,
+    open_owned,
+)
 
 _IN_STEPS: Final = (Section.COMPUTE, Section.COMMUNICATION, Section.IO, Section.CHECKPOINT)
 STEPS_MAX: Final = 32  # in the median and the shares; docs/reference/metrics.md says so
@@ -119,6 +126,56 @@ FAMILIES: Final[tuple[Family, ...]] = (
             ),
             ("cost_ratio", "ratio", "Share of the wall time that the present interval costs."),
         )
+    ),
+    gauge(
+        "controller_restorable_age_seconds",
+        "seconds",
+        ("job_id", "tier"),
+        "Age of the newest state that a failure could restore: of the ranks' snapshots (memory), or a checkpoint. Of a job on one node, whose controller is in its launcher.",
+    ),
+    *(
+        gauge(
+            f"controller_snapshot_{name}",
+            unit,
+            ("job_id",),
+            f"{text} Of a job on one node, whose controller is in its launcher.",
+        )
+        for name, unit, text in (
+            ("held_bytes", "bytes", "Memory that the ranks' snapshots hold."),
+            (
+                "stall_seconds",
+                "seconds",
+                "For how long a snapshot stops training, on the slowest rank.",
+            ),
+            ("interval_seconds", "seconds", "Usual time from one snapshot to the next."),
+            ("best_interval_seconds", "seconds", "Interval at which snapshots cost least."),
+        )
+    ),
+    counter(
+        "rank_snapshots",
+        "",
+        RANK_LABELS,
+        "Snapshots that the rank has kept of its state in this attempt; of ranks that ever asked for one.",
+    ),
+    counter(
+        "rank_snapshots_refused",
+        "",
+        RANK_LABELS,
+        "Snapshots that the rank asked for and that were not kept, for want of memory or because its state can't be kept.",
+    ),
+    gauge("rank_snapshot_step", "", RANK_LABELS, "Step of the rank's newest snapshot."),
+    gauge("rank_snapshot_size_bytes", "bytes", RANK_LABELS, "Size of the rank's newest snapshot."),
+    counter(
+        "rank_snapshot_stall_seconds",
+        "seconds",
+        RANK_LABELS,
+        "Time for which training stood still for snapshots in this attempt: its rate is the share that they cost.",
+    ),
+    gauge(
+        "rank_snapshot_files",
+        "",
+        RANK_LABELS,
+        "Snapshots of the rank for which there is room: 2, 1 (a death while it is written leaves none) or 0.",
     ),
     counter(
         "rank_run_queue_seconds",
@@ -248,12 +305,24 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
         yield Metric("rankmend_rank_checkpoint_seconds_total", saving_s, labels)
         age_s = max(0.0, now_s - progress.last.ended_at_s)
         yield Metric("rankmend_rank_step_age_seconds", age_s, labels)
+    if progress.snapshots is not None:
+        yield from _snapshot_metrics(progress.snapshots, labels)
     if times is not None:
         yield Metric("rankmend_rank_step_last_seconds", times.last_s, labels)
         yield Metric("rankmend_rank_step_median_seconds", times.median_s, labels)
         for section, share in times.share_by_section.items():
             place = (*labels, ("section", section.name.lower()))
             yield Metric("rankmend_rank_section_ratio", share, place)
+
+
+def _snapshot_metrics(kept: RankSnapshots, labels: Labels) -> Iterator[Metric]:
+    yield Metric("rankmend_rank_snapshots_total", kept.count, labels)
+    yield Metric("rankmend_rank_snapshots_refused_total", kept.refused, labels)
+    yield Metric("rankmend_rank_snapshot_stall_seconds_total", kept.stalled_s, labels)
+    yield Metric("rankmend_rank_snapshot_files", kept.level, labels)
+    if kept.newest_step is not None:
+        yield Metric("rankmend_rank_snapshot_step", kept.newest_step, labels)
+        yield Metric("rankmend_rank_snapshot_size_bytes", kept.state_bytes, labels)
 
 
 def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
@@ -272,20 +341,29 @@ def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
 
 
 def checkpoint_metrics(shown: ShownCheckpoint, now_s: float) -> Iterator[Metric]:
-    """Return the series of a job's checkpoints, under the names that a controller service has for them."""
+    """Return the series of a job's checkpoints and snapshots, under the names that a controller service has for them."""
     figures, job = shown.figures, ("job_id", str(shown.job_id))
+    age_s = _age_s(figures.at_s, now_s)
     values = {
-        "age_seconds": max(0.0, now_s - figures.at_s),
-        "interval_seconds": figures.interval_s,
-        "best_interval_seconds": figures.best_interval_s,
-        "stall_seconds": figures.stall_s,
-        "save_seconds": figures.save_s,
-        "write_bytes_per_second": figures.write_bytes_per_s,
-        "read_bytes_per_second": figures.read_bytes_per_s,
+        "checkpoint_age_seconds": age_s,
+        "checkpoint_interval_seconds": figures.interval_s,
+        "checkpoint_best_interval_seconds": figures.best_interval_s,
+        "checkpoint_stall_seconds": figures.stall_s,
+        "checkpoint_save_seconds": figures.save_s,
+        "checkpoint_write_bytes_per_second": figures.write_bytes_per_s,
+        "checkpoint_read_bytes_per_second": figures.read_bytes_per_s,
+        "snapshot_held_bytes": figures.snapshot_held_bytes,
+        "snapshot_stall_seconds": figures.snapshot_stall_s,
+        "snapshot_interval_seconds": figures.snapshot_interval_s,
+        "snapshot_best_interval_seconds": figures.snapshot_best_interval_s,
     }
     for name, value in values.items():
         if value is not None:
-            yield Metric(f"rankmend_controller_checkpoint_{name}", value, (job,))
+            yield Metric(f"rankmend_controller_{name}", value, (job,))
+    ages = {"checkpoint": age_s, "memory": _age_s(figures.snapshot_at_s, now_s)}
+    for tier, value in ages.items():
+        if value is not None:
+            yield Metric("rankmend_controller_restorable_age_seconds", value, (job, ("tier", tier)))
     parts = {
         "stalls": figures.stalls_ratio,
         "recomputed": figures.recomputed_ratio,
@@ -295,6 +373,10 @@ def checkpoint_metrics(shown: ShownCheckpoint, now_s: float) -> Iterator[Metric]
         if value is not None:
             labels: Labels = (job, ("part", part))
             yield Metric("rankmend_controller_checkpoint_cost_ratio", value, labels)
+
+
+def _age_s(at_s: float | None, now_s: float) -> float | None:
+    return None if at_s is None else max(0.0, now_s - at_s)
 
 
 def describe_rank(sample: RankSample, now_s: float) -> dict[str, object]:
@@ -333,6 +415,7 @@ def _describe_progress(progress: RankProgress, now_s: float) -> dict[str, object
         "section_age_s": None if since_s is None else max(0.0, now_s - since_s),
         "collectives_entered": progress.collectives_entered,
         "collectives_completed": progress.collectives_completed,
+        "snapshot_step": progress.snapshots and progress.snapshots.newest_step,
     }
 
 

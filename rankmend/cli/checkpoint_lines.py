@@ -1,4 +1,4 @@
-"""What `rankmend status` says of a job's newest checkpoint, its saves, and what they cost."""
+"""What `rankmend status` says of a job's newest checkpoint, its saves, its snapshots, and what they cost."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -49,20 +49,95 @@ def _how_long(view: "wire.CheckpointView") -> str:
     return "; ".join(parts)
 
 
+def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
+    """Return lines about what the ranks keep in memory."""
+    of = (
+        ""
+        if view.ranks == world_size
+        else f" (ranks of this machine: {view.ranks} of {world_size})"
+    )
+    lines = [f"in memory: {_what(view)}{of}"]
+    if how := _how_kept(view):
+        lines.append(how)
+    cost = _snapshot_cost(view)
+    return [*lines, cost] if cost else lines
+
+
+def _what(view: "wire.SnapshotView") -> str:
+    if view.step is None:
+        return "no step that every rank has"
+    since = "" if view.steps_since is None else f" ({view.steps_since} steps ago)"
+    parts = [f"step {view.step}{since}"]
+    if view.age_s is not None:
+        parts.append(f"{hours(view.age_s)} old")
+    if view.size_bytes:
+        parts.append(size(view.size_bytes))
+    return ", ".join(parts)
+
+
+def _how_kept(view: "wire.SnapshotView") -> str:
+    parts = []
+    if view.stall_s is not None:
+        parts.append(f"a snapshot stops training for {seconds(view.stall_s)}")
+    if view.held_bytes:
+        most = (
+            ""
+            if view.node_bytes == view.held_bytes
+            else f", at most {size(view.node_bytes)} a node"
+        )
+        parts.append(f"all hold {size(view.held_bytes)}{most}")
+    if view.without_count:
+        more = ", ..." if view.without_count > len(view.without) else ""
+        named = ", ".join(str(rank) for rank in view.without)
+        parts.append(f"{view.without_count} ranks have none ({named}{more})")
+    if view.damaged:
+        parts.append(f"{view.damaged} have changed in memory and are not restored")
+    if view.refused:
+        room = " (no room)" if view.files == 0 else ""
+        parts.append(f"{view.refused} were asked for and not kept{room}")
+    return "; ".join(parts)
+
+
+def _snapshot_cost(view: "wire.SnapshotView") -> str:
+    present, best = view.present, view.best
+    if best is None:
+        return f"what snapshots cost is not known: {view.missing}" if view.held_bytes else ""
+    rate = (
+        f"at one failure per {hours(view.failure_interval_s)} that leaves the nodes "
+        f"({100 * view.stayed_ratio:.0f} % of all)"
+    )
+    if present is None:
+        return f"snapshots every {seconds(best.interval_s)} would cost {_share(best.total)} of goodput, {rate} ({view.formula})"
+    line = (
+        f"snapshots every {seconds(present.interval_s)} cost {_share(present.total)} of goodput "
+        f"({_parts(present)}, {rate}); "
+    )
+    return line + _better(present, best, view.formula)
+
+
 def _cost(view: "wire.CheckpointView") -> str:
     present, best = view.present, view.best
     if present is None or best is None:
         return f"what saving costs is not known: {view.missing}"
     line = (
         f"checkpoints every {seconds(present.interval_s)} cost {_share(present.total)} of goodput "
-        f"({_share(present.stalls)} stalls, {_share(present.recomputed)} recomputed steps, "
-        f"{_share(present.restarts)} restarts, at {_failures(view)}); "
+        f"({_parts(present)}, at {_failures(view)}); "
     )
-    if present.total - best.total < _EQUAL:
-        return f"{line}the best interval, {seconds(best.interval_s)}, would cost no less ({view.formula})"
+    return line + _better(present, best, view.formula)
+
+
+def _parts(cost: "wire.CostView") -> str:
     return (
-        f"{line}every {seconds(best.interval_s)} would cost {_share(best.total)} ({view.formula})"
+        f"{_share(cost.stalls)} stalls, {_share(cost.recomputed)} recomputed steps, "
+        f"{_share(cost.restarts)} restarts"
     )
+
+
+def _better(present: "wire.CostView", best: "wire.CostView", formula: str) -> str:
+    every = seconds(best.interval_s)
+    if present.total - best.total < _EQUAL:
+        return f"the best interval, {every}, would cost no less ({formula})"
+    return f"every {every} would cost {_share(best.total)} ({formula})"
 
 
 def _failures(view: "wire.CheckpointView") -> str:

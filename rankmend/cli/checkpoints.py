@@ -11,10 +11,14 @@ from rankmend.cli.options import fail, json_option, print_json, seconds, size
 from rankmend.cli.output import echo
 from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recovery.checkpoints.model import CheckpointVerdict
     from recovery.report.checkpoint_folder import CheckpointFolder
+    from recovery.report.held_snapshots import SnapshotRow
 
 NOTHING_TO_RESTORE: Final = 1
 _REPLICAS_MAX: Final = 1_000_000
@@ -54,28 +58,46 @@ def checkpoints(
 ) -> None:
     """Show the checkpoints in DIR, newest first, and which one a restart would use.
 
-    Reads every checkpoint in full and changes nothing. Exit codes: 0 at least one can be restored,
-    1 none can, 2 wrong usage.
+    Also shows what the ranks of the job that saves to DIR keep in the memory of this machine. Reads
+    every checkpoint in full and changes nothing. Exit codes: 0 at least one checkpoint can be
+    restored, 1 none can, 2 wrong usage.
     """
     import logging
 
     from rankmend.clock import SystemClock
+    from recovery.launcher.ranks.runtime_folder import default_root
     from recovery.report.checkpoint_folder import look_into
+    from recovery.report.held_snapshots import find_snapshots
 
     logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
+    clock = SystemClock()
     try:
-        folder = look_into(directory, checkpoint_marker, timeout_s, SystemClock())
+        folder = look_into(directory, checkpoint_marker, timeout_s, clock)
     except RankmendError as error:
         fail(str(error), NOTHING_TO_RESTORE)
+    held = find_snapshots(directory, default_root(), clock.now_s())
     if as_json:
-        print_json(_document(folder, replicas))
+        print_json(_document(folder, held, replicas))
     else:
-        _print(folder, replicas)
+        _print(folder, held, replicas)
     sys.exit(0 if folder.chosen is not None else NOTHING_TO_RESTORE)
 
 
-def _document(folder: "CheckpointFolder", replicas: int) -> dict[str, Any]:
-    chosen = folder.chosen
+def _restored(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]") -> "SnapshotRow | None":
+    """Return the snapshot that a restart of the job would prefer to the checkpoint."""
+    from recovery.report.held_snapshots import newest_whole
+
+    newest, chosen = newest_whole(held), folder.chosen
+    step = None if chosen is None else chosen.candidate.step
+    if newest is not None and step is not None and step > newest.step:
+        return None
+    return newest
+
+
+def _document(
+    folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int
+) -> dict[str, Any]:
+    chosen, snapshot = folder.chosen, _restored(folder, held)
     return {
         "directory": folder.path,
         "restores": chosen.candidate.path if chosen else None,
@@ -84,6 +106,8 @@ def _document(folder: "CheckpointFolder", replicas: int) -> dict[str, Any]:
         "read_bytes_per_s": folder.read_bytes_per_s,
         "replicas": replicas,
         "checkpoints": [_entry(folder, verdict, replicas) for verdict in folder.verdicts],
+        "restores_snapshot": None if snapshot is None else _snapshot(snapshot),
+        "snapshots": [_snapshot(row) for row in held],
     }
 
 
@@ -111,16 +135,35 @@ def _entry(
     }
 
 
+def _snapshot(row: "SnapshotRow") -> dict[str, Any]:
+    return {
+        "attempt": row.attempt,
+        "step": row.step,
+        "world_size": row.world_size,
+        "ranks": list(row.ranks),
+        "size_bytes": row.size_bytes,
+        "age_s": row.age_s,
+        "verdict": row.verdict.value,
+    }
+
+
 def _age_s(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> float | None:
     modified_unix_s = verdict.candidate.modified_unix_s
     return max(0.0, folder.looked_at_unix_s - modified_unix_s) if modified_unix_s else None
 
 
-def _print(folder: "CheckpointFolder", replicas: int) -> None:
+def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int) -> None:
+    if folder.verdicts or held:
+        output.console(is_wide=True).print(_table(folder, held))
+    snapshot = _restored(folder, held)
+    if snapshot is not None:
+        echo(
+            f"a restart of job '{printable(snapshot.job)}' goes on from memory at step {snapshot.step}, on the same "
+            "nodes; else, or in a new run:"
+        )
     if not folder.verdicts:
         echo(f"{folder.path}: nothing in it looks like a checkpoint")
         return
-    output.console(is_wide=True).print(_table(folder))
     if len(folder.verdicts) > _SHOWN_MAX:
         echo(f"... and {len(folder.verdicts) - _SHOWN_MAX} more: --json lists them all")
     chosen = folder.chosen
@@ -137,7 +180,7 @@ def _print(folder: "CheckpointFolder", replicas: int) -> None:
         echo(f"newer, but passed over: {verdict.candidate.path}: {verdict.reason}")
 
 
-def _table(folder: "CheckpointFolder") -> Any:
+def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]") -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -145,6 +188,17 @@ def _table(folder: "CheckpointFolder") -> Any:
     for name in ("CHECKPOINT", "FORMAT", "STEP", "AGE", "SIZE", "VERDICT", "REASON"):
         is_number = name in {"STEP", "AGE", "SIZE"}
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in held[:_SHOWN_MAX]:
+        is_whole = row.verdict.value == "whole"
+        table.add_row(
+            f"attempt {row.attempt}",
+            "memory",
+            str(row.step),
+            seconds(row.age_s),
+            size(row.size_bytes),
+            Text(row.verdict.value, style="green" if is_whole else "red"),
+            f"{len(row.ranks)} of {row.world_size} ranks on this machine",
+        )
     for verdict in folder.verdicts[:_SHOWN_MAX]:
         one = verdict.candidate
         text = "valid" if verdict.hindrance is None else verdict.hindrance.value

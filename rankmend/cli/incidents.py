@@ -141,12 +141,14 @@ def _number(seconds_taken: float | None) -> str:
 def _line(row: dict[str, Any]) -> Any:
     from rich.text import Text
 
+    is_from_memory = row["outcome"] == "recovered" and row["restored_from"] == "memory"
     colour = {"recovered": "green", "escalated": "red"}.get(row["outcome"], "yellow")
     return Text.assemble(
         (row["id"], "bold"),
         f"  {_local_time(row['opened_unix_s'])}  ",
         (row["outcome"], colour),
         f"  {row['job']}: {row['summary']} (blamed: {row['blame']})",
+        f", went on from memory at step {row['restored_step']}" if is_from_memory else "",
     )
 
 

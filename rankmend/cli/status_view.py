@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from rankmend.cli.checkpoint_lines import say_checkpoint
+from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
@@ -185,6 +185,8 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     ]
     if job.checkpoint is not None:
         lines += [Text(f"  {line}") for line in say_checkpoint(job.checkpoint)]
+    if job.snapshots is not None:
+        lines += [Text(f"  {line}") for line in say_snapshots(job.snapshots, job.world_size)]
     if stored is not None:
         lines += _render_ranks(stored)
     return lines

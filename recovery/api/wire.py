@@ -202,6 +202,34 @@ class CheckpointView(Struct):
     missing: str  # what is missing for the costs; empty: nothing
 
 
+class SnapshotView(Struct):
+    """What a job's ranks keep in the memory of their nodes, and what that costs. None: not known."""
+
+    step: (
+        int | None
+    )  # newest of which every rank has its part, whole and unchanged; None: there is none
+    attempt: int | None  # in which that was written
+    steps_since: int | None
+    age_s: float | None  # of its oldest part
+    size_bytes: int | None  # of all its parts
+    held_bytes: int  # of all snapshots on all nodes that were looked at
+    node_bytes: int  # the most that one node holds
+    ranks: int  # that were looked at: without a controller service, those of this machine
+    without_count: int  # ranks without any whole snapshot
+    without: list[int]  # the first of these
+    damaged: int  # snapshots that have changed in memory since they were written
+    refused: int  # by the running ranks: asked for and not kept
+    files: int | None  # that the rank with the least room has: 2, 1 or 0
+    stall_s: float | None  # for which one stops training, on the slowest rank: mean of this attempt
+    interval_s: float | None  # from one to the next
+    stayed_ratio: float  # share of failures that leave every rank on its node
+    failure_interval_s: float  # mean running time between such failures
+    present: CostView | None
+    best: CostView | None
+    formula: str
+    missing: str  # what is missing for the costs; empty: nothing
+
+
 class JobView(Struct):
     job_id: str
     name: str
@@ -225,6 +253,9 @@ class JobView(Struct):
     # The attempt that was adopted after the job's history was lost, until a person confirms.
     adopted_attempt: int | None = None
     checkpoint: CheckpointView | None = None  # None: none was seen, or an older controller
+    snapshots: SnapshotView | None = (
+        None  # None: the ranks keep none, or nobody has told of them yet
+    )
 
 
 class Jobs(Struct):
@@ -264,6 +295,9 @@ class IncidentView(Struct):
     recovered_s: float | None
     steps_recomputed: int | None
     caught_up_s: float | None
+    # Where the last try began: value of a recovery.journal.accounting.Tier; None: no attempt was started.
+    restored_from: str | None = None
+    restored_step: int | None = None
 
 
 class Incidents(Struct):

@@ -57,6 +57,7 @@ from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
+from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +219,10 @@ class Controller:
     def starts(self) -> dict[str, dict[RankStart, list[int]]]:
         """Return the newest attempt's ranks of each node by how their processes came to be."""
         return self._situation.observation.starts()
+
+    def memories(self) -> list[NodeMemory]:
+        """Return what the ranks of each node have in memory, by its newest report."""
+        return self._nodes.memories(self._situation.now_s())
 
     def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
         """Request a planned stop of the job; takes effect at the next tick."""

@@ -27,6 +27,7 @@ from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded, NodesOff
 from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
+from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
 
@@ -289,6 +290,22 @@ class JobNodes:
     def report_of(self, node: str) -> Report | None:
         heard = self._heard.get(node)
         return None if heard is None else heard.report
+
+    def memories(self, now_s: float) -> list[NodeMemory]:
+        """Return what the ranks of each node have in memory, by its newest report."""
+        return [
+            NodeMemory(
+                node,
+                heard.report.snapshots,
+                {
+                    one.rank: one.snapshots
+                    for one in heard.report.ranks
+                    if one.snapshots is not None
+                },
+                max(0.0, now_s - heard.at_s),
+            )
+            for node, heard in self._heard.items()
+        ]
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
         """Return what the launchers that watch the checkpoints beside training know of them together."""

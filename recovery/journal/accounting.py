@@ -33,6 +33,14 @@ class RecoveryPhase(Enum):
     FIRST_STEP = "first_step"
 
 
+class Tier(Enum):
+    """Where an attempt begins."""
+
+    MEMORY = "memory"  # the ranks' snapshots
+    CHECKPOINT = "checkpoint"
+    START = "start"  # nothing was restored
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     incident_id: str
@@ -50,6 +58,16 @@ class Account:
     caught_up_s: float | None = None  # fault to passing the highest step from before
     caught_up_step: int | None = None
     reason: str = ""  # the last event's reason
+
+    @property
+    def tier(self) -> Tier | None:
+        """Return what the last try restored; None before an attempt was started."""
+        if not self.attempts:
+            return None
+        choice = self.attempts[-1].choice
+        if choice.snapshot is not None:
+            return Tier.MEMORY
+        return Tier.START if choice.restore is None else Tier.CHECKPOINT
 
 
 @dataclass(slots=True)

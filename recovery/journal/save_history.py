@@ -29,6 +29,8 @@ class SaveHistory:
     saves: tuple[SavesSeen, ...] = ()  # oldest first
     ran_s: float = 0.0  # ranks were verified and trained; older time and failures count less
     failures: float = 0.0
+    # Of these, the ones after which every rank began where it had been: what it kept in memory was there.
+    stayed: float = 0.0
     repairs: float = 0.0  # failures that were recovered from, ...
     repaired_s: float = 0.0  # ... and for how long no step was made: fault to first step
     restored: Restored | None = None  # the newest that was measured

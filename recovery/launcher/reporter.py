@@ -145,6 +145,7 @@ class Reporter:
                 parts=one.digest.parts,
                 age_s=max(0.0, (now_ns - one.head.written_ns) / 1e9),
                 is_damaged=one.is_damaged,
+                sequence=one.head.sequence,
             )
             for one in self._snapshots.known
         )

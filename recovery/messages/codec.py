@@ -21,6 +21,7 @@ from recovery.messages.exchange import (
     Claim,
     FoundCheckpoint,
     HeldSnapshot,
+    KeptSnapshots,
     Order,
     RankReport,
     Report,
@@ -87,8 +88,7 @@ def decode_report(body: bytes) -> Report:
     numbers = [rank.rank for rank in report.ranks]
     if len(set(numbers)) != len(numbers):
         raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
-    for held in report.snapshots:
-        _refuse_impossible_snapshot(held)
+    _refuse_impossible_snapshots(report)
     for rank in report.ranks:
         _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
         _refuse_number("report", "pid", rank.pid, 0)
@@ -152,7 +152,24 @@ def _refuse_impossible_claim(claim: Claim) -> None:
         raise MessageError(f"report: claim.contact_age_s is {claim.contact_age_s!r}")
 
 
+def _refuse_impossible_snapshots(report: Report) -> None:
+    for held in report.snapshots:
+        _refuse_impossible_snapshot(held)
+    for rank in report.ranks:
+        if rank.snapshots is not None:
+            _refuse_impossible_count(rank.snapshots)
+
+
+def _refuse_impossible_count(kept: KeptSnapshots) -> None:
+    _refuse_number("report", "ranks.snapshots.count", kept.count, 0)
+    _refuse_number("report", "ranks.snapshots.refused", kept.refused, 0)
+    _refuse_number("report", "ranks.snapshots.files", kept.files, 0, 2)
+    if not 0 <= kept.stalled_s < float("inf"):
+        raise MessageError(f"report: ranks.snapshots.stalled_s is {kept.stalled_s!r}")
+
+
 def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:
+    _refuse_number("report", "snapshots.sequence", held.sequence, 0)
     _refuse_number("report", "snapshots.world_size", held.world_size, 1, RANKS_MAX)
     _refuse_number("report", "snapshots.rank", held.rank, 0, held.world_size - 1)
     _refuse_number("report", "snapshots.attempt", held.attempt, 1, ATTEMPT_MAX)

@@ -138,6 +138,16 @@ class StepTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptSnapshots:
+    """The snapshots that a rank has kept of its state since it attached."""
+
+    count: int
+    refused: int  # asked for and not kept
+    stalled_s: float  # for which training stood still, in all
+    files: int  # that there is room for: 0, 1 or 2
+
+
+@dataclass(frozen=True, slots=True)
 class RankReport:
     """One rank of the reported attempt. None: the rank has not reported it yet."""
 
@@ -165,6 +175,7 @@ class RankReport:
     start: RankStart | None = None
     rendezvous_began_age_s: float | None = None
     rendezvous_ended_age_s: float | None = None
+    snapshots: KeptSnapshots | None = None  # None: the script asks for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +317,7 @@ class HeldSnapshot:
     age_s: float  # since it was written
     is_damaged: bool = False  # its content has changed since it was written
     parts: tuple[PartDigest, ...] = ()  # at most 16
+    sequence: int = 0  # counts the rank's snapshots; 0: not told
 
     @property
     def point(self) -> SnapshotPoint:

@@ -4,7 +4,8 @@ Works while a launcher is at work and when none is left: the journal alone tells
 progress files tell where the ranks stand now.
 """
 
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,12 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.store import open_readonly
+from recovery.messages.exchange import KeptSnapshots
+from recovery.snapshots.leftovers import FOLDER
+from recovery.snapshots.listing import kept_of, list_held
+from recovery.snapshots.memory import NodeMemory
 from recovery.views.job_view import reason_of, state_of, view_ledger
+from recovery.views.snapshot_view import view_snapshots
 from recovery.views.story_view import entries_of_incident
 
 _RECORDS = 20  # step records that a step time is taken from
@@ -42,6 +48,7 @@ class StoredRankView:
     problem: str | None = None  # why its progress can't be told
     start: str | None = None  # how its process came to be: forked, standby or fresh
     why_not_forked: str | None = None  # None: it was forked, or no fork server was asked for
+    kept: KeptSnapshots | None = None  # None: it asks for no snapshots
 
 
 class StoredJobView(wire.JobView):
@@ -94,7 +101,8 @@ def view_job(
         job, problem = {}, str(error)
     held = is_held(folder)
     run = _quietly_read(folder / "run.json") if held else {}
-    runtime = run.get("runtime")
+    runtime = Path(path) if isinstance(path := run.get("runtime"), str) else None
+    ranks = () if runtime is None else tuple(view_ranks(runtime, read_clock))
     view = view_ledger(
         ledger,
         job_id=str(job.get("job_id", ledger.job_id or "")),
@@ -103,14 +111,31 @@ def view_job(
         reason=reason_of(ledger, name),
         problem=problem,
         now_unix_s=now_unix_s,
+        snapshots=None
+        if runtime is None
+        else _view_snapshots(runtime, ranks, ledger, read_clock()),
     )
     return StoredJobView(
         **msgspec.structs.asdict(view),
         state_dir=str(folder),
         launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
-        ranks=tuple(view_ranks(Path(runtime), read_clock)) if isinstance(runtime, str) else (),
+        ranks=ranks,
         slow=tuple(slow_ranks(entries)),
     )
+
+
+def _view_snapshots(
+    runtime: Path, ranks: Sequence[StoredRankView], ledger: Ledger, now_s: float
+) -> wire.SnapshotView | None:
+    """Return what the ranks on this machine keep in memory; those of other nodes are not seen."""
+    if ledger.job_id is None:
+        return None
+    held = list_held(runtime / FOLDER, uuid.UUID(ledger.job_id), now_s)
+    kept = {one.rank: one.kept for one in ranks if one.kept is not None}
+    here = {one.rank for one in ranks}
+    node = next((one.node for one in ledger.placement if here & set(one.ranks)), "")
+    seen = range(ledger.world_size) if len(ledger.placement) <= 1 else sorted(here)
+    return view_snapshots([NodeMemory(node, held, kept)], ledger, seen)
 
 
 def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
@@ -177,6 +202,7 @@ def _view_rank(
         step_seconds=_median_step_seconds(told.records),
         step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
         section=told.section.name.lower() if told.pid else None,
+        kept=kept_of(told.snapshots),
     )
 
 

@@ -3,9 +3,10 @@
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rankmend import logs
@@ -15,6 +16,7 @@ from rankmend.errors import RankmendError
 from rankmend.node import node_name
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.job_socket import JobAnswer, JobAsk
+from recovery.api.wire import CheckpointView
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BudgetCopy
@@ -60,7 +62,9 @@ from recovery.run.options import (
     make_policy,
     stop_signals,
 )
+from recovery.snapshots.memory import NodeMemory
 from recovery.views.checkpoint_view import view_checkpoint
+from recovery.views.snapshot_view import view_snapshots
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +185,9 @@ class _Session:
                 lambda orders: self._make_controller(journal, orders, made, watch, settings),
                 alone(self._setup.slots),
                 self._last_attempt(journal),
-                lambda controller: figures_of(controller.ledger, self._clock),
+                lambda controller: figures_of(
+                    controller.ledger, controller.memories(), self._clock
+                ),
             )
             with self._door(link, settings):
                 return made.serve(link, self._ownership)
@@ -250,14 +256,33 @@ class _Session:
         return max(fold_all(journal.opened).attempt, known.attempt if known else 0)
 
 
-def figures_of(ledger: Ledger, clock: Clock) -> CheckpointFigures | None:
-    """Return what the node's agent exports of the job's checkpoints; None if none can be restored."""
+def figures_of(
+    ledger: Ledger, memories: Sequence[NodeMemory], clock: Clock
+) -> CheckpointFigures | None:
+    """Return what the node's agent exports of the job's checkpoints and snapshots; None if there are none."""
     view = view_checkpoint(ledger, clock.unix_s())
-    if view is None:
+    kept = view_snapshots(memories, ledger)
+    if view is None and kept is None:
         return None
+    figures = CheckpointFigures(at_s=None)
+    if view is not None:
+        figures = _checkpoint_figures(view, clock.now_s())
+    if kept is not None:
+        figures = replace(
+            figures,
+            snapshot_at_s=None if kept.age_s is None else clock.now_s() - kept.age_s,
+            snapshot_held_bytes=float(kept.held_bytes),
+            snapshot_stall_s=kept.stall_s,
+            snapshot_interval_s=kept.interval_s,
+            snapshot_best_interval_s=None if kept.best is None else kept.best.interval_s,
+        )
+    return figures
+
+
+def _checkpoint_figures(view: CheckpointView, now_s: float) -> CheckpointFigures:
     present = view.present
     return CheckpointFigures(
-        at_s=clock.now_s() - view.age_s,
+        at_s=now_s - view.age_s,
         interval_s=view.interval_s,
         best_interval_s=None if view.best is None else view.best.interval_s,
         stall_s=view.stall_s,

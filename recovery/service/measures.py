@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from recovery.api.wire import CheckpointView
-from recovery.journal.accounting import Account, account_all
+from recovery.journal.accounting import Account, Tier, account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
@@ -15,10 +15,12 @@ from recovery.journal.slow_rank_records import SlowFound
 from recovery.service.bmc_readings import BmcReadings
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
+from recovery.service.snapshot_gauges import SnapshotGauges
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
+_STEPS_BUCKETS: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
@@ -61,6 +63,13 @@ class Measures:
             registry=self.registry,
         )
         self.steps_recomputed = counter("steps_recomputed", "Steps repeated after restarts.")
+        self.steps_lost = Histogram(
+            f"{prefix}_steps_lost",
+            "Steps that a recovered incident made the job repeat, by tier: what it restored (memory, checkpoint, start).",
+            ("tier",),
+            buckets=_STEPS_BUCKETS,
+            registry=self.registry,
+        )
         self.reports = counter(
             "reports",
             "Reports of launchers, by result: queued, full, rate, ended or refused. Slimmed reports count as queued.",
@@ -174,6 +183,7 @@ class Measures:
             "turn_age_seconds",
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
+        self.snapshots = SnapshotGauges(prefix, self.registry)
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
 
@@ -198,6 +208,7 @@ class Measures:
         if view is None:
             self._forget_checkpoint(job_id)
             return
+        self.snapshots.note_age(job_id, Tier.CHECKPOINT, view.age_s)
         best = None if view.best is None else view.best.interval_s
         for gauge, value in (
             (self.checkpoint_age_s, view.age_s),
@@ -228,6 +239,7 @@ class Measures:
             _remove(gauge, job_id)
         for part in _COST_PARTS:
             _remove(self.checkpoint_cost, job_id, part)
+        self.snapshots.note_age(job_id, Tier.CHECKPOINT, None)
 
     # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
@@ -261,6 +273,8 @@ class Measures:
             self.recovery_s.observe(account.total_s)
         if account.steps_recomputed is not None:
             self.steps_recomputed.inc(account.steps_recomputed)
+            if account.tier is not None:
+                self.steps_lost.labels(account.tier.value).observe(account.steps_recomputed)
 
     def failed(self, _job: Job, _error: Exception) -> None:
         self.failures.inc()
@@ -273,6 +287,7 @@ class Measures:
         for gauge in (self.budget, self.journal_s):
             _remove(gauge, job.job_id)
         self._forget_checkpoint(job.job_id)
+        self.snapshots.note(job.job_id, None)
 
     def turned(self, _reports: int, took_s: float) -> None:
         self.turn_s.observe(took_s)

@@ -33,6 +33,7 @@ from recovery.journal.store import Journal
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
 from recovery.service.stored_jobs import StoredJob
+from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Core(Protocol):
     def tick(self) -> None: ...
     def refuses(self, node: str, launcher_id: str, /) -> str | None: ...
     def starts(self) -> dict[str, dict[RankStart, list[int]]]: ...
+    def memories(self) -> list[NodeMemory]: ...
 
 
 CoreMaker: TypeAlias = Callable[

@@ -17,11 +17,13 @@ from recovery.service.served_job import Job
 from recovery.service.stored_jobs import FoundJobs
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
+from recovery.views.snapshot_view import view_snapshots
 
 
 def view_job(job: Job) -> wire.JobView:
     """Return the view of a managed job."""
     ledger = Ledger() if job.controller is None else job.controller.ledger
+    memories = [] if job.controller is None else job.controller.memories()
     name = job.stored.join.name
     return view_ledger(
         ledger,
@@ -34,6 +36,7 @@ def view_job(job: Job) -> wire.JobView:
         attributes=job.stored.join.attributes,
         policy=job.settings.policy,
         now_unix_s=job.clock.unix_s(),
+        snapshots=view_snapshots(memories, ledger),
     )
 
 

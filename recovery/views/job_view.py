@@ -21,6 +21,7 @@ def view_ledger(
     attributes: Mapping[str, str] | None = None,
     policy: Policy | None = None,
     now_unix_s: float | None = None,
+    snapshots: wire.SnapshotView | None = None,
 ) -> wire.JobView:
     """Return a job as its ledger has it.
 
@@ -54,6 +55,7 @@ def view_ledger(
         no_progress_left=patience,
         adopted_attempt=adopted.attempt if is_lost and adopted is not None else None,
         checkpoint=None if now_unix_s is None else view_checkpoint(ledger, now_unix_s),
+        snapshots=snapshots,
     )
 
 

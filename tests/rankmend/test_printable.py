@@ -141,6 +141,8 @@ def incident_row() -> dict[str, object]:
         "blame": EVIL,
         "phases": phases,
         "steps_recomputed": None,
+        "restored_from": EVIL,
+        "restored_step": None,
         "total_s": None,
     }
 

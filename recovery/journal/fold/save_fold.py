@@ -31,7 +31,10 @@ def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> L
         case IncidentOpened(failure=failure) if failure.finding.blame is not Blame.USER:
             history = replace(history, failures=history.failures + 1)
         case AttemptStarted(cause=Cause.TAKEOVER):  # the ranks ended with their launcher
-            history = replace(history, failures=history.failures + 1)
+            stayed = history.stayed + _has_stayed(record, before)
+            history = replace(history, failures=history.failures + 1, stayed=stayed)
+        case AttemptStarted(cause=Cause.INCIDENT, try_number=1) if not _is_asked_for(before):
+            history = replace(history, stayed=history.stayed + _has_stayed(record, before))
         case AttemptVerified():
             history = _with_repair(_with_restored(history, record, before), record, at, before)
         case _:
@@ -47,6 +50,17 @@ def _trains(ledger: Ledger) -> bool:
     return runs and ledger.is_verified and ledger.incident is None
 
 
+def _is_asked_for(ledger: Ledger) -> bool:
+    return ledger.incident is not None and ledger.incident.failure.finding.blame is Blame.USER
+
+
+def _has_stayed(record: AttemptStarted, before: Ledger) -> bool:
+    """Return whether every rank begins on the node on which it ran, and none of these was booted meanwhile."""
+    members = [before.members.get(place.node) for place in record.placement]
+    is_booted = any(one and one.boot_since > before.started_number for one in members)
+    return record.placement == before.placement and not is_booted
+
+
 def _with_running(history: SaveHistory, ran_s: float) -> SaveHistory:
     """Return the history after training went on: what is older counts less."""
     keep = 0.5 ** (ran_s / HALF_LIFE_S)
@@ -54,6 +68,7 @@ def _with_running(history: SaveHistory, ran_s: float) -> SaveHistory:
         history,
         ran_s=history.ran_s * keep + ran_s,
         failures=history.failures * keep,
+        stayed=history.stayed * keep,
         repairs=history.repairs * keep,
         repaired_s=history.repaired_s * keep,
     )

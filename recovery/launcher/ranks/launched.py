@@ -19,6 +19,7 @@ from recovery.launcher.processes.process_tree import read_state
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.launcher.ranks.waiting_processes import AFRESH
 from recovery.messages.exchange import RankError, RankExit, RankReport, RankStart, StepTiming
+from recovery.snapshots.listing import kept_of
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class LaunchedRank:
             progress_error=self.progress_error,
             exit=self._aged_exit(now_s),
             start=start,
+            snapshots=kept_of(told.snapshots),
         )
 
     def source(self) -> RankSource:

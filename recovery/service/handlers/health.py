@@ -9,6 +9,7 @@ from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.request_errors import FullError
 from recovery.views.checkpoint_view import view_checkpoint
+from recovery.views.snapshot_view import view_snapshots
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ def _measure_jobs(backend: Backend) -> None:
             measures.budget.labels(job.job_id).set(left)
             checkpoint = view_checkpoint(job.controller.ledger, backend.clock.unix_s())
             measures.note_checkpoint(job.job_id, checkpoint)
+            snapshots = view_snapshots(job.controller.memories(), job.controller.ledger)
+            measures.snapshots.note(job.job_id, snapshots)
             pending += job.unacknowledged
     measures.orders.set(pending)
     for budget, left in worker.desk.budgets_left().items():

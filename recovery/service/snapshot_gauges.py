@@ -1,0 +1,58 @@
+"""The controller's series of what jobs keep in memory, and of how old the newest restorable state is."""
+
+import contextlib
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from recovery.api.wire import SnapshotView
+from recovery.journal.accounting import Tier
+
+
+class SnapshotGauges:
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"{prefix}_{name}", text, ("job_id", *labels), registry=registry)
+
+        self._age_s = gauge(
+            "restorable_age_seconds",
+            "Age of the newest state that a failure could restore, by job_id and tier: memory (the ranks' snapshots), checkpoint.",
+            "tier",
+        )
+        self._held_bytes = gauge(
+            "snapshot_held_bytes", "Memory that the ranks' snapshots hold on all nodes, by job_id."
+        )
+        self._stall_s = gauge(
+            "snapshot_stall_seconds",
+            "For how long a snapshot stops training, on the slowest rank, by job_id.",
+        )
+        self._interval_s = gauge(
+            "snapshot_interval_seconds", "Usual time from one snapshot to the next, by job_id."
+        )
+        self._best_s = gauge(
+            "snapshot_best_interval_seconds",
+            "Interval at which snapshots cost least (Young/Daly, for failures that leave the nodes), by job_id.",
+        )
+
+    def note_age(self, job_id: str, tier: Tier, age_s: float | None) -> None:
+        """Record the age of a tier's newest restorable state; None: it has none."""
+        _set(self._age_s, age_s, job_id, tier.value)
+
+    def note(self, job_id: str, view: SnapshotView | None) -> None:
+        """Record what a job's ranks keep in memory; None: they keep nothing."""
+        best = None if view is None else view.best
+        for gauge, value in (
+            (self._held_bytes, None if view is None else view.held_bytes),
+            (self._stall_s, None if view is None else view.stall_s),
+            (self._interval_s, None if view is None else view.interval_s),
+            (self._best_s, None if best is None else best.interval_s),
+        ):
+            _set(gauge, value, job_id)
+        self.note_age(job_id, Tier.MEMORY, None if view is None else view.age_s)
+
+
+def _set(gauge: Gauge, value: float | None, *labels: str) -> None:
+    if value is not None:
+        gauge.labels(*labels).set(value)
+        return
+    with contextlib.suppress(KeyError):  # it never had one
+        gauge.remove(*labels)

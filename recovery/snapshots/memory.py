@@ -1,0 +1,14 @@
+"""What one node's ranks have kept in memory, as whoever shows it knows it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from recovery.messages.exchange import HeldSnapshot, KeptSnapshots
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMemory:
+    node: str
+    held: tuple[HeldSnapshot, ...] = ()  # whole ones
+    kept: Mapping[int, KeptSnapshots] = field(default_factory=dict)  # by running rank
+    told_age_s: float = 0.0  # since the node told this: what is held is older by so much
