@@ -158,8 +158,8 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
     snapshot = _restored(folder, held)
     if snapshot is not None:
         echo(
-            f"a restart of job '{printable(snapshot.job)}' goes on from memory at step {snapshot.step}, on the same "
-            "nodes; else, or in a new run:"
+            f"a restart of job '{printable(snapshot.job)}' goes on from memory at step {snapshot.step} if its ranks stay on their "
+            "nodes; a new run never does"
         )
     if not folder.verdicts:
         echo(f"{folder.path}: nothing in it looks like a checkpoint")
@@ -175,7 +175,8 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
     what = f"{replicas} x {size(size_bytes)}" if replicas > 1 else size(size_bytes)
     restore_s, rate = folder.restore_s(size_bytes, replicas), folder.read_bytes_per_s
     how_long = f", {seconds(restore_s)} at {size(rate)}/s" if restore_s and rate else ""
-    echo(f"a restart uses {chosen.candidate.path}: it reads {what}{how_long}")
+    uses = "a restart uses" if snapshot is None else "without these snapshots it uses"
+    echo(f"{uses} {chosen.candidate.path}: it reads {what}{how_long}")
     for verdict in folder.passed_over[:_SHOWN_MAX]:
         echo(f"newer, but passed over: {verdict.candidate.path}: {verdict.reason}")
 

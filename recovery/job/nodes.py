@@ -27,7 +27,7 @@ from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded, NodesOff
 from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
-from recovery.snapshots.memory import NodeMemory
+from recovery.snapshots.memory import NodeMemory, newest_step_of
 
 log = logging.getLogger(__name__)
 
@@ -302,6 +302,7 @@ class JobNodes:
                     for one in heard.report.ranks
                     if one.snapshots is not None
                 },
+                newest_step_of(one.step for one in heard.report.ranks if not one.is_relative),
                 max(0.0, now_s - heard.at_s),
             )
             for node, heard in self._heard.items()

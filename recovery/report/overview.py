@@ -26,7 +26,7 @@ from recovery.journal.store import open_readonly
 from recovery.messages.exchange import KeptSnapshots
 from recovery.snapshots.leftovers import FOLDER
 from recovery.snapshots.listing import kept_of, list_held
-from recovery.snapshots.memory import NodeMemory
+from recovery.snapshots.memory import NodeMemory, newest_step_of
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.snapshot_view import view_snapshots
 from recovery.views.story_view import entries_of_incident
@@ -135,7 +135,8 @@ def _view_snapshots(
     here = {one.rank for one in ranks}
     node = next((one.node for one in ledger.placement if here & set(one.ranks)), "")
     seen = range(ledger.world_size) if len(ledger.placement) <= 1 else sorted(here)
-    return view_snapshots([NodeMemory(node, held, kept)], ledger, seen)
+    newest_step = newest_step_of(one.step for one in ranks)
+    return view_snapshots([NodeMemory(node, held, kept, newest_step)], ledger, seen)
 
 
 def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:

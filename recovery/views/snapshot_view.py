@@ -20,7 +20,7 @@ from recovery.journal.checkpoint_cost import (
 from recovery.journal.ledger import Ledger
 from recovery.journal.save_history import SaveHistory
 from recovery.messages.exchange import HeldSnapshot
-from recovery.snapshots.memory import NodeMemory
+from recovery.snapshots.memory import NodeMemory, newest_step_of
 
 WITHOUT_MAX: Final = 16  # ranks that are named
 
@@ -59,7 +59,7 @@ def view_snapshots(
     return wire.SnapshotView(
         step=step,
         attempt=newest[0].held.attempt if newest else None,
-        steps_since=_steps_since(step, ledger),
+        steps_since=_steps_since(step, nodes, ledger),
         age_s=max((part.age_s for part in newest), default=None),
         size_bytes=sum(part.held.size_bytes for part in newest) if newest else None,
         held_bytes=sum(bytes_of),
@@ -134,10 +134,13 @@ def _middle(by_rank: Mapping[int, Sequence[HeldSnapshot]]) -> float | None:
     return median(known) if known else None
 
 
-def _steps_since(step: int | None, ledger: Ledger) -> int | None:
-    if step is None or ledger.highest_step is None or not ledger.is_comparable:
+def _steps_since(step: int | None, nodes: Sequence[NodeMemory], ledger: Ledger) -> int | None:
+    """Return how many steps a failure now would repeat. The journal's highest step is seconds old while ranks tell newer ones."""
+    told = newest_step_of(node.newest_step for node in nodes)
+    newest = ledger.highest_step if told is None else told
+    if step is None or newest is None or not ledger.is_comparable:
         return None
-    return max(0, ledger.highest_step - step)
+    return max(0, newest - step)
 
 
 def _costs(

@@ -38,6 +38,11 @@ FIGURES = CheckpointFigures(
     stalls_ratio=0.01,
     recomputed_ratio=0.02,
     restarts_ratio=0.03,
+    snapshot_at_s=990.0,
+    snapshot_held_bytes=8e9,
+    snapshot_stall_s=0.05,
+    snapshot_interval_s=5.0,
+    snapshot_best_interval_s=40.0,
 )
 KNOWN = st.none() | st.floats(0, 1e18)
 
@@ -49,7 +54,15 @@ def shm() -> Iterator[Path]:
 
 
 @PATIENT
-@given(st.builds(CheckpointFigures, st.just(900.0), *[KNOWN] * 9))
+@given(
+    st.builds(
+        CheckpointFigures,
+        st.just(900.0),
+        *[KNOWN] * 9,
+        st.none() | st.just(990.0),
+        *[KNOWN] * 4,
+    )
+)
 def test_figures_survive_their_message(figures: CheckpointFigures) -> None:
     sent = encode_figures(str(JOB_ID), figures, 1000.0, 1)
 
@@ -68,6 +81,9 @@ def test_figures_survive_their_message(figures: CheckpointFigures) -> None:
         {"age_s": "1"},
         {"age_s": 1, "interval_s": -1},
         {"age_s": 1, "stall_s": [1]},
+        {"age_s": 1, "snapshot_age_s": -1},
+        {"snapshot_held_bytes": "8"},
+        {"interval_s": 1},
         {"age_s": 1, "save_s": 10**400},
     ],
 )
@@ -76,6 +92,32 @@ def test_figures_that_are_none_are_refused(told: object) -> None:
 
     with pytest.raises(SourceError):
         decode(json.dumps(message).encode())
+
+
+def test_job_with_snapshots_and_no_checkpoint_tells_of_these() -> None:
+    figures = CheckpointFigures(None, snapshot_at_s=990.0, snapshot_held_bytes=8e9)
+
+    sent = encode_figures(str(JOB_ID), figures, 1000.0, 1)
+
+    assert decode(sent, 1000.0) == ShownCheckpoint(JOB_ID, figures)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_news"),
+    [
+        ({}, False),
+        ({"at_s": 900.5, "snapshot_at_s": 989.5}, False),
+        ({"at_s": 901.0}, True),
+        ({"snapshot_at_s": 991.0}, True),
+        ({"snapshot_at_s": None}, True),
+        ({"at_s": None}, True),
+        ({"snapshot_stall_s": 0.06}, True),
+    ],
+)
+def test_time_that_differs_by_less_than_a_second_is_no_news(
+    changes: dict[str, float | None], is_news: bool
+) -> None:
+    assert replace(FIGURES, **changes).is_news(FIGURES) is is_news
 
 
 def test_what_is_not_a_number_is_not_sent_and_what_a_newer_launcher_adds_is_ignored() -> None:
@@ -109,18 +151,24 @@ def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(sh
         rank_socket.stop()
 
     assert values == {
-        f"controller_checkpoint_{name}": value
+        f"controller_{name}": value
         for name, value in {
-            f"age_seconds{{{JOB_ID}}}": pytest.approx(160.0),
-            f"interval_seconds{{{JOB_ID}}}": 600.0,
-            f"best_interval_seconds{{{JOB_ID}}}": 300.0,
-            f"stall_seconds{{{JOB_ID}}}": 2.0,
-            f"save_seconds{{{JOB_ID}}}": 30.0,
-            f"write_bytes_per_second{{{JOB_ID}}}": 1e9,
-            f"read_bytes_per_second{{{JOB_ID}}}": 2e9,
-            f"cost_ratio{{{JOB_ID},stalls}}": 0.01,
-            f"cost_ratio{{{JOB_ID},recomputed}}": 0.02,
-            f"cost_ratio{{{JOB_ID},restarts}}": 0.03,
+            f"checkpoint_age_seconds{{{JOB_ID}}}": pytest.approx(160.0),
+            f"checkpoint_interval_seconds{{{JOB_ID}}}": 600.0,
+            f"checkpoint_best_interval_seconds{{{JOB_ID}}}": 300.0,
+            f"checkpoint_stall_seconds{{{JOB_ID}}}": 2.0,
+            f"checkpoint_save_seconds{{{JOB_ID}}}": 30.0,
+            f"checkpoint_write_bytes_per_second{{{JOB_ID}}}": 1e9,
+            f"checkpoint_read_bytes_per_second{{{JOB_ID}}}": 2e9,
+            f"checkpoint_cost_ratio{{{JOB_ID},stalls}}": 0.01,
+            f"checkpoint_cost_ratio{{{JOB_ID},recomputed}}": 0.02,
+            f"checkpoint_cost_ratio{{{JOB_ID},restarts}}": 0.03,
+            f"restorable_age_seconds{{{JOB_ID},checkpoint}}": pytest.approx(160.0),
+            f"restorable_age_seconds{{{JOB_ID},memory}}": pytest.approx(70.0),
+            f"snapshot_held_bytes{{{JOB_ID}}}": 8e9,
+            f"snapshot_stall_seconds{{{JOB_ID}}}": 0.05,
+            f"snapshot_interval_seconds{{{JOB_ID}}}": 5.0,
+            f"snapshot_best_interval_seconds{{{JOB_ID}}}": 40.0,
         }.items()
     }
 

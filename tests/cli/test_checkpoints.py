@@ -2,14 +2,20 @@
 
 import json
 import os
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
+from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from tests.recovery.checkpoints.test_finder import save_npz
 from tests.recovery.checkpoints.test_formats import save_trainer, torch_file
+from tests.recovery.report.test_held_snapshots import claim
+from tests.support.snapshot_files import write_snapshot
 
 
 def checkpoints(*arguments: str) -> Result:
@@ -90,3 +96,67 @@ def test_names_that_would_move_the_cursor_are_shown_and_not_obeyed(tmp_path: Pat
         assert result.exit_code == 0
         assert "\x1b" not in result.stdout
         assert "step-4\n" not in result.stdout
+
+
+@pytest.fixture
+def job_id() -> Iterator[uuid.UUID]:
+    """Return the id of a job that has a folder of snapshots in this machine's memory."""
+    made = uuid.uuid4()
+    runtime = RuntimeFolder(default_root(), made)
+    for rank in (0, 1):
+        write_snapshot(runtime.snapshots, rank=rank, step=15, attempt=3, job_id=made)
+    write_snapshot(runtime.snapshots, rank=0, buffer=1, step=20, attempt=3, sequence=2, job_id=made)
+    yield made
+    runtime.remove()
+
+
+def test_snapshots_of_the_folders_job_are_listed_beside_its_checkpoints(
+    tmp_path: Path, job_id: uuid.UUID
+) -> None:
+    save_npz(tmp_path / "step-10.npz")
+    claim(tmp_path, str(job_id))
+
+    shown = checkpoints(str(tmp_path))
+    document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
+
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert [row[:4] for row in rows[1:3]] == [
+        ["attempt", "3", "memory", str(at)] for at in (20, 15)
+    ]
+    assert "partial" in rows[1]
+    assert "whole" in rows[2]
+    assert (
+        "a restart of job 'llama' goes on from memory at step 15 if its ranks stay on their nodes; "
+        "a new run never does\n"
+        f"without these snapshots it uses {tmp_path}/step-10.npz: it reads "
+    ) in shown.stdout
+    assert [(one["step"], one["ranks"], one["verdict"]) for one in document["snapshots"]] == [
+        (20, [0], "partial"),
+        (15, [0, 1], "whole"),
+    ]
+    assert document["restores_snapshot"] == document["snapshots"][1]
+    assert document["restores"] == str(tmp_path / "step-10.npz")
+
+
+def test_newer_checkpoint_is_what_a_restart_uses(tmp_path: Path, job_id: uuid.UUID) -> None:
+    save_npz(tmp_path / "step-16.npz")
+    claim(tmp_path, str(job_id))
+
+    shown = checkpoints(str(tmp_path))
+
+    assert f"a restart uses {tmp_path}/step-16.npz" in shown.stdout
+    assert "goes on from memory" not in shown.stdout
+    document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
+    assert document["restores_snapshot"] is None
+
+
+def test_snapshots_without_any_checkpoint_are_shown_and_no_checkpoint_is_still_an_error(
+    tmp_path: Path, job_id: uuid.UUID
+) -> None:
+    claim(tmp_path, str(job_id))
+
+    shown = checkpoints(str(tmp_path))
+
+    assert shown.exit_code == 1
+    assert "goes on from memory at step 15" in shown.stdout
+    assert f"{tmp_path}: nothing in it looks like a checkpoint" in shown.stdout

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.journal.accounting import Account, RecoveryPhase, account_all
+from recovery.journal.accounting import Account, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Cause, Choice
 from recovery.journal.incident_machine import Event, Outcome, Phase
 from recovery.journal.incident_records import (
@@ -14,7 +14,7 @@ from recovery.journal.incident_records import (
 )
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
-from recovery.messages.exchange import Restore
+from recovery.messages.exchange import Restore, SnapshotPoint
 from recovery.messages.older_reports import symptom_of
 
 FINDING = Finding(
@@ -218,3 +218,18 @@ def test_each_incident_has_its_own_account() -> None:
     assert [one.incident_id for one in found] == ["inc-1", "inc-2"]
     assert found[1].phases == {RecoveryPhase.DETECT: 2.0}
     assert found[1].state.phase is Phase.OPENED
+
+
+def test_account_says_what_the_last_try_restored() -> None:
+    begun = RECOVERY[4][1]
+    assert isinstance(begun, AttemptStarted)
+    choices = {
+        Tier.CHECKPOINT: begun.choice,
+        Tier.MEMORY: replace(begun.choice, snapshot=SnapshotPoint(1, 110)),
+        Tier.START: Choice(True, None, "none there"),
+    }
+
+    for tier, choice in choices.items():
+        told = replace(begun, choice=choice)
+        assert account((*RECOVERY[:4], (101.125, told), *RECOVERY[5:])).tier is tier
+    assert account(RECOVERY[:4]).tier is None

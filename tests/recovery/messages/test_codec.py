@@ -21,6 +21,7 @@ from recovery.messages.codec import (
 )
 from recovery.messages.exchange import (
     Endpoint,
+    KeptSnapshots,
     Order,
     Peer,
     RankError,
@@ -338,6 +339,8 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         exchange.RankEvidence,
         exchange.Found,
         exchange.FoundCheckpoint,
+        exchange.HeldSnapshot,
+        exchange.KeptSnapshots,
         Share,
         HeldPart,
     ],
@@ -354,3 +357,24 @@ def test_the_variables_that_an_order_sets_are_listed_in_the_documentation() -> N
     text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
 
     assert all(f"`{name}`" in text for name in exchange.ORDER_ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("count", -1),
+        ("refused", -1),
+        ("files", 3),
+        ("files", -1),
+        ("stalled_s", -0.5),
+        ("stalled_s", 1e400),
+    ],
+)
+def test_impossible_figures_of_snapshots_are_refused(field: str, value: float) -> None:
+    kept = {"count": 1, "refused": 0, "stalled_s": 0.5, "files": 2}
+    good = changed(REPORT, ranks__0__snapshots=kept)
+    bad = changed(REPORT, ranks__0__snapshots={**kept, field: value})
+
+    assert decode_report(good).ranks[0].snapshots == KeptSnapshots(1, 0, 0.5, 2)
+    with pytest.raises(MessageError):
+        decode_report(bad)

@@ -1,15 +1,18 @@
 """The controller's series of a job's checkpoints and of the phases of a recovery."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
-from recovery.journal.attempt_records import AttemptVerified
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.records import Entry
+from recovery.messages.exchange import SnapshotPoint
 from recovery.service.measures import Measures
-from tests.cli.test_checkpoint_lines import VIEW
+from tests.cli.test_checkpoint_lines import SNAPSHOTS, VIEW
 from tests.recovery.journal.test_accounting import RECOVERY
 from tests.support.agent import FakeClock
 
@@ -18,7 +21,9 @@ def values(measures: Measures) -> dict[str, float]:
     """Return the series of the job, each without its job_id."""
     text = measures.render().decode().replace('{job_id="j"}', "").replace('job_id="j",', "")
     found = re.findall(
-        r'^rankmend_controller_((?:checkpoint|failure)_[\w{}="]+) (\S+)$', text, re.M
+        r'^rankmend_controller_((?:checkpoint|failure|restorable|snapshot)_[\w{}="]+) (\S+)$',
+        text,
+        re.M,
     )
     return {name: float(value) for name, value in found}
 
@@ -30,6 +35,7 @@ def test_checkpoint_has_its_series_and_what_is_unknown_has_none() -> None:
 
     assert values(measures) == {
         "checkpoint_age_seconds": 180.0,
+        'restorable_age_seconds{tier="checkpoint"}': 180.0,
         "checkpoint_interval_seconds": 720.0,
         "checkpoint_best_interval_seconds": 580.0,
         "checkpoint_stall_seconds": 14.4,
@@ -49,6 +55,52 @@ def test_series_end_where_nothing_can_be_restored_any_more() -> None:
     measures.note_checkpoint("j", None)
 
     assert values(measures) == {}
+
+
+def test_what_ranks_keep_in_memory_has_its_series_until_they_keep_nothing() -> None:
+    measures = Measures()
+
+    measures.snapshots.note("j", SNAPSHOTS)
+
+    assert values(measures) == {
+        'restorable_age_seconds{tier="memory"}': 1.25,
+        "snapshot_held_bytes": 8e9,
+        "snapshot_stall_seconds": 0.05,
+        "snapshot_interval_seconds": 5.0,
+        "snapshot_best_interval_seconds": 40.0,
+    }
+    measures.snapshots.note("j", msgspec.structs.replace(SNAPSHOTS, age_s=None, best=None))
+    assert values(measures).keys() == {
+        "snapshot_held_bytes",
+        "snapshot_stall_seconds",
+        "snapshot_interval_seconds",
+    }
+    measures.snapshots.note("j", None)
+    assert values(measures) == {}
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "tier"),
+    [(SnapshotPoint(1, 100), "memory"), (None, "checkpoint")],
+    ids=["memory", "checkpoint"],
+)
+def test_steps_lost_are_counted_by_what_was_restored(
+    snapshot: SnapshotPoint | None, tier: str
+) -> None:
+    measures = Measures()
+    job: Any = SimpleNamespace(job_id="j", clock=FakeClock())
+
+    for number, (at_s, record) in enumerate(RECOVERY, start=1):
+        told = record
+        if isinstance(record, AttemptStarted):
+            told = replace(record, choice=replace(record.choice, snapshot=snapshot))
+        measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
+
+    text = measures.render().decode()
+    assert re.findall(r"^rankmend_controller_steps_lost_(?:count|sum)(.*)$", text, re.M) == [
+        f'{{tier="{tier}"}} 1.0',
+        f'{{tier="{tier}"}} 20.0',
+    ]
 
 
 def test_phases_that_were_observed_are_counted_and_others_have_no_series() -> None:

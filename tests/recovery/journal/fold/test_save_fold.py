@@ -163,3 +163,33 @@ def test_view_says_what_is_missing_for_the_costs(saves: SavesSeen | None, missin
 
 def test_job_without_a_restorable_checkpoint_has_no_view() -> None:
     assert view_checkpoint(fold(), now_unix_s=5180.0) is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "stayed"),
+    [(FIRST.placement, 1.0), ((Placement("n2", (0, 1, 2, 3)),), 0.0)],
+    ids=["same node", "other node"],
+)
+def test_failure_after_which_all_ranks_begin_where_they_were_has_left_the_nodes(
+    placement: tuple[Placement, ...], stayed: float
+) -> None:
+    records = recovery(3610.0)
+    records[4] = (3611.125, replace(started(2, 1), placement=placement))
+
+    history = fold(*records).history
+
+    assert history.stayed == stayed
+    assert history.failures == pytest.approx(1.0)
+
+
+def test_second_try_of_an_incident_is_no_second_failure_that_left_the_nodes() -> None:
+    records = recovery(3610.0)
+    records.insert(5, (3611.25, replace(started(3, 2), placement=FIRST.placement)))
+
+    assert fold(*records[:6]).history.stayed == 1.0
+
+
+def test_failure_that_left_the_nodes_counts_half_after_a_week_as_all_do() -> None:
+    history = fold(*recovery(20.0), (28.5 + HALF_LIFE_S, Milestone(2, 200))).history
+
+    assert history.stayed == history.failures
