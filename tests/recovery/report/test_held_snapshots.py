@@ -12,9 +12,10 @@ from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
 from recovery.report.held_snapshots import HeldVerdict, SnapshotRow, find_snapshots, newest_whole
-from tests.support.snapshot_files import JOB_ID, write_snapshot
+from tests.support.snapshot_files import EMPTY, JOB_ID, write_snapshot
 
 NOW_S = 3.5  # the files were written at 1 s
+SIZE = len(b"weights") + len(EMPTY)
 
 
 def claim(folder: Path, job_id: str = str(JOB_ID)) -> None:
@@ -66,8 +67,8 @@ def test_each_step_is_one_row_with_the_ranks_that_have_it(
     rows = find(folder, tmp_path)
 
     assert rows == (
-        SnapshotRow("llama", 2, 20, 2, (0,), 9, 2.5, HeldVerdict.PARTIAL),
-        SnapshotRow("llama", 2, 10, 2, (0, 1), 18, 2.5, HeldVerdict.WHOLE),
+        SnapshotRow("llama", 2, 20, 2, (0,), SIZE, 2.5, HeldVerdict.PARTIAL),
+        SnapshotRow("llama", 2, 10, 2, (0, 1), 2 * SIZE, 2.5, HeldVerdict.WHOLE),
     )
     assert newest_whole(rows) == rows[1]
 
