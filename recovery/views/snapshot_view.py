@@ -5,9 +5,8 @@ of the job's own ones the journal knows them, and one more that stayed is assume
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from recovery.api import wire
 from recovery.journal.checkpoint_cost import (
@@ -23,10 +22,10 @@ from recovery.messages.exchange import HeldSnapshot
 from recovery.snapshots.memory import NodeMemory, newest_step_of
 
 WITHOUT_MAX: Final = 16  # ranks that are named
+_MEASURED_MAX: Final = 256  # ranks that the usual interval is the median of
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """One rank's snapshot on the node on which it runs."""
 
     held: HeldSnapshot
@@ -110,7 +109,8 @@ def _newest_whole(parts: Sequence[_Part], ranks: Sequence[int], world_size: int)
         one = part.held
         if not one.is_damaged and one.world_size == world_size:
             found.setdefault((one.step, one.attempt), {})[one.rank] = part
-    whole = [point for point, by_rank in found.items() if by_rank.keys() >= set(ranks)]
+    wanted = set(ranks)
+    whole = [point for point, by_rank in found.items() if by_rank.keys() >= wanted]
     return list(found[max(whole)].values()) if whole else []
 
 
@@ -119,6 +119,8 @@ def _interval_s(parts: Sequence[_Part]) -> float | None:
     newest = max((part.held.attempt for part in parts), default=0)
     by_rank: dict[int, list[HeldSnapshot]] = {}
     for part in parts:
+        if len(by_rank) > _MEASURED_MAX:
+            break
         if part.held.attempt == newest and part.held.sequence:
             by_rank.setdefault(part.held.rank, []).append(part.held)
     return _middle(by_rank)

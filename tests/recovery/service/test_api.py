@@ -26,7 +26,13 @@ from recovery.api.controller_errors import (
 )
 from recovery.api.tls_fault import TlsFault
 from recovery.journal.job_records import OutcomeKind
-from recovery.messages.exchange import WHY_NOT_FORKED_CHARACTERS_MAX, RankStart, StartKind
+from recovery.messages.exchange import (
+    WHY_NOT_FORKED_CHARACTERS_MAX,
+    HeldSnapshot,
+    KeptSnapshots,
+    RankStart,
+    StartKind,
+)
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.service.error_answers import NotNow
 from recovery.service.openapi import describe
@@ -135,6 +141,39 @@ def test_a_job_tells_how_the_processes_of_its_ranks_came_to_be(up: Running) -> N
     with (console := output.console(is_wide=True)).capture() as shown:
         console.print(render(picture, Wanted(None, with_ended=False, every_node=True)))
     assert "0 forked; 1 standby: the fork server is still importing" in shown.get()
+
+
+def test_a_job_tells_what_its_ranks_keep_in_memory_on_all_nodes(up: Running) -> None:
+    speakers = two_speakers(up.client(), key="memory")
+    for speaker in speakers:
+        speaker.obey()
+        assert speaker.report is not None
+        held = tuple(
+            HeldSnapshot(one.rank, 1, step, 4, 1000, "0" * 32, 9.0 - step, sequence=step)
+            for one in speaker.report.ranks
+            for step in (2, 3)
+        )
+        kept = KeptSnapshots(count=2, refused=0, stalled_s=0.2, files=2)
+        ranks = tuple(replace(one, snapshots=kept) for one in speaker.report.ranks)
+        speaker.say(ranks=ranks, snapshots=held)
+    reader, job_id = up.client("reader"), speakers[0].job_id
+
+    def seen() -> wire.SnapshotView | None:
+        found = reader.job(job_id).job.snapshots
+        return found if found is not None and found.step is not None else None
+
+    wait_until(lambda: seen() is not None, "both reports")
+
+    told = seen()
+    assert told is not None
+    assert (told.step, told.attempt, told.steps_since, told.size_bytes) == (3, 1, 0, 4000)
+    assert (told.held_bytes, told.node_bytes, told.without) == (8000, 4000, [])
+    assert (told.stall_s, told.interval_s) == (0.1, 1.0)
+    assert told.age_s is not None
+    assert 6.0 <= told.age_s < 60.0
+    _status, text = ask(up, "GET", "/metrics", "reader")
+    assert f'rankmend_controller_snapshot_held_bytes{{job_id="{job_id}"}} 8000.0'.encode() in text
+    assert f'restorable_age_seconds{{job_id="{job_id}",tier="memory"}}'.encode() in text
 
 
 def test_time_in_which_the_event_loop_stood_still_is_counted_as_unheard(up: Running) -> None:
