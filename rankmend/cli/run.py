@@ -229,6 +229,12 @@ Examples:
     "[default: on, unless --standby is given]",
 )
 @click.option(
+    "--snapshots/--no-snapshots",
+    default=True,
+    show_default=True,
+    help="Keep in memory what the script gives to rankmend.snapshot(), and go on from it after a failure.",
+)
+@click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the log files of -r and -t; each run creates its own subfolder.",

@@ -195,6 +195,8 @@ class Launcher:
 
     def run(self, nothing_left_through: int) -> None:
         """Serve until `finish`. ``nothing_left_through``: no process of the attempts up to this one is left."""
+        if not self._plan.keeps_snapshots:
+            self._runtime.remove_snapshots()  # a killed launcher of this job may have left some
         self._runtime.lock_snapshots()
         remove_leftovers(self._runtime.path.parent, self._clock.now_s())
         self._note_empty(nothing_left_through)

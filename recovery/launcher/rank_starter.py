@@ -109,7 +109,7 @@ class RankStarter:
             is_virtual_local_rank=self._plan.is_virtual_local_rank,
             launcher=own_mark(),
             tells_imports=self._waiting is not None and self._waiting.is_learning,
-            snapshots=self._runtime.snapshots,
+            snapshots=self._runtime.snapshots if self._plan.keeps_snapshots else None,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)

@@ -208,6 +208,7 @@ class NodeLauncher:
             is_virtual_local_rank=options.virtual_local_rank,
             cpus=choose_processors(options, environment, setup.command, setup.slots),
             stdin=standard_input(),
+            keeps_snapshots=options.snapshots,
         )
 
 

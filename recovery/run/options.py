@@ -64,6 +64,7 @@ class RunOptions:
     store: str = "auto"
     standby: str | None = None
     fork_server: bool | None = None  # None: unless there are standbys
+    snapshots: bool = True
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"

@@ -32,3 +32,4 @@ class LaunchPlan:
     is_virtual_local_rank: bool = False  # each rank sees one GPU
     cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound
     stdin: int | None = None  # the ranks' standard input; None: /dev/null
+    keeps_snapshots: bool = True  # of the ranks' state, in memory

@@ -107,6 +107,10 @@ class RuntimeFolder:
     def remove_attempt(self, attempt: int) -> None:
         shutil.rmtree(self._attempt(attempt), ignore_errors=True)
 
+    def remove_snapshots(self) -> None:
+        for path in self.snapshots.iterdir():
+            path.unlink(missing_ok=True)
+
     def remove(self) -> None:
         if self._snapshots_lock is not None:
             os.close(self._snapshots_lock)

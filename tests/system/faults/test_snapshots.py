@@ -250,3 +250,22 @@ def test_error_that_comes_again_from_the_checkpoint_too_is_the_programs(
     assert (
         "the same error at step 24 in 3 attempts in a row: the program itself fails" in job.output
     )
+
+
+def test_run_without_snapshots_keeps_none_and_goes_on_from_none(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(*EACH_STEP, "--every=10")
+    job.start()
+    job.pids_at_step(25)
+    job.signal(signal.SIGKILL)
+    job.wait()
+    wait_for(lambda: not find_marked(job.job_id), "no orphan is left", 20)
+
+    job.start("--no-snapshots")
+    pids = job.pids_at_step(45, attempt=2)
+    assert list((job.runtime / "snapshots").iterdir()) == []
+    kill(pids[3])
+
+    assert_recovered(job, undisturbed, incidents=1)
+    assert [is_memory for _step, is_memory in begun_at(job)] == [False, False]
