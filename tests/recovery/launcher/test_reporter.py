@@ -1,6 +1,7 @@
 """What a launcher proposes to its controller as the next attempt's meeting place."""
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from recovery.launcher.rendezvous.ports import read_default_range
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import PROPOSED_S, Reporter
 from recovery.messages.exchange import Endpoint
+from recovery.snapshots.watch import SnapshotWatch
 from tests.support.agent import FakeClock
 
 pytestmark = pytest.mark.real
@@ -52,7 +54,8 @@ class Bench:
             time_limit_s=None,
             mark_node="a",
         )
-        self.reporter = Reporter(plan, self.store, self.clock, membership, None, None)
+        snapshots = SnapshotWatch(folder / "snapshots", uuid.UUID(int=1), self.clock, lambda: None)
+        self.reporter = Reporter(plan, self.store, self.clock, membership, None, None, snapshots)
         self.orders = FollowedOrders(JOB, "a", LAUNCHER, 1, 0.0)
 
     def proposed(self, *, after_s: float = 0.0, attempt: LaunchedAttempt | None = None) -> Endpoint:
