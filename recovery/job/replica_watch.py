@@ -1,7 +1,6 @@
 """Compares the snapshots of replicas, step by step: journals each difference once."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from detectors.replicas.divergence import Divergence, ReplicaHistory, divergences
@@ -44,8 +43,9 @@ class ReplicaWatch:
         return _record(point, found[0]).in_words if found else None
 
     def _compare(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> None:
-        if point.attempt > self._attempt:  # it may begin from an older step
-            self._attempt, self._history = point.attempt, replace(self._history, step=-1)
+        if point.attempt > self._attempt:
+            # Other ranks, other code, an older step: what was learned may not hold.
+            self._attempt, self._history = point.attempt, ReplicaHistory()
         self._history, found = self._history.take(point.step, _digests_of(parts))
         self._found += [_record(point, one) for one in found]
 

@@ -86,8 +86,8 @@ def is_progress(ledger: Ledger, choice: Choice) -> bool:
     `last.ckpt` written after `epoch_3.ckpt` was restored is progress, whatever their numbers.
     """
     if choice.snapshot is not None:
-        base_step = -1 if ledger.base_step is None else ledger.base_step
-        return choice.snapshot.step > base_step
+        known = [step for step in (ledger.base_step, ledger.memory_step) if step is not None]
+        return choice.snapshot.step > max(known, default=-1)
     if choice.restore is None or ledger.attempt == 0:
         return False
     if choice.restore.step is not None and ledger.base_step is not None:

@@ -65,12 +65,16 @@ def with_snapshot(
     ``held``: what each node has in memory, read after the last attempt had gone from it. ``differ``: how replicas differ
     in these parts of a step, in words, or None.
     """
-    if choice.is_new_run or (choice.restore is not None and _is_suspect(ledger, policy)):
+    if choice.is_new_run or _is_rolled_back(choice, ledger):
+        return choice
+    if choice.restore is not None and _is_suspect(ledger, policy):
         return choice
     ranks = [rank for place in placement for rank in place.ranks]
     passed_over: list[PassedOver] = []
     for step in _steps_of(placement, held):
         point = step.point
+        if point.attempt < ledger.memory_since:
+            continue  # passed over before, and what passed it over may be forgotten
         if choice.begins_at is not None and point.step < choice.begins_at:
             break  # the checkpoint is newer, and all that follow are older
         reason = step.why_not(ranks) or _differing(point, ledger) or differ(point, step.parts)
@@ -96,10 +100,21 @@ def _is_suspect(ledger: Ledger, policy: Policy) -> bool:
     return run is not None and run.step is not None and run.count >= policy.same_error_max
 
 
+def _is_rolled_back(choice: Choice, ledger: Ledger) -> bool:
+    """Return whether checkpoints were removed before a start: what is in memory is of the run that a person has left."""
+    seen = ledger.restorable
+    if ledger.incident is not None or seen is None:
+        return False
+    if choice.restore is None:
+        return True
+    steps = (choice.restore.step, seen.step)
+    return None not in steps and choice.restore.step < seen.step  # type: ignore[operator] # both are known
+
+
 def _differing(point: SnapshotPoint, ledger: Ledger) -> str | None:
     """Return how replicas differ at a step, by the journal."""
     found = [
-        one for one in ledger.differing if (one.attempt, one.step) == (point.attempt, point.step)
+        one for one in ledger.differing if one.attempt == point.attempt and one.step <= point.step
     ]
     return found[0].in_words if found else None
 

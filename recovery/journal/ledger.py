@@ -186,6 +186,9 @@ class Ledger:
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0
     base_step: int | None = None  # highest step that an attempt of this run was restored from
+    memory_step: int | None = None  # the same of snapshots
+    # The newest attempt that began from no snapshot: those of older attempts were left behind on purpose.
+    memory_since: int = 0
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
     has_ordered: bool = False  # an attempt was started since this launcher or controller was
     errors: ErrorRun | None = None

@@ -11,6 +11,7 @@ together share one commit.
 
 import errno
 import logging
+import os
 import queue
 import sqlite3
 import threading
@@ -33,7 +34,7 @@ from recovery.journal.journal_rows import (
 )
 from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
-from recovery.journal.wal import count_sound_frames, count_wal_frames
+from recovery.journal.wal import count_sound_frames, count_wal_frames, open_index
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +71,19 @@ class Journal:
         self._clock = clock
         self._boot_id = boot_id
         refuse_network_file_system(path, mountinfo)
+        self._index: int | None = None
+        lost_frames = 0
         wal_frames = count_wal_frames(path)
         self._connection = self._connect()
         try:
             rows = _read_rows(self._connection, path)
             entries, torn = verify_rows(rows, str(path))
-            lost_frames = max(0, wal_frames - count_sound_frames(path)) if wal_frames else 0
+            if wal_frames:
+                self._index = open_index(path)
+                lost_frames = max(0, wal_frames - count_sound_frames(self._index))
         except BaseException:
             self._connection.close()
+            self._close_index()
             raise
         self.opened = tuple(entries)
         """What the journal held when it was opened, and what opening added; oldest first."""
@@ -140,6 +146,12 @@ class Journal:
             log.warning("journal not closed: its disk hangs", extra={"path": str(self.path)})
             return
         self._thread.join(_CLOSE_TIMEOUT_S)
+
+    def _close_index(self) -> None:
+        """Close the log's index, after the connection (`open_index` says why)."""
+        if self._index is not None:
+            os.close(self._index)
+            self._index = None
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -211,6 +223,7 @@ class Journal:
                     self._write_group(group)
         finally:
             self._connection.close()
+            self._close_index()
 
     def _take_group(self, first: _Append | None) -> tuple[list[_Append], bool]:
         """Return the appends that share the next commit, and whether to go on after it."""

@@ -36,14 +36,22 @@ def count_wal_frames(path: Path) -> int:
         return 0
 
 
-def count_sound_frames(path: Path) -> int:
+def open_index(path: Path) -> int:
+    """Return a descriptor of the log's index, to be closed only after every connection of this process to the database.
+
+    Closing any descriptor of a file drops all POSIX locks that the process holds on it, those of SQLite, too. The next
+    reader would then take itself for the only one and cut the index off, under this process's mapping of it: SIGBUS.
+    """
+    try:
+        return os.open(path.with_name(path.name + "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
+
+
+def count_sound_frames(index: int) -> int:
     """Return how many frames SQLite found to be whole and committed when it opened the log.
 
     Its index (sqlite.org/walformat.html, mxFrame) tells; a checkpoint would, too, but not on a full disk.
     """
-    try:
-        with path.with_name(path.name + "-shm").open("rb") as index:
-            header = index.read(20)
-    except OSError as error:
-        raise JournalError(f"cannot read the index of {path}'s log: {error.strerror}") from error
+    header = os.pread(index, 20, 0)
     return int(struct.unpack_from("=I", header, 16)[0]) if len(header) == 20 else 0

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +45,9 @@ def remove_leftovers(own_folder: Path, now_s: float) -> int:
             "removing the snapshots of a job whose launcher was killed",
             extra={"folder": str(folder), "bytes": size},
         )
-        shutil.rmtree(folder.parent, ignore_errors=True)
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink()
         freed += size
     return freed
 

@@ -104,7 +104,11 @@ class SnapshotWatch:
                 through = self._asked_through
             began_s = self._clock.now_s()
             is_settling = through > self._settled_through
-            known = self._look(is_settling=is_settling)
+            try:
+                known = self._look(is_settling=is_settling)
+            except Exception:  # a recovery waits for this thread
+                log.exception("snapshots can't be read")
+                known = ()
             is_news = is_settling or known != self._known
             self._known = known
             self._settled_through = through

@@ -91,6 +91,7 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         last_restore_path=None,
         restorable=None,
         base_step=None,
+        memory_step=None,
         base_modified_unix_s=None,
         errors=None,
         behind=None,
@@ -101,16 +102,22 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
 
 def _with_newer_base(ledger: Ledger, record: AttemptStarted) -> Ledger:
     """Note the checkpoint that is restored; one newer than all before is progress."""
-    after, begins_at = ledger, record.choice.begins_at
+    after, choice = ledger, record.choice
     if record.is_progress:
         # Steps that compare tell the same error at the same step from whatever checkpoint.
         errors = ledger.errors if ledger.is_comparable else None
         after = replace(ledger, barren=(), errors=errors)
-    if begins_at is not None and (ledger.base_step is None or begins_at > ledger.base_step):
-        made = after.stepless if not record.is_progress else without_last(after)
-        after = replace(after, base_step=begins_at, stepless=made)
-    if record.choice.restored_path is None:
+    made = after.stepless if not record.is_progress else without_last(after)
+    if choice.snapshot is not None:
+        if choice.snapshot.step > (-1 if ledger.memory_step is None else ledger.memory_step):
+            after = replace(after, memory_step=choice.snapshot.step, stepless=made)
         return after
+    after = replace(after, memory_since=record.attempt)
+    if choice.restore is None:
+        return after
+    step = choice.restore.step
+    if step is not None and (ledger.base_step is None or step > ledger.base_step):
+        after = replace(after, base_step=step, stepless=made)
     times = [at for at in (ledger.base_modified_unix_s, record.choice.modified_unix_s) if at]
     return replace(after, base_modified_unix_s=max(times, default=None))
 

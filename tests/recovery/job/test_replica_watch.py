@@ -50,13 +50,24 @@ def test_what_the_journal_has_is_not_recorded_again() -> None:
     assert watch.due(replace(Ledger(), differing=(known,))) == ()
 
 
-def test_later_attempt_that_begins_from_an_older_step_is_compared() -> None:
+def test_each_attempt_is_learned_anew_from_whatever_step_it_begins() -> None:
     watch = equal_until(9)
 
-    watch.receive(report(*(held(rank, 4, "ab"[rank == 1], attempt=2) for rank in range(3))))
+    for step in range(4, 9):
+        watch.receive(report(*(held(rank, step, f"n{step}", attempt=2) for rank in range(3))))
+    watch.receive(report(*(held(rank, 9, "ab"[rank == 1], attempt=2) for rank in range(3))))
 
     (record,) = watch.due(Ledger())
-    assert (record.attempt, record.step, record.odd) == (2, 4, (1,))
+    assert (record.attempt, record.step, record.odd) == (2, 9, (1,))
+
+
+def test_shards_of_a_later_attempt_are_not_accused_of_having_been_replicas() -> None:
+    watch = equal_until(9)
+
+    for step in range(10, 20):
+        watch.receive(report(*(held(rank, step, f"{rank}", attempt=2) for rank in range(3))))
+
+    assert watch.due(Ledger()) == ()
 
 
 def test_steps_that_some_ranks_never_tell_are_forgotten() -> None:

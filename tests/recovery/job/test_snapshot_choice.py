@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from recovery.job.restore_choice import is_progress
 from recovery.job.snapshot_choice import SETTLE_S_MAX, with_snapshot
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Choice, Placement
+from recovery.journal.attempt_records import (
+    AttemptStarted,
+    AttemptVerified,
+    CheckpointSeen,
+    Choice,
+    Placement,
+)
 from recovery.journal.faults import Fault
 from recovery.journal.ledger import Ledger
+from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.messages.exchange import HeldSnapshot, Restore, SnapshotPoint
 from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
 from tests.recovery.job.test_planner import POLICY, ledger, verdict
@@ -152,6 +159,30 @@ def test_same_error_at_the_same_step_sends_the_job_back_to_the_checkpoint() -> N
     assert choose(there, known=ledger(run=1)).snapshot == SnapshotPoint(1, 40)
     assert choose(there, known=ledger(run=2, step=None)).snapshot == SnapshotPoint(1, 40)
     assert choose(there, HELD, ledger(run=2)).snapshot == SnapshotPoint(1, 40)
+
+
+def test_snapshots_of_attempts_before_one_that_began_without_are_left() -> None:
+    there = held((40,), (40,), (40,), (40,))
+
+    assert choose(there, known=ledger(memory_since=2)) == FROM_30
+    assert choose(there, known=ledger(memory_since=1)).snapshot == SnapshotPoint(1, 40)
+
+
+def test_steps_after_one_at_which_replicas_differed_are_left() -> None:
+    there = held((30, 50), (30, 50), (30, 50), (30, 50))
+    known = ledger(differing=(ReplicasDiffer(1, 40, "model", (0, 1), ()),))
+
+    assert choose(there, known=known).snapshot == SnapshotPoint(1, 30)
+
+
+def test_start_after_checkpoints_were_removed_begins_without_snapshots() -> None:
+    there = held((40,), (40,), (40,), (40,))
+    seen = CheckpointSeen("/c/50", 50, "npz", "npz file", 1000.0, "whole")
+    started = replace(ledger(), incident=None, restorable=seen)
+
+    assert choose(there, known=started) == FROM_30
+    assert choose(there, HELD, started) == HELD
+    assert choose(there, HELD, replace(ledger(), restorable=seen)).snapshot is not None
 
 
 # With the controller.
