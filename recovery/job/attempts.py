@@ -249,12 +249,12 @@ class Attempts:
     ) -> Choice | NeedsMissing:
         """Return the choice, with the snapshot in the ranks' memory where there is a better one."""
         ledger = self._ledger
-        if not ledger.attempt:
+        if not ledger.attempt or choice.is_new_run:
             return choice
         told = [self._nodes.report_of(place.node) for place in placement]
         reports = [report for report in told if report is not None]
         waited_s = self._situation.since(now_s, "snapshots", ledger.attempt)
-        busy = unsettled(reports, ledger.attempt, waited_s)
+        busy = unsettled(placement, reports, ledger.attempt, waited_s)
         if busy is not None:
             reason = f"{busy} is reading its snapshots"
             return NeedsMissing(reason, SETTLE_S_MAX - waited_s)

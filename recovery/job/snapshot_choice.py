@@ -6,7 +6,7 @@ which replicas differ is never restored, because one of them is wrong and the ol
 has come again at the same step, the job goes back to the checkpoint: a loss that is no number is in the snapshots, too.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,10 +41,20 @@ class _Step:
         return f"of {min(sizes)} ranks, and there are {len(ranks)}" if sizes else None
 
 
-def unsettled(reports: Iterable[Report], attempt: int, waited_s: float) -> str | None:
-    """Return the node whose snapshots are being read after the attempt's end, or None once all were."""
+def unsettled(
+    placement: Sequence[Placement], reports: Sequence[Report], attempt: int, waited_s: float
+) -> str | None:
+    """Return the node whose snapshots are being read after the attempt's end, or None once all were.
+
+    Nobody waits where a rank's node has read its own, and has none of this rank: a spare, for one.
+    """
     if waited_s >= SETTLE_S_MAX:
         return None
+    ranks = {place.node: place.ranks for place in placement}
+    for report in reports:
+        is_read = (report.snapshots_through or 0) >= attempt
+        if is_read and not set(ranks[report.node]) <= {one.rank for one in report.snapshots}:
+            return None
     for report in reports:
         read_through = report.snapshots_through
         if read_through is not None and read_through < attempt <= report.empty_through:
