@@ -171,6 +171,41 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert len(open_readonly(path).entries) == 1
 
 
+def test_a_journal_opened_after_a_kill_outlives_its_readers(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    write_and_die = f"""
+import os, signal
+from pathlib import Path
+from rankmend.clock import SystemClock
+from recovery.journal.attempt_records import Milestone
+from recovery.journal.store import Journal
+journal = Journal(Path({str(path)!r}), SystemClock(), "boot-1")
+for step in range(50):
+    journal.append(Milestone(1, step))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    read = f"from pathlib import Path; from recovery.journal.store import open_readonly; print(len(open_readonly(Path({str(path)!r})).entries))"
+    go_on = f"""
+import subprocess, sys
+from pathlib import Path
+from rankmend.clock import SystemClock
+from recovery.journal.attempt_records import Milestone
+from recovery.journal.store import Journal
+journal = Journal(Path({str(path)!r}), SystemClock(), "boot-1")
+for step in range(4):
+    journal.append(Milestone(2, step))
+    subprocess.run([sys.executable, "-c", {read!r}], check=True)
+journal.close()
+"""
+    subprocess.run([sys.executable, "-c", write_and_die], check=False, cwd=ROOT)
+    assert path.with_name("journal.db-wal").stat().st_size > 0
+
+    done = subprocess.run([sys.executable, "-c", go_on], check=False, cwd=ROOT, capture_output=True)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [b"51", b"52", b"53", b"54"]
+
+
 def test_a_missing_journal_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no journal at .*journal\.db"):
         open_readonly(tmp_path / "journal.db")
