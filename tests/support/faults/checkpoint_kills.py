@@ -33,6 +33,7 @@ WRITERS = {  # the function that writes a file, and which of its arguments is th
     "safetensors.numpy": ("save_file", 1),
     "numpy": ("savez", 0),
 }
+KEPT = []
 AUDITED = ("os.rename", "os.remove", "os.mkdir", "shutil.rmtree")
 
 
@@ -143,7 +144,9 @@ def main():
         listen(listener, [module for module in modules.split(",") if module])
     sys.argv = sys.argv[3:]
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    # As those of a plain script, its globals live on until the interpreter ends: gloo's thread, joined as DDP is
+    # freed, may wait for the interpreter's lock, and whoever frees it here would hold that.
+    KEPT.append(runpy.run_path(sys.argv[0], run_name="__main__"))
     if listener is not None:
         listener.hear("end")
 

@@ -104,6 +104,17 @@ class Job:
     def output(self) -> str:
         return self.log(self.starts).read_text(errors="replace")
 
+    def expect_output(self, text: str) -> None:
+        """Wait until the launcher has printed ``text``, which comes after its record."""
+
+        def is_told() -> bool:
+            has_ended = self.process is None or self.process.poll() is not None
+            is_there = text in self.output
+            assert is_there or not has_ended, f"never printed: {text}\n{self.output}"
+            return is_there
+
+        wait_for(is_told, f"the launcher prints {text!r}")
+
     @property
     def let_go(self) -> Path:
         """A job may make its last step once this file is there."""

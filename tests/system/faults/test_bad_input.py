@@ -167,7 +167,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
     assert choice.restore is not None
     assert choice.restore.step == 30
     assert choice.passed_over[0].path == str(newest)
-    assert f"passed over {newest}" in job.output
+    job.expect_output(f"passed over {newest}")
 
 
 @pytest.mark.long
@@ -225,7 +225,7 @@ def test_a_journal_with_a_torn_end_is_cut_and_said_so(
 
     assert job.wait() == 0, job.output
     assert len(job.records(TailCut)) == 1
-    assert "cut" in job.output
+    job.expect_output("cut")
     assert len(job.attempts) == 1, "that it was done is still known"
     job.start()
     assert_recovered(job, undisturbed, incidents=0)
@@ -242,7 +242,7 @@ def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_lockstep: Make)
     job.start()
 
     assert job.wait() == 2
-    assert str(job.state_folder / "journal.db") in job.output
+    job.expect_output(str(job.state_folder / "journal.db"))
     assert "Traceback" not in job.output
     assert (job.state_folder / "journal.db").read_bytes() == before
 
@@ -294,7 +294,7 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
 
     assert job.wait() == 0, job.output
     assert job.result() == undisturbed_long
-    assert "restart: attempt 2" in job.output
+    job.expect_output("restart: attempt 2")
 
 
 def read_job_id(path: Path) -> str | None:

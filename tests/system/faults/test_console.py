@@ -115,8 +115,8 @@ def test_a_pipe_into_rankmend_reaches_the_rank_and_no_pipe_out_of_it_is_a_termin
     os.close(read_end)
 
     assert job.wait() == 0
-    assert "[rank 0] from a pipe" in job.output
-    assert "False" in job.output
+    job.expect_output("[rank 0] from a pipe")
+    job.expect_output("False")
 
 
 def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lockstep: Make) -> None:
@@ -131,7 +131,7 @@ def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lock
     job.signal(signal.SIGTSTP)
 
     wait_for(lambda: (state := read_state(pid)) and state.letter == "T", "the launcher stops")
-    assert "suspended by Ctrl-Z" in job.output
+    job.expect_output("suspended by Ctrl-Z")
     job.pids_at_step(job_step(job) + 20)
     job.signal(signal.SIGCONT)
     end.touch()

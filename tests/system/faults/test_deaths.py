@@ -53,7 +53,7 @@ def test_the_death_of_any_rank_costs_nothing_but_time(
     restore = job.attempts[1].choice.restore
     assert restore is not None
     assert restore.step in (20, 30, 40, 50), "on a busy machine it is killed some steps later"
-    assert f"rank {rank}" in job.output
+    job.expect_output(f"rank {rank}")
 
 
 def test_two_ranks_that_die_at_once_are_one_incident_and_both_named(
@@ -114,7 +114,7 @@ def test_a_script_that_always_fails_ends_with_its_own_error(make_lockstep: Make)
     job.start()
 
     assert job.wait() == 1
-    assert "ValueError: the loss is not a number" in job.output
+    job.expect_output("ValueError: the loss is not a number")
     assert job.ended[-1].outcome.kind is OutcomeKind.ESCALATED
     assert [attempt.attempt for attempt in job.attempts] == [1, 2]
     assert job.incidents[0].failure.finding.ranks == ()
@@ -128,7 +128,7 @@ def test_a_script_that_fails_on_rank_2_only_names_rank_2(make_lockstep: Make) ->
 
     assert job.wait() == 1
     assert job.ended[-1].outcome.rank == 2
-    assert "ValueError: the loss is not a number" in job.output
+    job.expect_output("ValueError: the loss is not a number")
     assert "at step 24" in job.ended[-1].outcome.reason
     assert len(job.attempts) == 2
 

@@ -72,7 +72,7 @@ def test_a_rank_that_waits_for_a_lock_is_shown_at_its_line_and_named_by_the_dump
     assert record.finding.kind is Kind.RANK_HUNG
     assert record.finding.ranks == (1,)
     assert_in_time(job)
-    assert record.reason in job.output
+    job.expect_output(record.reason)
 
 
 @pytest.mark.torch

@@ -39,7 +39,7 @@ def held(job: Job) -> PlanWaits:
 def test_held_recovery_goes_on_once_a_checkpoint_is_whole(job: Job) -> None:
     job.start()
     assert held(job).cause is WaitCause.CHECKPOINT
-    assert "1 file or folder looks like a checkpoint" in job.output
+    job.expect_output("1 file or folder looks like a checkpoint")
 
     np.savez(job.checkpoints / "step_4.npz", step=4)
 

@@ -80,7 +80,7 @@ def test_second_launcher_with_another_state_folder_is_refused_and_the_first_trai
     other.start(*option)
 
     assert other.wait() == 75, other.output
-    assert f"process {endless.process.pid} on {os.uname().nodename}" in other.output
+    other.expect_output(f"process {endless.process.pid} on {os.uname().nodename}")
     assert "killed" not in other.output
     assert ("--take-over is only for an owner that no longer runs" in other.output) == bool(option)
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
@@ -96,7 +96,7 @@ def test_launcher_in_another_container_is_refused_and_the_first_trains_on(
     other.start()
 
     assert other.wait() == 75, other.output
-    assert "in another container of this machine. That owner is alive" in other.output
+    other.expect_output("in another container of this machine. That owner is alive")
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
 
 
@@ -159,7 +159,7 @@ def test_killed_owner_on_this_machine_makes_way_without_an_option(
     assert other.wait() == 0, other.output
     taken = other.records(ClaimTaken)
     assert [one.proof for one in taken] == [ClaimProof.PROCESSES]
-    assert "took the checkpoint folder from job" in other.output
+    other.expect_output("took the checkpoint folder from job")
     assert not find_marked(mark)
 
 
@@ -178,7 +178,7 @@ def test_owner_from_whom_the_folder_was_taken_stops_its_ranks(make_lockstep: Mak
     assert folder.make(newer)
 
     assert job.wait() == 75, job.output
-    assert "was taken over by" in job.output
+    job.expect_output("was taken over by")
     assert not find_marked(job.job_id)
 
 

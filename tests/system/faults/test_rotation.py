@@ -35,7 +35,7 @@ def test_a_rank_reads_what_another_one_deleted_meanwhile(make_job: Make) -> None
 
     assert job.wait() == 0, job.output
     assert restored(job) == [None, "step-10"]
-    assert "step-10 was deleted while it was being restored: put back" in job.output
+    job.expect_output("step-10 was deleted while it was being restored: put back")
     (put_back,) = job.records(CheckpointPutBack)
     assert (put_back.attempt, put_back.path) == (2, str(job.checkpoints / "step-10"))
     assert not list(job.checkpoints.glob(".rankmend/pinned/*"))
@@ -91,5 +91,5 @@ def test_trainers_own_rotation_loses_nothing_while_the_ranks_restore(make_job: M
 
     assert job.wait(400) == 0, job.output
     assert restored(job) == [None, "checkpoint-20", "checkpoint-20"]
-    assert "left by the rotation: ['.rankmend', 'checkpoint-30']" in job.output
-    assert "checkpoint-20 was deleted while it was being restored: put back" in job.output
+    job.expect_output("left by the rotation: ['.rankmend', 'checkpoint-30']")
+    job.expect_output("checkpoint-20 was deleted while it was being restored: put back")

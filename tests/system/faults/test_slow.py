@@ -202,7 +202,7 @@ def test_rank_throttled_by_its_control_group_is_named_with_the_quota_as_cause(bu
 
     assert why.cause == "cpu_throttled"
     assert f"CPU quota of /{group.name}" in why.evidence[0].text
-    assert why.reason in busy.output
+    busy.expect_output(why.reason)
     assert why.evidence[0].text in slowness.why(busy)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from recovery.journal.attempt_records import Choice
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
+from recovery.snapshots.watch import LOOK_S
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 
@@ -42,7 +44,7 @@ def test_killed_rank_loses_no_step(make_lockstep: Make, undisturbed: dict[str, o
     assert step is not None
     assert failure.step is not None
     assert step >= failure.step - 1, "the others may have reported a step that rank 1 had not made"
-    assert f"from memory at step {step}" in job.output
+    job.expect_output(f"from memory at step {step}")
 
 
 def test_rank_that_dies_while_it_writes_leaves_the_snapshot_before(
@@ -90,9 +92,10 @@ def test_snapshot_that_can_not_be_restored_gives_way_to_the_one_before(
 def test_damaged_snapshot_is_not_restored(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
-    job = make_lockstep("--snapshot-every=20", "--every=10", "--step-s=0.05", "--snapshot-mb=1")
+    job = make_lockstep("--snapshot-every=59", "--every=59", "--snapshot-mb=1")
     job.start()
-    pids = job.pids_at_step(22)
+    pids = job.pids_at_step(59)  # the last but one, at which the job waits
+    time.sleep(3 * LOOK_S)  # what changes before its first digest was made can't be told
     for path in sorted((job.runtime / "snapshots").glob("rank-1.*.snapshot")):
         with path.open("r+b") as file:
             file.seek(4096 + 500_000)
@@ -103,8 +106,8 @@ def test_damaged_snapshot_is_not_restored(
         os.kill(pid, signal.SIGKILL)
 
     assert_recovered(job, undisturbed, incidents=1)
-    assert begun_at(job) == [(20, False)]
-    assert "changed in memory since it was written, of rank 1" in job.output
+    assert begun_at(job) == [(59, False)]
+    job.expect_output("changed in memory since it was written, of rank 1")
 
 
 @pytest.mark.real_fault("launcher killed, snapshots kept")
@@ -169,7 +172,7 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockste
     assert found.step in (60, 70)
     ((step, is_memory),) = begun_at(job)[:1]
     assert is_memory == (step == 50)
-    assert "own of rank 2 differs from that of ranks 0 and 1" in job.output
+    job.expect_output("own of rank 2 differs from that of ranks 0 and 1")
 
 
 @needs_root
@@ -211,7 +214,7 @@ def test_snapshots_of_another_number_of_ranks_are_not_restored(make_lockstep: Ma
     assert not is_memory
     assert step is not None
     assert step % 10 == 0
-    assert "of 4 ranks, and there are 3" in job.output
+    job.expect_output("of 4 ranks, and there are 3")
 
 
 def test_two_jobs_of_one_user_keep_their_snapshots_apart(

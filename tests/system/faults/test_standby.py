@@ -88,8 +88,8 @@ def test_an_exception_of_a_promoted_rank_shows_the_scripts_frames_only(
     kill(job.pids_at_step(5)[0])
 
     assert job.wait() == 1
-    assert "ValueError: the loss is not a number" in job.output
-    assert "lockstep.py" in job.output
+    job.expect_output("ValueError: the loss is not a number")
+    job.expect_output("lockstep.py")
     assert "hook/standby.py" not in job.output
 
 
@@ -134,7 +134,7 @@ def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(
     kill(job.pids_at_step(5)[0])
 
     assert_recovered(job, undisturbed_long, incidents=1)
-    assert "No module named 'no_such_module'" in job.output
+    job.expect_output("No module named 'no_such_module'")
 
 
 def test_a_standby_that_dies_is_replaced_by_an_ordinary_start(
@@ -157,7 +157,7 @@ def test_modules_that_are_none_are_refused(make_lockstep: Make, modules: str) ->
     job.start()
 
     assert job.wait() == 2
-    assert "is not a list of modules" in job.output
+    job.expect_output("is not a list of modules")
 
 
 @pytest.mark.torch
