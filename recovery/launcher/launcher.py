@@ -518,6 +518,7 @@ class Launcher:
             if (fence_error := self._fence_error(order.attempt)) is not None:
                 raise LaunchError(fence_error)
             self._starter.start(order, attempt, self._keeper.guardian)
+            self._snapshots.expect(order.attempt, attempt.ranks)
         except LaunchError as error:
             self._launch_fault = LaunchFault("refused", str(error))
             self._keeper.ask(self._keeper.guardian.kill_through, order.attempt)

@@ -217,6 +217,7 @@ class Node:
             folder = self._open_folder(joined.job_id)
             try:
                 runtime = RuntimeFolder(default_root(), folder.job_id, self.name)
+                runtime.lock_snapshots()
                 prove_empty(self._ownership, joined.job_id, runtime, self._clock, self.name)
                 code = self._serve(client, joined, folder, runtime)
             finally:

@@ -161,6 +161,7 @@ class _Session:
 
     def _run(self, journal: Journal) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
+        runtime.lock_snapshots()
         prove_empty(self._ownership, self._job_id, runtime, self._clock)
         # Not earlier: the claim names the launcher whose ranks to look for.
         self._ownership.name_job(self._job_id)

@@ -104,17 +104,21 @@ class OpenSnapshot:
             inode=os.fstat(self.descriptor).st_ino,
         )
 
+    def whole_digest(self) -> str:
+        """Return the digest of data and structure without those of the parts, in half the time or less."""
+        header, structure = self._header_and_structure()
+        whole = xxhash.xxh3_128()
+        for chunk in self._chunks(header.data_at, header.data_size):
+            whole.update(chunk)
+        whole.update(structure)
+        return whole.hexdigest()
+
     def digest(self) -> Digest:
         """Return the digest of data and structure, and of each part of the state.
 
         Of a file that is being written it means nothing: `read_head` afterwards tells.
         """
-        header = self._header()
-        if header is None:
-            raise SourceError(f"{self._path}: written anew meanwhile")
-        structure = self._read(header.structure_size, header.structure_at)
-        if len(structure) < header.structure_size:
-            raise SourceError(f"{self._path}: cut off in its structure")
+        header, structure = self._header_and_structure()
         try:
             parts = parts_of(structure)
         except SourceError as error:
@@ -127,16 +131,27 @@ class OpenSnapshot:
         for chunk in self._chunks(header.data_at, header.data_size):
             whole.update(chunk)
             end = place + len(chunk)
-            while cursor < len(owned) and owned[cursor][0] < end:
-                at, size, name = owned[cursor]
-                hashers[name].update(chunk[max(at - place, 0) : at + size - place])
-                if at + size > end:
-                    break  # the next chunk has the rest
-                cursor += 1
+            beyond = cursor
+            while beyond < len(owned) and owned[beyond][0] < end:
+                at, size, name = owned[beyond]
+                if at + size > place:  # else: it has ended, and one before it goes on
+                    hashers[name].update(chunk[max(at - place, 0) : at + size - place])
+                beyond += 1
+                if at + size <= end and cursor == beyond - 1:
+                    cursor = beyond
             place = end
         whole.update(structure)
         told = tuple(PartDigest(name, one.hexdigest()) for name, one in hashers.items())
         return Digest(whole.hexdigest(), told)
+
+    def _header_and_structure(self) -> tuple[layout.Header, bytes]:
+        header = self._header()
+        if header is None:
+            raise SourceError(f"{self._path}: written anew meanwhile")
+        structure = self._read(header.structure_size, header.structure_at)
+        if len(structure) < header.structure_size:
+            raise SourceError(f"{self._path}: cut off in its structure")
+        return header, structure
 
     def _header(self) -> layout.Header | None:
         data = self._read(_HEAD_BYTES, 0)

@@ -8,6 +8,8 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +22,18 @@ KEPT_S: Final = (
     3600.0  # a node that crashed is back by then, and so is whoever starts the job again
 )
 FOLDER: Final = "snapshots"
+LOCK_TRIES: Final = 20
+LOCK_PAUSE_S: Final = 0.05
 
 
 def lock(folder: Path) -> int:
     """Mark a folder of snapshots as in use until the returned descriptor is closed. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
-    with contextlib.suppress(BlockingIOError):  # by a launcher of this job that is just ending
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    for _try in range(LOCK_TRIES):
+        with contextlib.suppress(BlockingIOError):  # another launcher is removing old snapshots
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            break
+        time.sleep(LOCK_PAUSE_S)
     return descriptor
 
 
@@ -38,18 +45,24 @@ def remove_leftovers(own_folder: Path, now_s: float) -> int:
     freed = 0
     for folder in own_folder.glob(f"*/{FOLDER}"):
         paths = snapshot_paths(folder)
-        if not paths or now_s - _written_at_s(paths) < KEPT_S or _is_in_use(folder):
+        if not paths or now_s - _written_at_s(paths) < KEPT_S:
             continue
-        size = sum(_allocated_bytes(path) for path in paths)
-        log.info(
-            "removing the snapshots of a job whose launcher was killed",
-            extra={"folder": str(folder), "bytes": size},
-        )
-        for path in paths:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        freed += size
+        with _unused(folder) as is_unused:
+            if is_unused:
+                freed += _remove(folder, paths)
     return freed
+
+
+def _remove(folder: Path, paths: list[Path]) -> int:
+    size = sum(_allocated_bytes(path) for path in paths)
+    log.info(
+        "removing the snapshots of a job whose launcher was killed",
+        extra={"folder": str(folder), "bytes": size},
+    )
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return size
 
 
 def _written_at_s(paths: list[Path]) -> float:
@@ -65,18 +78,23 @@ def _head_time_s(path: Path) -> float:
     return 0.0
 
 
-def _is_in_use(folder: Path) -> bool:
+@contextlib.contextmanager
+def _unused(folder: Path) -> Iterator[bool]:
+    """Give whether no launcher uses a folder; one that begins to waits for the end of the block."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
-        return True
+        yield False
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_unused = True
     except OSError:
-        return True
+        is_unused = False
+    try:
+        yield is_unused
     finally:
         os.close(descriptor)
-    return False
 
 
 def _allocated_bytes(path: Path) -> int:

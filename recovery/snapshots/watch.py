@@ -1,14 +1,17 @@
 """Knows which snapshots of this node's ranks are whole, and what each one's digest is.
 
 While ranks run, a thread digests what they write, so that a bit that flips in memory later is noticed: once they are
-gone, `settle` reads everything once more, and what differs from its first digest is damaged. A script that keeps no
-snapshots costs one look at an empty folder each second.
+gone, `settle` reads everything once more, on all processors, and what differs from its first digest is damaged. A script
+that keeps no snapshots costs one look at an empty folder each second.
 """
 
+import contextlib
 import logging
+import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -53,6 +56,7 @@ class SnapshotWatch:
         self._settled_through = 0
         self._known: tuple[KnownSnapshot, ...] = ()
         self._complaints: dict[Path, str] = {}  # what was said of each file last
+        self._expected: tuple[int, frozenset[int]] = (0, frozenset())
 
     @property
     def known(self) -> tuple[KnownSnapshot, ...]:
@@ -81,6 +85,13 @@ class SnapshotWatch:
             self._changed.notify()
         if self._thread is None:
             self._start()
+
+    def expect(self, attempt: int, ranks: Iterable[int]) -> None:
+        """Note which ranks this node has now, so that those that have left it give their memory back.
+
+        Not before each of the others has a snapshot of this attempt: until then, the next attempt may need them here.
+        """
+        self._expected = (attempt, frozenset(ranks))
 
     def close(self) -> None:
         with self._changed:
@@ -112,7 +123,7 @@ class SnapshotWatch:
             is_news = is_settling or known != self._known
             self._known = known
             self._settled_through = through
-            if is_news:
+            if is_news and not self._is_closing:
                 self._wake()
             pause_s = max(LOOK_S, IDLE_PER_BUSY * (self._clock.now_s() - began_s))
 
@@ -121,19 +132,47 @@ class SnapshotWatch:
 
     def _look(self, *, is_settling: bool) -> tuple[KnownSnapshot, ...]:
         before = {one.path: one for one in self._known}
-        found: list[KnownSnapshot] = []
-        for path in snapshot_paths(self._folder):
-            try:
-                one = self._read(path, before.get(path), is_settling=is_settling)
-            except FileNotFoundError:
-                continue
-            except (OSError, SourceError) as error:
-                self._complain(path, str(error))
-                continue
-            if one is not None:
-                self._complaints.pop(path, None)
-                found.append(one)
-        return tuple(found)
+        paths = snapshot_paths(self._folder)
+
+        def read(path: Path) -> KnownSnapshot | None:
+            return self._try_read(path, before.get(path), is_settling=is_settling)
+
+        if is_settling:
+            # A recovery waits for it, and no rank runs here. Digests and reads release the interpreter's lock.
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0)), "snapshot-settle") as pool:
+                found = list(pool.map(read, paths))
+        else:
+            found = [read(path) for path in paths]
+        return self._without_departed([one for one in found if one is not None])
+
+    def _without_departed(self, known: list[KnownSnapshot]) -> tuple[KnownSnapshot, ...]:
+        attempt, ranks = self._expected
+        begun = {one.head.rank for one in known if one.head.attempt == attempt}
+        if ranks and ranks <= begun:
+            departed = [one for one in known if one.head.rank not in ranks]
+            for one in departed:
+                log.info(
+                    "removing the snapshot of a rank that has left this node",
+                    extra={"file": str(one.path), "bytes": one.head.size_bytes},
+                )
+                with contextlib.suppress(OSError):
+                    one.path.unlink()
+            known = [one for one in known if one not in departed]
+        return tuple(known)
+
+    def _try_read(
+        self, path: Path, before: KnownSnapshot | None, *, is_settling: bool
+    ) -> KnownSnapshot | None:
+        try:
+            one = self._read(path, before, is_settling=is_settling)
+        except FileNotFoundError:
+            return None
+        except (OSError, SourceError) as error:
+            self._complain(path, str(error))
+            return None
+        if one is not None:
+            self._complaints.pop(path, None)
+        return one
 
     def _read(
         self, path: Path, before: KnownSnapshot | None, *, is_settling: bool
@@ -142,24 +181,36 @@ class SnapshotWatch:
             head = file.read_head()
             if head is None:
                 return None
-            is_same = before is not None and before.head == head
-            if is_same and (not is_settling or (before is not None and before.is_damaged)):
+            if before is None or before.head != head:
+                digest = self._digest(file, head)
+                return None if digest is None else KnownSnapshot(path, head, digest)
+            if not is_settling or before.is_damaged:
                 return before
-            digest = file.digest()
+            whole = file.whole_digest()
             if file.read_head() != head:
                 return None  # written anew meanwhile
-        if before is None or not is_same or digest == before.digest:
-            return KnownSnapshot(path, head, digest)
+        if whole == before.digest.whole:
+            return before
         log.warning(
             "a snapshot has changed in memory since it was written: it is not restored",
             extra={
                 "file": str(path),
                 "step": head.step,
                 "was": before.digest.whole,
-                "now": digest.whole,
+                "now": whole,
             },
         )
         return replace(before, is_damaged=True)
+
+    def _digest(self, file: OpenSnapshot, head: SnapshotHead) -> Digest | None:
+        """Return the digest of a snapshot; None where it was written anew meanwhile, torn as it may look then."""
+        try:
+            digest = file.digest()
+        except SourceError:
+            if file.read_head() == head:
+                raise
+            return None
+        return digest if file.read_head() == head else None
 
     def _complain(self, path: Path, text: str) -> None:
         if self._complaints.get(path) != text:

@@ -5,6 +5,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from rankmend.errors import SourceError
 from rankmend.hook.snapshots import layout
@@ -154,6 +155,19 @@ def test_parts_of_a_state_are_digested_apart(tmp_path: Path) -> None:
     }
     assert changed["moment"]["model"] == first["model"]
     assert changed["w"]["optimizer"] == first["optimizer"]
+
+
+def test_tensors_that_parts_share_are_digested_in_each_whole(tmp_path: Path) -> None:
+    mebibyte = 1 << 20
+    rows = [tensor(mebibyte - 100, 200), tensor(mebibyte - 50, 100)]  # over the end of a read
+    state = '{"m":{"model":{"T":0},"ema":{"T":0},"view":{"T":1}}}'
+    data = os.urandom(2 * mebibyte)
+
+    parts = parts_in(write_snapshot(tmp_path, data, structure=document(rows, state)))
+
+    shared = xxhash.xxh3_64_hexdigest(data[mebibyte - 100 : mebibyte + 100])
+    inner = xxhash.xxh3_64_hexdigest(data[mebibyte - 50 : mebibyte + 50])
+    assert parts == {"model": shared, "ema": shared, "view": inner}
 
 
 @pytest.mark.parametrize(

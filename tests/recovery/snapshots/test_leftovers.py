@@ -1,11 +1,13 @@
 """Memory that a killed launcher has left is freed, and nobody else's."""
 
+import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from recovery.snapshots.leftovers import KEPT_S, lock, remove_leftovers
+from recovery.snapshots.leftovers import KEPT_S, LOCK_PAUSE_S, lock, remove_leftovers
 from tests.support.snapshot_files import write_snapshot
 
 WRITTEN_S = 1.0  # by `write_snapshot`
@@ -36,6 +38,21 @@ def test_snapshots_of_a_living_launcher_stay(folder: Path, tmp_path: Path) -> No
 
     os.close(descriptor)
     assert remove_leftovers(tmp_path, WRITTEN_S + 9 * KEPT_S) > 0
+
+
+def test_launcher_that_begins_while_another_removes_has_its_lock_in_the_end(
+    folder: Path, tmp_path: Path
+) -> None:
+    remover = os.open(folder, os.O_RDONLY)
+    fcntl.flock(remover, fcntl.LOCK_EX)
+    ended = threading.Timer(2 * LOCK_PAUSE_S, os.close, [remover])
+    ended.start()
+
+    descriptor = lock(folder)
+
+    ended.join()
+    assert remove_leftovers(tmp_path, WRITTEN_S + 9 * KEPT_S) == 0
+    os.close(descriptor)
 
 
 def test_folders_without_snapshots_and_links_elsewhere_stay(tmp_path: Path) -> None:

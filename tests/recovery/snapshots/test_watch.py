@@ -107,3 +107,22 @@ def test_damaged_head_is_said_once(
     assert launcher.points == []
     (said,) = [one.getMessage() for one in caplog.records]
     assert "wrong checksum of the header" in said
+
+
+def test_memory_of_a_rank_that_has_left_is_freed_once_the_others_have_written(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    stays = write_snapshot(tmp_path, rank=0, step=10)
+    leaves = write_snapshot(tmp_path, rank=1, step=10)
+    launcher.settle(1)
+
+    launcher.watch.expect(2, [0])
+    launcher.settle(2)
+    assert launcher.points == [(0, 1, 10), (1, 1, 10)]
+
+    write_snapshot(tmp_path, rank=0, buffer=1, attempt=2, step=11, sequence=2)
+    launcher.settle(3)
+
+    assert launcher.points == [(0, 1, 10), (0, 2, 11)]
+    assert stays.exists()
+    assert not leaves.exists()
