@@ -226,6 +226,7 @@ class Launcher:
         self._check_store()
         self._announcer.show_checkpoint(self._inbox.take_figures())
         self._announcer.tick()
+        self._runtime.mend()
         self._snapshots.tick()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
         self._settle()

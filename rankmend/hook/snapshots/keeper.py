@@ -18,6 +18,7 @@ from rankmend.hook.snapshots.buffers import SnapshotSlot
 from rankmend.hook.snapshots.plan import BufferPlan, align, place_blobs
 
 RETRY_S = 60.0
+MISSING_S = 0.5
 _SLACK_BYTES_MIN = 64 << 10
 _SLACK_RATIO = 0.125  # of what changes its size: blobs and structure
 _MIB = 1 << 20
@@ -218,7 +219,10 @@ class SnapshotKeeper:
                 return True
             except (OSError, ValueError, MemoryError) as error:
                 problem = str(error)
-        self._retry_at_s = self._now() + RETRY_S
+        is_there = os.path.isdir(
+            self._folder
+        )  # else somebody has removed it, and the launcher makes it again
+        self._retry_at_s = self._now() + (RETRY_S if is_there else MISSING_S)
         self._shortage = (size, free, problem or "%s limits it" % found.limited_by)
         return False
 

@@ -12,6 +12,7 @@ predict; later launchers find it by its owner.
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import uuid
@@ -27,6 +28,8 @@ from rankmend.own_folder import own_folder
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.snapshots import leftovers
+
+log = logging.getLogger(__name__)
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folders below it are checked
 
@@ -48,15 +51,32 @@ class RuntimeFolder:
         self.snapshots = self.path / leftovers.FOLDER
         self._snapshots_lock: int | None = None
         self.process_list = self.path / process_list.NAME
-        for folder in (self.path, self.site, self.snapshots):
-            make_private(folder, LaunchError, is_secret=True)
-        self._link_site()
+        self._make()
 
     def lock_snapshots(self) -> None:
         """Keep other launchers of this user from removing them as leftovers."""
         if self._snapshots_lock is None:
             with contextlib.suppress(OSError):
                 self._snapshots_lock = leftovers.lock(self.snapshots)
+
+    def mend(self) -> None:
+        """Make again what somebody has removed of it: the next ranks need the hook, and these go on to keep snapshots."""
+        if self.snapshots.exists() and self.site.exists():
+            return
+        log.warning(
+            "this job's folder was removed: making it again", extra={"folder": str(self.path)}
+        )
+        with contextlib.suppress(LaunchError, OSError):
+            self._make()
+            if self._snapshots_lock is not None:
+                os.close(self._snapshots_lock)
+                self._snapshots_lock = None
+                self.lock_snapshots()
+
+    def _make(self) -> None:
+        for folder in (self.path, self.site, self.snapshots):
+            make_private(folder, LaunchError, is_secret=True)
+        self._link_site()
 
     def _link_site(self) -> None:
         package = Path(rankmend.__file__).resolve().parent

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rankmend.hook.snapshots import layout, room
-from rankmend.hook.snapshots.keeper import NONE, ONE, RETRY_S, TWO
+from rankmend.hook.snapshots.keeper import MISSING_S, NONE, ONE, RETRY_S, TWO
 from tests.hook.snapshots.rank import GIB, SnapshotRank, is_same
 from tests.support.faults.storage import small_disk
 from tests.support.hook import ROOT
@@ -227,6 +227,10 @@ def test_a_folder_that_somebody_removed_does_not_stop_training(
     assert not keeper.take(3, state_of(3))
 
     assert capsys.readouterr().err.count("rankmend:") == 1
+    rank.folder.mkdir()  # by the launcher
+    rank.now_s += MISSING_S
+    assert keeper.take(4, state_of(4))
+    assert rank.steps() == [4]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Whole jobs that keep their state in memory lose no step, whatever dies."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -108,6 +109,28 @@ def test_damaged_snapshot_is_not_restored(
     assert_recovered(job, undisturbed, incidents=1)
     assert begun_at(job) == [(59, False)]
     job.expect_output("changed in memory since it was written, of rank 1")
+
+
+def test_jobs_folder_that_somebody_removes_is_made_again_and_costs_the_snapshots_in_it(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep("--snapshot-every=1", "--step-s=0.1", "--every=1000")
+    job.start()
+    pids = job.pids_at_step(5)
+
+    shutil.rmtree(job.runtime)
+    snapshots = job.runtime / "snapshots"
+    wait_for(
+        lambda: snapshots.exists() and len(list(snapshots.iterdir())) == 2 * job.world_size,
+        "snapshots of every rank",
+    )
+    kill(pids[1])
+
+    assert_recovered(job, undisturbed, incidents=1)
+    ((step, is_memory),) = begun_at(job)
+    assert is_memory
+    assert step is not None
+    assert step > 5
 
 
 @pytest.mark.real_fault("launcher killed, snapshots kept")
