@@ -3,7 +3,8 @@
 A snapshot is restored only where every rank has its part of one step, whole and unchanged, on the node on which it is to
 run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
 which replicas differ is never restored, because one of them is wrong and the older ones were equal. Once the same error
-has come again at the same step, the job goes back to the checkpoint: a loss that is no number is in the snapshots, too.
+has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
+is in the snapshots, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -105,9 +106,14 @@ def with_snapshot(
 
 
 def _is_suspect(ledger: Ledger, policy: Policy) -> bool:
-    """Return whether what the ranks have in memory may be what fails: the same error came again at the same step."""
+    """Return whether what the ranks have in memory may be what fails.
+
+    The same error came again at the same step, or a third time where each attempt comes a few steps further, as where a
+    script looks for losses that are no numbers now and then.
+    """
     run = ledger.errors
-    return run is not None and run.step is not None and run.count >= policy.same_error_max
+    is_same = run is not None and run.step is not None and run.count >= policy.same_error_max
+    return is_same or ledger.memory_errors > policy.same_error_max
 
 
 def _is_rolled_back(choice: Choice, ledger: Ledger) -> bool:

@@ -189,6 +189,9 @@ class Ledger:
     memory_step: int | None = None  # the same of snapshots
     # The newest attempt that began from no snapshot: those of older attempts were left behind on purpose.
     memory_since: int = 0
+    # Own errors of one cause in attempts in a row that began from snapshots, without a checkpoint saved between them.
+    memory_errors: int = 0
+    memory_errors_after: str | None = None  # the newest checkpoint at the last of them
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
     has_ordered: bool = False  # an attempt was started since this launcher or controller was
     errors: ErrorRun | None = None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
-from recovery.journal.faults import fault_of
+from recovery.journal.faults import OWN_ENDS, Fault, fault_of, have_one_cause
 from recovery.journal.fold.budget_fold import with_restore_failed, with_step
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
@@ -63,8 +63,13 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     is_same = before is not None and (before.symptom, before.step, before.base) == key
     count = before.count + 1 if before is not None and is_same else 1
     fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
+    after = replace(
+        ledger,
+        memory_errors=_memory_errors(ledger, fault),
+        memory_errors_after=ledger.restorable_path,
+    )
     return replace(
-        with_restore_failed(ledger, fault),
+        with_restore_failed(after, fault),
         last_fault=fault,
         node_run=_blamed(ledger.node_run, failure.finding),
         run_before=ledger.node_run,
@@ -73,6 +78,16 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
         telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
         is_comparable=ledger.is_comparable and not failure.is_relative,
     )
+
+
+def _memory_errors(ledger: Ledger, fault: Fault | None) -> int:
+    """Return how often in a row the program has now ended itself alike after it began from a snapshot."""
+    if fault is None or fault.symptom not in OWN_ENDS or ledger.restored_step is None:
+        return 0
+    before = ledger.last_fault
+    is_again = ledger.memory_errors_after == ledger.restorable_path
+    is_again = is_again and before is not None and have_one_cause(before, fault)
+    return ledger.memory_errors + 1 if is_again else 1
 
 
 def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:

@@ -161,6 +161,14 @@ def test_same_error_at_the_same_step_sends_the_job_back_to_the_checkpoint() -> N
     assert choose(there, HELD, ledger(run=2)).snapshot == SnapshotPoint(1, 40)
 
 
+def test_same_error_a_third_time_a_few_steps_on_sends_the_job_back_to_the_checkpoint() -> None:
+    there = held((40,), (40,), (40,), (40,))
+
+    assert choose(there, known=replace(ledger(), memory_errors=2)).snapshot is not None
+    assert choose(there, known=replace(ledger(), memory_errors=3)) == FROM_30
+    assert choose(there, HELD, replace(ledger(), memory_errors=3)).snapshot is not None
+
+
 def test_snapshots_of_attempts_before_one_that_began_without_are_left() -> None:
     there = held((40,), (40,), (40,), (40,))
 

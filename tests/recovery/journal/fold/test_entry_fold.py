@@ -15,6 +15,7 @@ from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     Cause,
+    CheckpointSeen,
     Choice,
     Milestone,
     RanksDone,
@@ -46,7 +47,7 @@ from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
-from recovery.messages.exchange import RankError, Restore, Stop, StopReason
+from recovery.messages.exchange import RankError, Restore, SnapshotPoint, Stop, StopReason
 from recovery.messages.older_reports import symptom_of
 
 OPENING = (JobOpened("job-1", "digits"), LauncherStarted(("n1",), 2, 1, "0.1"))
@@ -189,6 +190,27 @@ def test_the_same_error_at_the_same_step_is_counted_in_a_row() -> None:
     assert count(same, same, same) == 3
     assert count(same, elsewhere) == 1
     assert count(same, other, same) == 1
+
+
+def test_own_errors_of_one_cause_are_counted_while_attempts_begin_from_memory() -> None:
+    def count(*tries: tuple[int | None, Failure], seen: tuple[Record, ...] = ()) -> int:
+        records: list[Record] = [started(1, Cause.FIRST, choice(40))]
+        for number, (step, failed) in enumerate(tries, 1):
+            kept = None if step is None else SnapshotPoint(number, step)
+            records.append(started(number + 1, chosen=replace(choice(40), snapshot=kept)))
+            first = IncidentOpened("inc-1", failed, 0.5, 100, Policy())
+            records.append(first if number == 1 else TryFailed("inc-1", 1, "again", failed))
+            records += seen if number == 2 else ()
+        return ledger_of(*records).memory_errors
+
+    at_50, at_53, killed = failure(step=50), failure(step=53), failure("killed:SIGKILL")
+    saved = CheckpointSeen("/c/52", 52, "npz", "npz file", 1000.0, "whole")
+    assert count((49, at_50)) == 1
+    assert count((49, at_50), (52, at_53), (55, failure(step=56))) == 3
+    assert count((None, at_50)) == 0
+    assert count((49, at_50), (None, at_53), (55, at_50)) == 1
+    assert count((49, killed), (52, killed), (55, killed)) == 0
+    assert count((49, at_50), (52, at_53), (55, at_50), seen=(saved,)) == 1
 
 
 def test_relative_steps_are_equal_only_from_the_same_checkpoint() -> None:
