@@ -12,8 +12,9 @@
 
     restored = rankmend.restore()             # None, or .step, .state: a snapshot in host memory
     rankmend.snapshot(step, state)            # keep one; docs/use/snapshots.md
+    rankmend.keep_snapshots(trainer)          # or both in one, for a Trainer of transformers or Lightning
 
-Without `rankmend run` around the script all of this does nothing. Nothing here but `restore` ever
+Without `rankmend run` around the script all of this does nothing. Nothing here but what restores ever
 raises, nothing starts a thread or opens a socket; standard library and Python 3.8 and later only. For
 one thread of the process, the one that trains. Cost: docs/use/hook.md.
 """
@@ -27,10 +28,13 @@ from rankmend.hook import layout as _layout
 __all__ = [
     "RestoreError",
     "attach",
+    "keep_snapshots",
     "may_publish",
+    "random_states",
     "restore",
     "resume",
     "section",
+    "set_random_states",
     "snapshot",
     "step",
 ]
@@ -359,6 +363,48 @@ def restore(mesh=None):
         text = "cannot restore the snapshot of step %d, attempt %d: %s" % (*choice[::-1], problem)
         _warn("%s", text)
         raise RestoreError(text) from error
+
+
+def random_states():
+    """Return the random states of Python, numpy, torch and this rank's accelerator, for the state of a snapshot."""
+    from rankmend.hook import random_states as states
+
+    return states.take()
+
+
+def set_random_states(states):
+    """Set what `random_states` returned. Raises `RestoreError` where that can't be: numbers would repeat or differ."""
+    from rankmend.hook import random_states as own
+
+    try:
+        own.give_back(states)
+    except Exception as error:
+        raise RestoreError("cannot set the random states: %s" % error) from error
+
+
+def keep_snapshots(trainer, every=10):
+    """Have ``trainer`` restore the snapshot of this attempt, and keep one after each ``every`` steps.
+
+    ``trainer``: a Trainer of transformers or of Lightning, before `train` or `fit` is called. Returns whether it is done:
+    False without rankmend, in a job that keeps none, and, said on stderr, for a trainer of which none can be kept. Raises
+    `RestoreError`, there or in `train` or `fit`, where this rank can't give back the snapshot that all ranks restore.
+    """
+    if not os.environ.get(_layout.ENV_SNAPSHOTS) or not _attach(0):
+        return False
+    try:
+        from rankmend.hook import frameworks
+
+        every = int(every)
+        if every < 1:
+            raise ValueError("every=%d: at least 1" % every)
+        frameworks.keep(trainer, every)
+        return True
+    except Exception as error:
+        text = "no snapshot of this trainer is kept: %s: %s" % (type(error).__name__, error)
+        _warn("%s", text)
+        if os.environ.get(_layout.ENV_SNAPSHOT):
+            raise RestoreError(text) from error
+        return False
 
 
 if os.environ.get(_layout.ENV_PROGRESS_FILE):

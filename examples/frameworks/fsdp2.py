@@ -1,4 +1,7 @@
-"""FSDP2 with distributed checkpoints: `rankmend run --checkpoint-dir ckpt fsdp2.py --resume {checkpoint}`."""
+"""FSDP2 with distributed checkpoints: `rankmend run --checkpoint-dir ckpt fsdp2.py --resume {checkpoint}`.
+
+`--snapshot-every 5` also keeps each fifth step in host memory: each rank its own shards, without gathering.
+"""
 
 import argparse
 import shutil
@@ -11,9 +14,12 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+import rankmend
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--resume")
 parser.add_argument("--steps", type=int, default=70)
+parser.add_argument("--snapshot-every", type=int, default=0, help="steps; 0: none")
 parser.add_argument("--folder", type=Path, default=Path("ckpt"))
 options = parser.parse_args()
 
@@ -26,7 +32,14 @@ for layer in (model[0], model[2], model):
     fully_shard(layer, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
 start = 0
-if options.resume:
+restored = rankmend.restore(mesh)  # None, unless the newest state is in memory
+if restored:
+    state, start = restored.state, restored.step
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    rankmend.set_random_states(state["random"])
+    del restored, state
+elif options.resume:
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments, "step": 0}
     dcp.load(state, checkpoint_id=options.resume)
@@ -39,6 +52,13 @@ for step in range(start + 1, options.steps + 1):
     optimizer.zero_grad()
     (model(x) - x.sum(1, keepdim=True)).pow(2).mean().backward()
     optimizer.step()
+    if options.snapshot_every and step % options.snapshot_every == 0:
+        state = {
+            "model": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "random": rankmend.random_states(),
+        }
+        rankmend.snapshot(step, state)
     if step % 10 == 0:
         weights, moments = get_state_dict(model, optimizer)
         state = {"model": weights, "optimizer": moments, "step": step}

@@ -1,13 +1,19 @@
-"""Hugging Face Trainer: `rankmend run --checkpoint-dir out hf_trainer.py --resume_from_checkpoint {checkpoint}`."""
+"""Hugging Face Trainer: `rankmend run --checkpoint-dir out hf_trainer.py --resume_from_checkpoint {checkpoint}`.
+
+`--snapshot-every 5` also keeps each fifth step in host memory.
+"""
 
 import argparse
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
+import rankmend
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--resume_from_checkpoint")
 parser.add_argument("--steps", type=int, default=70)
+parser.add_argument("--snapshot-every", type=int, default=0, help="steps; 0: none")
 parser.add_argument("--folder", default="out")
 options = parser.parse_args()
 
@@ -44,6 +50,8 @@ arguments = TrainingArguments(
     seed=1,
 )
 trainer = Trainer(model=model, args=arguments, train_dataset=Tokens())
+if options.snapshot_every:
+    rankmend.keep_snapshots(trainer, every=options.snapshot_every)
 trainer.train(resume_from_checkpoint=options.resume_from_checkpoint)
 if trainer.is_world_process_zero():
     total = sum(parameter.double().sum().item() for parameter in model.parameters())

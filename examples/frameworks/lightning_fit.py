@@ -1,4 +1,7 @@
-"""Lightning: `rankmend run --checkpoint-dir ckpt lightning_fit.py --ckpt_path {checkpoint}`."""
+"""Lightning: `rankmend run --checkpoint-dir ckpt lightning_fit.py --ckpt_path {checkpoint}`.
+
+`--snapshot-every 5` also keeps each fifth step in host memory.
+"""
 
 import argparse
 import os
@@ -8,9 +11,12 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+import rankmend
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--ckpt_path")
 parser.add_argument("--steps", type=int, default=70)
+parser.add_argument("--snapshot-every", type=int, default=0, help="steps; 0: none")
 parser.add_argument("--folder", default="ckpt")
 options = parser.parse_args()
 
@@ -45,6 +51,8 @@ trainer = lightning.Trainer(
     enable_model_summary=False,
 )
 model = Model()
+if options.snapshot_every:
+    rankmend.keep_snapshots(trainer, every=options.snapshot_every)
 trainer.fit(model, loader, ckpt_path=options.ckpt_path)
 if trainer.is_global_zero:
     print("final", model.layer.weight.double().sum().item(), flush=True)

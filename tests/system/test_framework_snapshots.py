@@ -1,0 +1,37 @@
+"""Jobs of each framework that keep snapshots, as `examples/frameworks` has them: killed ranks lose no more than the steps since.
+
+Two ranks, of which one is killed in a step, then the other in a later attempt. Each attempt begins from memory, and the trained
+parameters are those of an undisturbed run.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.support.framework_saves import require
+from tests.support.kill_points import FRAMEWORKS, Kill
+from tests.system.test_framework_recovery import run, started
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(600)]
+EVERY = 2  # so that none of the checkpoints, of steps 10, 20 and so on, is newer
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp2", "hf_trainer", "lightning"])
+def test_killed_ranks_go_on_from_memory_and_end_as_if_undisturbed(
+    name: str, tmp_path: Path
+) -> None:
+    framework = dataclasses.replace(
+        FRAMEWORKS[name], ranks=2, arguments=(f"--snapshot-every={EVERY}",)
+    )
+    found_by = require(framework.needs)
+    # Counted in one attempt. Accelerate's optimizer tells each step twice.
+    kills = [Kill("^step$", 18, rank=1), Kill("^step$", 12, rank=0)]
+
+    finals = run(tmp_path / "killed", framework, kills, found_by)
+
+    choices = [one.choice for one in started(tmp_path / "killed").values()][1:]
+    steps = [choice.snapshot and choice.snapshot.step for choice in choices]
+    assert all(step is not None and step % EVERY == 0 for step in steps), choices
+    assert 6 <= steps[0] < steps[1]
+    assert set(finals) == set(run(tmp_path / "undisturbed", framework, (), found_by))
