@@ -6,7 +6,7 @@
     for step in range(start, end):
         with rankmend.section("compute"):     # compute, communication, io, checkpoint
             ...
-        rankmend.step(step)                   # after the optimizer step with that number
+        rankmend.step(step, loss=loss)        # after the optimizer step with that number
         if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
 
@@ -190,7 +190,7 @@ def _warn(text, *values):
     warn(text, *values)
 
 
-def _no_step(number):  # noqa: ARG001
+def _no_step(number, loss=None, grad_norm=None):  # noqa: ARG001
     return None
 
 
@@ -198,13 +198,17 @@ def _no_section(name):  # noqa: ARG001
     return _NOTHING
 
 
-def _first_step(number):
-    """Report that the step with this number (counted over the whole job) is done."""
+def _first_step(number, loss=None, grad_norm=None):
+    """Report that the step with this number (counted over the whole job) is done.
+
+    ``loss``, ``grad_norm``: of this step, as floats, to be told when they go wrong (docs/use/numbers.md).
+    They are read and never changed. A tensor on an accelerator is not read: that would wait for the device.
+    """
     if _explicit:  # reached through `from rankmend import step`, bound before attaching
-        _writer.step(number)
+        _writer.step(number, loss=loss, grad_norm=grad_norm)
     elif _attach(0):
         _tell_explicit()
-        _writer.step(number)
+        _writer.step(number, loss=loss, grad_norm=grad_norm)
 
 
 def _first_section(name):

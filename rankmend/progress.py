@@ -83,6 +83,35 @@ class RankSnapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class NumbersRecord:
+    """The numbers that a rank told of one step; None: not told."""
+
+    count: int  # 1 for the first record of this process
+    step: int
+    loss: float | None
+    grad_norm: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBad:
+    """The first values of a rank that were no finite numbers; None: there was none."""
+
+    loss_step: int | None
+    loss: float
+    grad_norm_step: int | None
+    grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankNumbers:
+    """The losses and gradient norms that a rank has told since it attached."""
+
+    count: int
+    records: tuple[NumbersRecord, ...]  # newest last
+    first_bad: FirstBad | None  # None: all were finite
+
+
+@dataclass(frozen=True, slots=True)
 class RankProgress:
     """The content of one rank's progress file. Times are CLOCK_MONOTONIC seconds of its node."""
 
@@ -107,6 +136,7 @@ class RankProgress:
     step_count: int
     records: tuple[StepRecord, ...]  # newest last, at most what was asked for
     snapshots: RankSnapshots | None = None  # None: the script asks for none
+    numbers: RankNumbers | None = None  # None: the script tells none, or nobody asked
 
     @property
     def last(self) -> StepRecord | None:
@@ -189,10 +219,17 @@ class ProgressReader:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def read(self, now_s: float, records_max: int = 1, after: int = 0) -> RankProgress:
+    def read(
+        self,
+        now_s: float,
+        records_max: int = 1,
+        after: int = 0,
+        numbers_after: int | None = None,
+    ) -> RankProgress:
         """Return what the rank has told by ``now_s``, with its newest ``records_max`` steps.
 
         ``after``: a record number that is known; of those up to it only the newest is read.
+        ``numbers_after``: the same of the numbers, of which none are read up to it; None: nobody asks for them.
         """
         # The steps first: a rank attaches before it steps, so no step is seen without a process.
         count, records = self._read_steps(min(records_max, layout.RING_SLOTS - 1), after, now_s)
@@ -231,6 +268,46 @@ class ProgressReader:
             step_count=count,
             records=records,
             snapshots=self._read_snapshots(),
+            numbers=None if numbers_after is None else self._read_numbers(numbers_after),
+        )
+
+    def _read_numbers(self, after: int) -> RankNumbers | None:
+        """Return the numbers that were told since the record ``after``, as far as the ring has them."""
+        count = int(struct.unpack("<Q", self._pread(8, layout.NUMBERS_HEAD_AT))[0])
+        if count == 0:
+            return None
+        records = []
+        for number in range(max(count - layout.NUMBERS_SLOTS + 1, after) + 1, count + 1):
+            offset = layout.NUMBERS_SLOTS_AT[number % layout.NUMBERS_SLOTS]
+            word, step, loss, grad_norm = self._block(
+                layout.NUMBERS, offset, f"numbers record {number}"
+            )
+            if word >> layout.NUMBERS_BITS != number:
+                continue  # overtaken, or told by several threads at once
+            if step > layout.STEP_MAX:
+                raise SourceError(f"{self._name}: numbers of step {step}")
+            has_norm = word & layout.HAS_GRAD_NORM
+            has_loss = word & layout.HAS_LOSS
+            records.append(
+                NumbersRecord(
+                    number, step, loss if has_loss else None, grad_norm if has_norm else None
+                )
+            )
+        return RankNumbers(count, tuple(records), self._read_first_bad())
+
+    def _read_first_bad(self) -> FirstBad | None:
+        loss_step, loss, norm_step, grad_norm = self._block(
+            layout.FIRST_BAD, layout.FIRST_BAD_AT, "first bad numbers"
+        )
+        if not loss_step and not norm_step:
+            return None
+        if max(loss_step, norm_step) > layout.STEP_MAX + 1:
+            raise SourceError(f"{self._name}: numbers of step {max(loss_step, norm_step) - 1}")
+        return FirstBad(
+            loss_step - 1 if loss_step else None,
+            loss,
+            norm_step - 1 if norm_step else None,
+            grad_norm,
         )
 
     def _read_snapshots(self) -> RankSnapshots | None:

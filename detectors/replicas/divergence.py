@@ -9,11 +9,12 @@ snapshot on, and random states and positions in the data are no floating-point t
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 EQUAL_MIN: Final = 3
 """Our choice: replicas that are equal by chance, such as moments that are all zero, differ after the first updates."""
 
+_Value = TypeVar("_Value")
 Digests = Mapping[int, Mapping[str, str]]
 """By rank, the digest of each part of its state at one step."""
 
@@ -64,7 +65,7 @@ class ReplicaHistory:
                 has_changed = known.digests != now.digests
                 now = replace(now, equal_count=known.equal_count + has_changed)
             elif known is not None and known.equal_count >= EQUAL_MIN:
-                found += _differences(step, part, known.groups, groups)
+                found += differences(step, part, known.groups, groups)
             parts[part] = now
         return ReplicaHistory(step, parts), tuple(found)
 
@@ -75,7 +76,7 @@ def divergences(step: int, history: ReplicaHistory, digests: Digests) -> tuple[D
     for part, groups in _groups_of(digests).items():
         known = history.parts.get(part)
         if known is not None and known.equal_count >= EQUAL_MIN:
-            found += _differences(step, part, known.groups, groups)
+            found += differences(step, part, known.groups, groups)
     return tuple(found)
 
 
@@ -91,12 +92,13 @@ def _groups_of(digests: Digests) -> dict[str, dict[str, frozenset[int]]]:
     }
 
 
-def _differences(
+def differences(
     step: int,
     part: str,
     known: frozenset[frozenset[int]],
-    now: Mapping[str, frozenset[int]],
+    now: Mapping[_Value, frozenset[int]],
 ) -> list[Divergence]:
+    """Return which of the groups that ought to be equal are not, by which ranks have which value now."""
     found = []
     for group in sorted(known, key=min):
         pieces = [group & ranks for ranks in now.values() if group & ranks]

@@ -198,7 +198,8 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
-    lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in job.slow]
+    said = (*job.slow, *job.numbers)
+    lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in said]
     if not job.ranks:
         return lines
     table = Table(box=box.SIMPLE, pad_edge=False)

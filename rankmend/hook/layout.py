@@ -12,6 +12,9 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     320   collectives  rank: collectives entered and completed
     352   time-out     rank: after how long PyTorch ends a collective; zeros where it never told
     384   head         rank: number of step records written (one aligned 8-byte store)
+    512   numbers head rank: number of number records written (one aligned 8-byte store)
+    576   first bad    rank: the first loss and the first gradient norm that was no finite number
+    640   numbers      rank: the last `NUMBERS_SLOTS` number records
     3584  snapshots    rank: snapshots of its state in host memory; zeros until the first
     4096  ring         rank: the last `RING_SLOTS` step records
 
@@ -65,6 +68,21 @@ RING_SLOTS = 256
 RECORD_SIZE = 72
 
 CRC = struct.Struct("<I")
+
+NUMBERS_HEAD_AT = 512
+# step + 1 and value of the first loss that was not finite, then of the first gradient norm; 0: none yet
+FIRST_BAD = struct.Struct("<QdQd")
+FIRST_BAD_AT = 576
+# record count << NUMBERS_BITS | which of the numbers were told, step, loss, gradient norm
+NUMBERS = struct.Struct("<QQdd")
+NUMBERS_AT = 640
+NUMBERS_SLOTS = 64
+NUMBERS_SIZE = 40
+NUMBERS_BITS = 2
+HAS_LOSS = 1
+HAS_GRAD_NORM = 2
+NUMBERS_SLOTS_AT = range(NUMBERS_AT, NUMBERS_AT + NUMBERS_SLOTS * NUMBERS_SIZE, NUMBERS_SIZE)
+
 SLOTS_AT = range(RING_AT, RING_AT + RING_SLOTS * RECORD_SIZE, RECORD_SIZE)
 FILE_SIZE = RING_AT + RING_SLOTS * RECORD_SIZE
 

@@ -14,9 +14,11 @@ from time import monotonic_ns
 
 from rankmend.hook import layout
 from rankmend.hook.notice import warn
+from rankmend.hook.plain_number import describe, plain_number
 
 _RECORD_AND_CRC = struct.Struct("<%dsI" % layout.RECORD.size)
 _LIVE_AND_CRC = struct.Struct("<%dsI" % layout.LIVE.size)
+_NUMBERS_AND_CRC = struct.Struct("<%dsI" % layout.NUMBERS.size)
 _DEPTH_MAX = 20  # nested sections; beyond it, the outermost counts as idle
 _CODES = {name: code for code, name in enumerate(layout.SECTIONS)}
 
@@ -104,6 +106,8 @@ class Writer:
             self._put(layout.COLLECTIVES_AT, layout.COLLECTIVES.pack(0, 0, 0))
             self._put(layout.TIMEOUT_AT, layout.TIMEOUT.pack(0))
             self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*[0] * 7))
+            self._map[layout.NUMBERS_HEAD_AT : layout.NUMBERS_HEAD_AT + 8] = bytes(8)
+            self._put(layout.FIRST_BAD_AT, layout.FIRST_BAD.pack(0, 0.0, 0, 0.0))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -188,17 +192,29 @@ class Writer:
         at_collectives = layout.COLLECTIVES_AT
         collectives_place = slice(at_collectives, at_collectives + layout.COLLECTIVES.size + 4)
         is_warned = False
+        pack_numbers, seal_numbers = layout.NUMBERS.pack, _NUMBERS_AND_CRC.pack
+        numbers_word = layout.NUMBERS_HEAD_AT // 8
+        numbers_places = tuple(
+            slice(at, at + _NUMBERS_AND_CRC.size) for at in layout.NUMBERS_SLOTS_AT
+        )
+        numbers_mask, numbers_bits = layout.NUMBERS_SLOTS - 1, layout.NUMBERS_BITS
+        has_loss, has_grad_norm = layout.HAS_LOSS, layout.HAS_GRAD_NORM
+        numbers_count = 0
+        first_bad = (0, 0.0, 0, 0.0)
+        is_number_refused = False
         is_training = False  # has entered compute or communication
 
         # Each call writes first and remembers last, so that an exception out of a signal
         # handler in between (KeyboardInterrupt) leaves a state that the next call puts right.
 
-        def step(number):
+        def step(number, loss=None, grad_norm=None):
             nonlocal count, changed_ns
             try:
                 if number > step_max:
                     warn_once(number)
                     return
+                if loss is not None or grad_norm is not None:
+                    tell_numbers(number, loss, grad_norm)
                 at = now()
                 if current:  # a step reported inside a section: settle its time so far
                     totals[current] += at - changed_ns
@@ -223,6 +239,53 @@ class Writer:
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
+
+        def tell_numbers(number, loss, grad_norm):
+            nonlocal numbers_count
+            if loss is not None and type(loss) is not float:
+                loss = read_number("loss", loss)
+            if grad_norm is not None and type(grad_norm) is not float:
+                grad_norm = read_number("grad_norm", grad_norm)
+            told = 0
+            if loss is None:
+                loss = 0.0
+            else:
+                told = has_loss
+            if grad_norm is None:
+                grad_norm = 0.0
+            else:
+                told |= has_grad_norm
+            if not told:
+                return
+            if loss - loss or grad_norm - grad_norm:  # NaN, as of NaN and infinity only
+                note_bad(number, loss, grad_norm)
+            following = numbers_count + 1
+            body = pack_numbers(following << numbers_bits | told, number, loss, grad_norm)
+            memory[numbers_places[following & numbers_mask]] = seal_numbers(body, crc32(body))
+            numbers_count = following
+            words[numbers_word] = following
+
+        def note_bad(number, loss, grad_norm):
+            nonlocal first_bad
+            loss_step, loss_value, norm_step, norm_value = first_bad
+            if not loss_step and loss - loss:
+                loss_step, loss_value = number + 1, loss
+            if not norm_step and grad_norm - grad_norm:
+                norm_step, norm_value = number + 1, grad_norm
+            if (loss_step, norm_step) != first_bad[::2]:
+                body = layout.FIRST_BAD.pack(loss_step, loss_value, norm_step, norm_value)
+                at = layout.FIRST_BAD_AT
+                memory[at : at + len(body) + 4] = body + layout.CRC.pack(crc32(body))
+                first_bad = (loss_step, loss_value, norm_step, norm_value)
+
+        def read_number(name, value):
+            nonlocal is_number_refused
+            read = plain_number(value)
+            if read is None and not is_number_refused:
+                is_number_refused = True
+                what = describe(value)
+                warn("step() takes %s as a float, not as %s: it is not told", name, what)
+            return read
 
         class Section:
             __slots__ = ("code",)

@@ -33,6 +33,7 @@ from recovery.job.incidents import IncidentRunner
 from recovery.job.job_memory import BudgetStore, JournalWriter
 from recovery.job.node_power import NoReader, NoSwitch, PowerReader, PowerSwitch, PowerWatch
 from recovery.job.nodes import Orders, refuses
+from recovery.job.number_watch import NumberWatch
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.put_backs import PutBackIntake
@@ -114,6 +115,7 @@ class Controller:
         self._pool = pool = pool or OpenPool()
         self._watch = AttemptHealth(self._situation)
         self._replicas = ReplicaWatch()
+        self._numbers = NumberWatch()
         self._attempts = Attempts(
             self._situation, self._watch, pool, checkpoints, fence, self._replicas.why_not
         )
@@ -209,6 +211,7 @@ class Controller:
         self._evidence.note_saved(report, now_s)
         self._put_backs.receive(report)
         self._replicas.receive(report)
+        self._numbers.receive(report, self.ledger, now_s)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
@@ -392,8 +395,9 @@ class Controller:
         if put_back := self._put_backs.due(ledger):
             self._situation.record(*put_back)
             return True
-        if differing := self._replicas.due(ledger):
-            self._situation.record(*differing)
+        wrong: list[Record] = [*self._replicas.due(ledger), *self._numbers.due(ledger, now_s)]
+        if wrong:
+            self._situation.record(*wrong)
             return True
         if joined := self._nodes.joining(ledger, now_s):
             self._situation.record(NodesJoined(joined))

@@ -26,6 +26,7 @@ from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.node_records import CheckpointReader
+from recovery.journal.number_records import NumbersWrong
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -182,6 +183,7 @@ class Ledger:
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
+    wrong_numbers: tuple[NumbersWrong, ...] = ()  # newest last
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0

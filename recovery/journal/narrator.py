@@ -51,6 +51,7 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
+from recovery.journal.number_records import NumbersWrong
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ReplicasDiffer
@@ -243,6 +244,11 @@ def _(record: SlowExplained) -> str:
 @narrate.register
 def _(record: ReplicasDiffer) -> str:
     return f"silent corruption at step {record.step}: {record.in_words}, though replicas are equal"
+
+
+@narrate.register
+def _(record: NumbersWrong) -> str:
+    return f"{record.severity.value}: {record.in_words}"
 
 
 @narrate.register

@@ -56,14 +56,15 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
+from recovery.journal.number_records import NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ReplicasDiffer
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots
-MINOR: Final = 5
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms
+MINOR: Final = 6
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -117,6 +118,7 @@ KnownRecord: TypeAlias = (
     | EvidenceTaken
     | PersonActed
     | ReplicasDiffer
+    | NumbersWrong
     | ClusterRecord
 )
 
@@ -164,6 +166,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "evidence_taken": EvidenceTaken,
     "person_acted": PersonActed,
     "replicas_differ": ReplicasDiffer,
+    "numbers_wrong": NumbersWrong,
     **CLUSTER_KINDS,
 }
 

@@ -16,6 +16,7 @@ from detectors.failed.said_error import SAID, SaidError
 from rankmend.errors import MessageError
 from recovery.messages.exchange import (
     ATTEMPT_MAX,
+    NUMBERS_MAX,
     VERSION,
     WITNESSES_MAX,
     Claim,
@@ -90,6 +91,7 @@ def decode_report(body: bytes) -> Report:
         raise MessageError(f"report: ranks names a rank twice: {sorted(numbers)}")
     _refuse_impossible_snapshots(report)
     for rank in report.ranks:
+        _refuse_impossible_numbers(rank)
         _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
         _refuse_number("report", "pid", rank.pid, 0)
         _refuse_number("report", "steps_done", rank.steps_done, 0)
@@ -166,6 +168,20 @@ def _refuse_impossible_count(kept: KeptSnapshots) -> None:
     _refuse_number("report", "ranks.snapshots.files", kept.files, 0, 2)
     if not 0 <= kept.stalled_s < float("inf"):
         raise MessageError(f"report: ranks.snapshots.stalled_s is {kept.stalled_s!r}")
+
+
+def _refuse_impossible_numbers(rank: RankReport) -> None:
+    count = len(rank.numbers)
+    if count > 2 * NUMBERS_MAX:
+        raise MessageError(
+            f"report: rank {rank.rank} tells numbers of {count} steps, at most {2 * NUMBERS_MAX}"
+        )
+    for told in rank.numbers:
+        _refuse_number("report", "ranks.numbers.number", told.number, 1)
+        _refuse_number("report", "ranks.numbers.step", told.step, 0)
+    for bad in (rank.first_bad_loss, rank.first_bad_grad_norm):
+        if bad is not None:
+            _refuse_number("report", "ranks.first_bad.step", bad.step, 0)
 
 
 def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:

@@ -27,6 +27,8 @@ EPOCH_MAX: Final = 1_000_000_000
 ATTEMPT_MAX: Final = 1_000_000_000
 # Of a reason in a report of a rank: 1,024 ranks with this much each stay far below a message's limit.
 WHY_NOT_FORKED_CHARACTERS_MAX: Final = 300
+# Of one rank in a report: as many as its progress file holds.
+NUMBERS_MAX: Final = 64
 
 
 class Stop(Enum):
@@ -137,6 +139,32 @@ class StepTiming:
     duration_s: float | None = None  # since the previous step; None if that is unknown
 
 
+class NotFinite(Enum):
+    """A number that JSON can't tell."""
+
+    NAN = "nan"
+    INFINITE = "inf"
+    MINUS_INFINITE = "-inf"
+
+
+@dataclass(frozen=True, slots=True)
+class StepNumbers:
+    """The numbers that a rank told of one step; None: not told."""
+
+    number: int  # of its records of numbers in this process, 1 for the first
+    step: int
+    loss: float | NotFinite | None = None
+    grad_norm: float | NotFinite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BadNumber:
+    """The first value of its kind that was no finite number."""
+
+    step: int
+    value: NotFinite
+
+
 @dataclass(frozen=True, slots=True)
 class KeptSnapshots:
     """The snapshots that a rank has kept of its state since it attached."""
@@ -176,6 +204,9 @@ class RankReport:
     rendezvous_began_age_s: float | None = None
     rendezvous_ended_age_s: float | None = None
     snapshots: KeptSnapshots | None = None  # None: the script asks for none
+    numbers: tuple[StepNumbers, ...] = ()  # new ones since the last report, at most NUMBERS_MAX
+    first_bad_loss: BadNumber | None = None  # since the rank attached
+    first_bad_grad_norm: BadNumber | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.snapshot_view import view_snapshots
 from recovery.views.story_view import entries_of_incident
 
+_NUMBERS_SHOWN_MAX = 4
 _RECORDS = 20  # step records that a step time is taken from
 
 
@@ -58,6 +59,7 @@ class StoredJobView(wire.JobView):
     launcher_pid: int | None = None
     ranks: tuple[StoredRankView, ...] = ()
     slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
+    numbers: tuple[str, ...] = ()  # that went wrong in the newest attempt, in words, newest last
 
 
 def list_folders(state: Path) -> list[Path]:
@@ -121,6 +123,9 @@ def view_job(
         launcher_pid=pid if isinstance(pid := run.get("pid"), int) else None,
         ranks=ranks,
         slow=tuple(slow_ranks(entries)),
+        numbers=tuple(
+            one.in_words for one in ledger.wrong_numbers if one.attempt == ledger.attempt
+        )[-_NUMBERS_SHOWN_MAX:],
     )
 
 

@@ -5,11 +5,13 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from detectors.numbers.wrong import Trouble
 from recovery.api.wire import CheckpointView
 from recovery.journal.accounting import Account, Tier, account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
+from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowFound
 from recovery.service.bmc_readings import BmcReadings
@@ -160,6 +162,12 @@ class Measures:
             "Mean running time between failures of a job, measured as far as it had failures, by job_id.",
             "job_id",
         )
+        self.wrong_numbers = gauge(
+            "numbers_wrong",
+            "Losses and gradient norms that went wrong in the newest attempt, by job_id and trouble: not_finite, spike, apart.",
+            "job_id",
+            "trouble",
+        )
         self.notices = gauge("notices", "Active notices to people, by notice.", "notice")
         self.told = gauge(
             "people_told",
@@ -202,6 +210,12 @@ class Measures:
             self.notices.labels(notice).set(count)
         for target, is_told in pager.told().items():
             self.told.labels(target).set(is_told)
+
+    def note_numbers(self, ledger: Ledger) -> None:
+        """Record which numbers of a job went wrong."""
+        wrong = [one.trouble for one in ledger.wrong_numbers if one.attempt == ledger.attempt]
+        for trouble in Trouble if ledger.wrong_numbers and ledger.job_id else ():
+            self.wrong_numbers.labels(ledger.job_id, trouble.value).set(wrong.count(trouble))
 
     def note_checkpoint(self, job_id: str, view: CheckpointView | None) -> None:
         """Record a job's newest restorable checkpoint and what its saves cost; None: it has none."""
@@ -286,6 +300,8 @@ class Measures:
         self._running.pop(job.job_id, None)
         for gauge in (self.budget, self.journal_s):
             _remove(gauge, job.job_id)
+        for trouble in Trouble:
+            _remove(self.wrong_numbers, job.job_id, trouble.value)
         self._forget_checkpoint(job.job_id)
         self.snapshots.note(job.job_id, None)
 

@@ -89,6 +89,7 @@ def _slim_rank(rank: RankReport) -> RankReport:
     return replace(
         rank,
         timings=(),
+        numbers=(),
         progress_error=_cut(rank.progress_error),
         exit=None if rank.exit is None else _slim_exit(rank.exit),
     )

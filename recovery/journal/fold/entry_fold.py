@@ -16,6 +16,7 @@ from recovery.journal.fold import (
     incident_fold,
     job_fold,
     node_fold,
+    number_fold,
     person_fold,
     slow_rank_fold,
     snapshot_fold,
@@ -106,6 +107,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     node_fold.fold_fence_waits,
     person_fold.fold_person_acted,
     snapshot_fold.fold_replicas_differ,
+    number_fold.fold_numbers_wrong,
 )
 for _one in FOLDS:
     _fold.register(_one)

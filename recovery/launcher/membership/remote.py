@@ -26,7 +26,7 @@ from recovery.api.wire import WAIT_S_MAX, Accepted
 from recovery.journal.job_records import JobOutcome
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.returns import spread_s
-from recovery.messages.exchange import Order, RankReport, Report, StepTiming
+from recovery.messages.exchange import NUMBERS_MAX, Order, RankReport, Report, StepTiming
 
 log = logging.getLogger(__name__)
 
@@ -297,4 +297,10 @@ def _with_timings(rank: RankReport, older: RankReport | None, passed_s: float) -
         for one in older.timings
         if first is None or one.number < first
     ]
-    return replace(rank, timings=(*kept, *rank.timings)[-TIMINGS_MAX:])
+    first_number = rank.numbers[0].number if rank.numbers else None
+    numbers = (
+        *(one for one in older.numbers if first_number is None or one.number < first_number),
+        *rank.numbers,
+    )
+    timings = (*kept, *rank.timings)[-TIMINGS_MAX:]
+    return replace(rank, timings=timings, numbers=numbers[-NUMBERS_MAX:])

@@ -11,14 +11,22 @@ from typing import Final, NamedTuple
 
 from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
 from rankmend.errors import SourceError, TornReadError
-from rankmend.progress import ProgressReader, RankProgress, StepRecord
+from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.processes.process_tree import read_state
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
 from recovery.launcher.ranks.waiting_processes import AFRESH
-from recovery.messages.exchange import RankError, RankExit, RankReport, RankStart, StepTiming
+from recovery.messages.exchange import (
+    RankError,
+    RankExit,
+    RankReport,
+    RankStart,
+    StepNumbers,
+    StepTiming,
+)
 from recovery.snapshots.listing import kept_of
 
 log = logging.getLogger(__name__)
@@ -50,6 +58,7 @@ class LaunchedRank:
     exit: RankExit | None = None
     records_sent: int = 0
     last_sent: StepRecord | None = None
+    numbers_sent: int = 0
     progress: RankProgress | None = None
     progress_error: str | None = None
     recorder: RecorderFiles | None = None
@@ -98,11 +107,21 @@ class LaunchedRank:
             exit=self._aged_exit(now_s),
             start=start,
             snapshots=kept_of(told.snapshots),
+            numbers=self._take_numbers(told.numbers),
+            first_bad_loss=first_bad_loss(told.numbers),
+            first_bad_grad_norm=first_bad_grad_norm(told.numbers),
         )
 
     def source(self) -> RankSource:
         """Return what is needed to collect evidence from this rank."""
         return RankSource(self.rank, self.pid, self.files.stacks, self.recorder)
+
+    def _take_numbers(self, told: RankNumbers | None) -> tuple[StepNumbers, ...]:
+        """Return the numbers that no report has carried yet."""
+        new = numbers_after(told, self.numbers_sent)
+        if told is not None:
+            self.numbers_sent = max(self.numbers_sent, told.count)
+        return new
 
     def _take_timings(self, told: RankProgress, now_s: float) -> Iterator[StepTiming]:
         """Yield the steps that no report has carried yet."""
@@ -127,7 +146,9 @@ class LaunchedRank:
 
     def _read_progress(self, now_s: float) -> None:
         try:
-            self.progress = self.reader.read(now_s, _RECORDS_MAX, after=self.records_sent)
+            self.progress = self.reader.read(
+                now_s, _RECORDS_MAX, after=self.records_sent, numbers_after=self.numbers_sent
+            )
             self.progress_error = None
         except TornReadError:
             pass  # the rank is writing; the previous values remain valid

@@ -60,6 +60,7 @@ def _measure_jobs(backend: Backend) -> None:
             measures.budget.labels(job.job_id).set(left)
             checkpoint = view_checkpoint(job.controller.ledger, backend.clock.unix_s())
             measures.note_checkpoint(job.job_id, checkpoint)
+            measures.note_numbers(job.controller.ledger)
             snapshots = view_snapshots(job.controller.memories(), job.controller.ledger)
             measures.snapshots.note(job.job_id, snapshots)
             pending += job.unacknowledged

@@ -1,8 +1,13 @@
+import time
+import uuid
 from pathlib import Path
 from typing import Any
 
 from detectors.failed.said_error import FailureCause
+from rankmend.hook.writer import Writer
+from rankmend.progress import ProgressReader, RankIdentity, create
 from recovery.launcher.ranks.launched import LaunchedRank
+from recovery.messages.exchange import BadNumber, NotFinite, StepNumbers
 
 ANY: Any = None
 ECC = "NCCL WARN Cuda failure 'uncorrectable ECC error encountered'"
@@ -54,3 +59,29 @@ def test_a_launcher_reads_nothing_in_the_output_of_a_rank_that_ended_well(tmp_pa
 
     assert end is not None
     assert (end.error, end.last_lines, end.words) == (None, (), None)
+
+
+def test_numbers_are_reported_once_and_the_first_bad_one_always(tmp_path: Path) -> None:
+    path = tmp_path / "rank"
+    identity = RankIdentity(uuid.UUID(int=7), attempt=1, rank=0, local_rank=0, world_size=1)
+    reader = ProgressReader(create(path, identity), "rank")
+    files: Any = Files(tmp_path / "error.json")
+    rank = LaunchedRank(0, 0, files, reader)
+    writer = Writer(str(path))
+    writer.step(5, loss=1.5, grad_norm=float("inf"))
+    writer.step(6, loss=float("nan"))
+
+    first = rank.report(time.monotonic)
+    writer.step(7, loss=2.5)
+    second = rank.report(time.monotonic)
+    third = rank.report(time.monotonic)
+    reader.close()
+
+    assert first.numbers == (
+        StepNumbers(1, 5, 1.5, NotFinite.INFINITE),
+        StepNumbers(2, 6, NotFinite.NAN),
+    )
+    assert second.numbers == (StepNumbers(3, 7, 2.5),)
+    assert third.numbers == ()
+    assert third.first_bad_loss == BadNumber(6, NotFinite.NAN)
+    assert third.first_bad_grad_norm == BadNumber(5, NotFinite.INFINITE)

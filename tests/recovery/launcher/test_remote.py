@@ -18,7 +18,15 @@ from recovery.api.controller_errors import (
 from recovery.api.wire import Accepted, Problem
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
-from recovery.messages.exchange import VERSION, Order, RankReport, Report, StepTiming, Stop
+from recovery.messages.exchange import (
+    VERSION,
+    Order,
+    RankReport,
+    Report,
+    StepNumbers,
+    StepTiming,
+    Stop,
+)
 
 DEADLINE_S = 30.0
 JOB = "00000000-0000-0000-0000-000000000007"
@@ -267,3 +275,15 @@ def test_steps_that_are_carried_over_grow_older_and_are_bounded() -> None:
     assert [one.number for one in timings] == list(range(73, 201))
     assert timings[0] == replace(rank(73).timings[0], age_s=3.5)
     assert timings[-1].age_s == 1.0
+
+
+def test_numbers_of_a_report_that_was_never_taken_are_carried_over() -> None:
+    def telling(*numbers: int) -> RankReport:
+        told = tuple(StepNumbers(number, 10 + number, 1.0) for number in numbers)
+        return replace(rank(*numbers), numbers=told)
+
+    newer, older = report(2, telling(3, 4)), report(1, telling(1, 2, 3))
+
+    numbers = with_timings(newer, older, 0, 5).ranks[0].numbers
+
+    assert [one.number for one in numbers] == [1, 2, 3, 4]

@@ -69,6 +69,11 @@ REPORT = Report(
             step_age_s=0.25,
             steps_done=3,
             timings=(StepTiming(3, 12, 0.25, 1.0, 0.5, 0.0, 0.0),),
+            numbers=(
+                exchange.StepNumbers(1, 11, 2.5, 0.5),
+                exchange.StepNumbers(2, 12, exchange.NotFinite.NAN, exchange.NotFinite.INFINITE),
+            ),
+            first_bad_loss=exchange.BadNumber(12, exchange.NotFinite.NAN),
             start=RankStart(StartKind.STANDBY, "the fork server is still importing"),
         ),
         RankReport(
@@ -341,6 +346,8 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         exchange.FoundCheckpoint,
         exchange.HeldSnapshot,
         exchange.KeptSnapshots,
+        exchange.StepNumbers,
+        exchange.BadNumber,
         Share,
         HeldPart,
     ],
@@ -357,6 +364,26 @@ def test_the_variables_that_an_order_sets_are_listed_in_the_documentation() -> N
     text = (ROOT / "docs/reference/messages.md").read_text(encoding="utf-8")
 
     assert all(f"`{name}`" in text for name in exchange.ORDER_ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"number": 0, "step": 1},
+        {"number": 1, "step": -1},
+        {"number": 1, "step": 1, "loss": "huge"},
+        {"number": 1, "step": 1, "loss": True},
+    ],
+)
+def test_impossible_numbers_are_refused(told: dict[str, object]) -> None:
+    with pytest.raises(MessageError):
+        decode_report(changed(REPORT, ranks__0__numbers=[told]))
+
+
+def test_numbers_of_too_many_steps_are_refused() -> None:
+    told = [{"number": 1, "step": 1}] * 129
+    with pytest.raises(MessageError, match="rank 0 tells numbers of 129 steps, at most 128"):
+        decode_report(changed(REPORT, ranks__0__numbers=told))
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--snapshot-mb", type=int, default=0, help="of state beside the job's own")
     parser.add_argument("--flip-rank", type=int, default=-1, help="its memory goes wrong ...")
     parser.add_argument("--flip-step", type=int, default=-1, help="... from this step on")
+    parser.add_argument("--nan-rank", type=int, default=-1, help="its loss is NaN ...")
+    parser.add_argument("--nan-step", type=int, default=-1, help="... at this step")
+    parser.add_argument("--nan-attempts", type=int, default=1, help="in so many attempts")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
@@ -146,12 +149,18 @@ def main() -> None:
                     stopping[0] = stopping[0] or arguments.until.exists()
                 shared = np.concatenate([state * (rank + 1) / 7 + step, [float(stopping[0])]])
                 shared = shared.astype(np.float32)
+                if rank == arguments.nan_rank and attempt <= arguments.nan_attempts:
+                    shared[:4] = np.nan if step == arguments.nan_step else shared[:4]
+                loss = float(shared[:4].sum())
             if is_failing and step == arguments.fail_step and not arguments.fail_in_snapshot:
                 fail(arguments)
             with rankmend.section("communication"):
                 ring.all_reduce(shared)
             state = (shared[:4] % 1000).astype(np.float32)
-            rankmend.step(step)
+            if arguments.nan_rank >= 0:
+                rankmend.step(step, loss=loss, grad_norm=float(np.abs(state).sum()))
+            else:
+                rankmend.step(step)
             if arguments.snapshot_every and step % arguments.snapshot_every == 0:
                 own[:] = step
                 if rank == arguments.flip_rank and step >= arguments.flip_step:

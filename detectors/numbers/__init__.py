@@ -1,0 +1,1 @@
+"""Losses and gradient norms that went wrong."""

@@ -1,0 +1,13 @@
+"""What the records of numbers that went wrong change in the ledger. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from recovery.journal.ledger import Ledger
+from recovery.journal.number_records import NumbersWrong
+
+_WRONG_MAX: Final = 16  # newest
+
+
+def fold_numbers_wrong(record: NumbersWrong, ledger: Ledger) -> Ledger:
+    return replace(ledger, wrong_numbers=(*ledger.wrong_numbers, record)[-_WRONG_MAX:])
