@@ -15,6 +15,7 @@ class Kind(Enum):
     RANK_FAILED = "rank_failed"
     RANK_HUNG = "rank_hung"
     RANK_SLOW = "rank_slow"
+    NUMBERS_WRONG = "numbers_wrong"
     DEVICE = "device"
     HOST = "host"
 
@@ -105,6 +106,7 @@ class SymptomKind(Enum):
     START_TIMEOUT = "start timeout"  # not every rank had a process in time
     HUNG = "hung"
     SLOW = "slow"
+    NUMBERS = "numbers"
     HOST = "host"  # a node's launcher is gone, silent or another one
     ALERT = "evidence"  # an alert accuses a device or a host
     PERSON = "person"  # nothing failed: a person asked for it

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from rankmend.errors import JournalError, RankmendError, SourceError
-from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.cluster.gate import Pool
 from recovery.job import shared_reasons
 from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
@@ -36,6 +36,7 @@ from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.node_records import FenceWaits, FinderChosen
 from recovery.journal.records import Record
+from recovery.messages.exchange import SnapshotPoint
 
 _LOOK_AGAIN_S: Final = 5.0  # between two looks for a checkpoint while a job is held for lack of one
 _RESULTS: Final = {
@@ -334,6 +335,29 @@ class Attempts:
         """Return whether the job can continue without the node."""
         usable = self.preparation(self._policy, now_s).usable().keys() - {node}
         return size_for(self._settings, len(usable)) is not None
+
+    def can_go_behind(self, step: int) -> bool:
+        """Return whether there is something to restore from before the step, as far as is known now."""
+        ledger = self._ledger
+        known = self._nodes.known_checkpoints(ledger)
+        if self._checkpoints is not None:
+            known = self._checkpoints.known()
+        # What has rested for too short a time to be trusted beside training can be restored after it.
+        usable = [one for one in known if one.is_valid or one.hindrance is Hindrance.WRITING]
+        steps = [one.candidate.step for one in usable]
+        began = None if ledger.started is None else ledger.started.choice
+        if began is not None and began.restored_path is not None:
+            steps.append(began.begins_at)
+        if ledger.restorable is not None:
+            steps.append(ledger.restorable.step)
+        if any(one is not None and one < step for one in steps):
+            return True
+        held: dict[SnapshotPoint, set[int]] = {}
+        for report in self._nodes.reports:
+            for one in report.snapshots:
+                if one.step < step and not one.is_damaged:
+                    held.setdefault(one.point, set()).add(one.rank)
+        return any(len(ranks) == ledger.world_size for ranks in held.values())
 
     def restorable(self, now_s: float) -> list[Record]:
         """Return a record if a failure would now restore another checkpoint than the one noted last."""

@@ -19,6 +19,7 @@ from recovery.job.attempts import Attempts
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice
+from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
@@ -53,6 +54,7 @@ class IncidentRunner:
         self._watch = watch
         self._attempts = attempts
         self._planning = planning
+        self._warned_of = 0  # the attempt of which it is said that it can't go back
         self._weighed_at_s = 0.0  # the newest check whether to move a slow rank
 
     @property
@@ -118,6 +120,25 @@ class IncidentRunner:
             return f"only reported: {reason if not is_worth else 'no spare'}"
         self.open(self._watch.name_failure(replace(finding, node=node)), now_s)
         return f"moved: {reason}"
+
+    def go_back(self, now_s: float) -> bool:
+        """Open an incident that takes the job back behind numbers that went wrong; return whether one is due."""
+        ledger = self._ledger
+        back = rollback_due(ledger, self._policy)
+        if back is None or self._seen.has_ended or self._seen.is_done:
+            return False
+        if not self._attempts.can_go_behind(back.behind):
+            if self._warned_of != ledger.attempt:
+                self._warned_of = ledger.attempt
+                log.warning("nothing to go back to", extra={"behind_step": back.behind})
+            return False
+        finding = rollback_finding(back, ledger, self._policy, self._settings.job_id)
+        records = [*self._watch.milestone(now_s, is_due=True), back]
+        failure = self._watch.name_failure(finding)
+        self._situation.record(
+            *records, self.opened(failure, self._situation.book.foresee(records))
+        )
+        return True
 
     # Run.
 

@@ -74,6 +74,8 @@ class PlanProgress:
                 must[node] = LeaveReason(LeaveCause.HELD, reason)
             elif finding.kind is Kind.RANK_SLOW and node == finding.node and is_accused:
                 must[node] = LeaveReason(LeaveCause.SLOW)
+            elif finding.kind is Kind.NUMBERS_WRONG and node == finding.node and is_accused:
+                may[node] = LeaveReason(LeaveCause.NUMBERS)
             elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
                 may[node] = LeaveReason(LeaveCause.BLAMED, str(ledger.node_run[1]))
             elif node in torn:
@@ -199,6 +201,8 @@ def _may_be_link(finding: Finding) -> bool:
 
     Ranks that wait for each other over one may look as if some were behind.
     """
+    if finding.kind is Kind.NUMBERS_WRONG:
+        return False
     lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
     return lost_peers or finding.kind is Kind.RANK_HUNG
 

@@ -19,6 +19,8 @@ from recovery.journal.limits import Policy
 from recovery.messages.exchange import Restore
 
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
+_SPOILED_MAX: Final = 64  # remembered of one choice: the newest
+_SPOILED: Final = "not from before the numbers went wrong"
 _NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
 _DIGITS: Final = re.compile(r"[0-9]+")
 
@@ -35,6 +37,57 @@ def choose_checkpoint(
     Where all have, the newest of those that failed the least: whether to go on at all is for
     the budgets to say. ``may_begin``: a person wants the job to begin at zero where there is none.
     """
+    spoiled = [one for one in candidates if _is_spoiled(one, ledger)]
+    if spoiled:
+        return _without_spoiled(ledger, policy, candidates, spoiled, may_begin=may_begin)
+    return _newest_valid(ledger, policy, candidates, may_begin=may_begin)
+
+
+def is_spoiled_step(ledger: Ledger, step: int | None) -> bool:
+    """Return whether a state of this step is not from before the step behind which the job goes back now."""
+    back = ledger.goes_back
+    return back is not None and (step is None or step >= back.behind)
+
+
+def _is_spoiled(verdict: CheckpointVerdict, ledger: Ledger) -> bool:
+    if is_spoiled_step(ledger, verdict.candidate.step):
+        return True
+    return _choice_of(verdict).identity in ledger.spoiled
+
+
+def _without_spoiled(
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[CheckpointVerdict],
+    spoiled: Sequence[CheckpointVerdict],
+    *,
+    may_begin: bool,
+) -> Choice:
+    """Return the choice among what is from before the numbers went wrong; where that is nothing, among all."""
+    sound = [one for one in candidates if not _is_spoiled(one, ledger)]
+    identities = tuple(_choice_of(one).identity for one in spoiled[:_SPOILED_MAX])
+    if not any(one.is_valid for one in sound):
+        choice = _newest_valid(ledger, policy, candidates, may_begin=may_begin)
+        return replace(
+            choice, reason=f"{choice.reason}; none is from before the numbers went wrong"
+        )
+    choice = _newest_valid(ledger, policy, sound, may_begin=may_begin)
+    others = tuple(
+        PassedOver(one.candidate.path, one.candidate.step, _SPOILED)
+        for one in spoiled
+        if one.looks_like_checkpoint
+    )
+    passed_over = (*others, *choice.passed_over)[:_PASSED_OVER_MAX]
+    return replace(choice, passed_over=passed_over, spoiled=identities)
+
+
+def _newest_valid(
+    ledger: Ledger,
+    policy: Policy,
+    candidates: Sequence[CheckpointVerdict],
+    *,
+    may_begin: bool,
+) -> Choice:
     failed: list[tuple[int, CheckpointVerdict]] = []
     for verdict in candidates:
         if not verdict.is_valid:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from detectors.finding import Evidence
+from detectors.finding import Evidence, Kind
 from detectors.slow.cause_signs import SlowSection
 from detectors.slow.cause_table import METRICS
 from detectors.slow.causes import explain_slow
@@ -161,6 +161,10 @@ def told_findings(
     ]
     if ledger.fault is not None:
         incident_id, finding = ledger.fault
+        if finding.kind is Kind.NUMBERS_WRONG:
+            return tuple(
+                told
+            )  # no fault of a rank; and agents close on a kind that they don't know
         own = tuple(rank for rank in finding.ranks if rank in ranks)
         if own or (is_first and not finding.ranks):
             told.append(ToldFinding(incident_id, finding.kind.value, own))

@@ -80,29 +80,67 @@ def with_snapshot(
         return choice
     if choice.restore is not None and _is_suspect(ledger, policy):
         return choice
+    steps = _steps_of(placement, held)
+    found = _newest_restorable(choice, ledger, policy, placement, steps, differ, _spoiled)
+    if found.snapshot is None and (choice.restore is None or _is_behind(choice, ledger)):
+        # Nothing is left from before the numbers went wrong: that is no reason to lose what there is.
+        found = _newest_restorable(choice, ledger, policy, placement, steps, differ, None)
+    return found
+
+
+def _newest_restorable(
+    choice: Choice,
+    ledger: Ledger,
+    policy: Policy,
+    placement: Sequence[Placement],
+    steps: Sequence[_Step],
+    differ: Differ,
+    spoiled: Callable[[SnapshotPoint, Ledger], str | None] | None,
+) -> Choice:
+    is_behind = spoiled is not None and _is_behind(choice, ledger)
     ranks = [rank for place in placement for rank in place.ranks]
     passed_over: list[PassedOver] = []
-    for step in _steps_of(placement, held):
+    for step in steps:
         point = step.point
         if point.attempt < ledger.memory_since:
             continue  # passed over before, and what passed it over may be forgotten
-        if choice.begins_at is not None and point.step < choice.begins_at:
+        if choice.begins_at is not None and point.step < choice.begins_at and not is_behind:
             break  # the checkpoint is newer, and all that follow are older
         reason = step.why_not(ranks) or _differing(point, ledger) or differ(point, step.parts)
+        if reason is None and spoiled is not None:
+            reason = spoiled(point, ledger)
         restores = ledger.restores_of(identity_of(point))
         if reason is None and restores >= policy.restore_failures_max:
             reason = f"restored {restores} times without progress"
         if reason is None:
-            return replace(
-                choice,
-                is_possible=True,
-                snapshot=point,
-                reason=f"snapshot of every rank, written in attempt {point.attempt}",
-                passed_over=(*passed_over, *choice.passed_over),
-            )
+            return _chosen(choice, step, passed_over)
         if len(passed_over) < _PASSED_OVER_MAX:
             passed_over.append(PassedOver(f"snapshot of step {point.step}", point.step, reason))
     return replace(choice, passed_over=(*passed_over, *choice.passed_over))
+
+
+def _chosen(choice: Choice, step: _Step, passed_over: Sequence[PassedOver]) -> Choice:
+    return replace(
+        choice,
+        is_possible=True,
+        snapshot=step.point,
+        reason=f"snapshot of every rank, written in attempt {step.point.attempt}",
+        passed_over=(*passed_over, *choice.passed_over),
+    )
+
+
+def _is_behind(choice: Choice, ledger: Ledger) -> bool:
+    """Return whether the job goes back and the checkpoint is not from before that step, for want of another."""
+    back = ledger.goes_back
+    return back is not None and choice.begins_at is not None and choice.begins_at >= back.behind
+
+
+def _spoiled(point: SnapshotPoint, ledger: Ledger) -> str | None:
+    """Return why a step is not restored after numbers went wrong, or None."""
+    for back in ledger.rollbacks:
+        if point.attempt <= back.attempt and point.step >= back.behind:
+            return "not from before the numbers went wrong"
+    return None
 
 
 def _is_suspect(ledger: Ledger, policy: Policy) -> bool:

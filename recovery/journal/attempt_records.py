@@ -52,6 +52,8 @@ class Choice:
     is_new_run: bool = False
     # What the ranks restore from memory; `restore` is then what they would begin from without it.
     snapshot: SnapshotPoint | None = None
+    # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
+    spoiled: tuple[str, ...] = ()
 
     @property
     def begins_at(self) -> int | None:

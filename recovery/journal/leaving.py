@@ -21,6 +21,7 @@ class LeaveCause(Enum):
     CUT_OFF = "cut_off"  # from other nodes of the job
     ACCUSED = "accused"
     PERSON = "person"
+    NUMBERS = "numbers"
 
 
 LOST: Final = frozenset({LeaveCause.SILENT, LeaveCause.CUT_OFF})
@@ -35,6 +36,7 @@ _WORDS: Final = {
     LeaveCause.SLOW: "slow",
     LeaveCause.BLAMED: "blamed {} times in a row",
     LeaveCause.CUT_OFF: "cut off from {}",
+    LeaveCause.NUMBERS: "its numbers went wrong first",
     LeaveCause.ACCUSED: "accused, and the policy allows no restart in place",
 }
 

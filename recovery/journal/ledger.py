@@ -26,7 +26,7 @@ from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.node_records import CheckpointReader
-from recovery.journal.number_records import NumbersWrong
+from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -184,6 +184,10 @@ class Ledger:
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
     wrong_numbers: tuple[NumbersWrong, ...] = ()  # newest last
+    rollbacks: tuple[GoesBack, ...] = ()  # that were asked for; newest last
+    goes_back: GoesBack | None = None  # the next attempt begins before it
+    # Identities of checkpoints that were there when the job went back, and not from before that step.
+    spoiled: tuple[str, ...] = ()
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0

@@ -110,6 +110,11 @@ class Policy:
     evidence_fresh_s: float = 300.0
     # How long a job goes on, where nobody knows: a day. Half of all large jobs run longer.
     slow_horizon_s: float = 86400.0
+    # How often a job goes back behind a loss that is no finite number, or behind ranks that came apart. Off: what a script
+    # tells is its own affair, and some go on by themselves.
+    numbers_rollbacks_max: int = 0
+    # Whether it then also leaves the node of the one rank that had it first, where a spare is there.
+    numbers_rollback_moves: bool = False
     # Steps that a finding of a kind allows; a kind that is not named allows all of them. To tell
     # a person is always allowed, and what a person asks for is never held against this.
     allow: dict[Kind, tuple[PlanStep, ...]] = field(default_factory=dict)

@@ -51,7 +51,7 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
-from recovery.journal.number_records import NumbersWrong
+from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ReplicasDiffer
@@ -249,6 +249,11 @@ def _(record: ReplicasDiffer) -> str:
 @narrate.register
 def _(record: NumbersWrong) -> str:
     return f"{record.severity.value}: {record.in_words}"
+
+
+@narrate.register
+def _(record: GoesBack) -> str:
+    return f"the numbers of attempt {record.attempt} went wrong at step {record.wrong_at}: back behind step {record.behind}"
 
 
 @narrate.register

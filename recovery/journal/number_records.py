@@ -8,6 +8,16 @@ from detectors.wording import ranks_in_words
 
 
 @dataclass(frozen=True, slots=True)
+class GoesBack:
+    """The job is to go on from a state before a step, since its numbers went wrong in an attempt."""
+
+    attempt: int
+    behind: int  # only what was saved before this step is restored
+    wrong_at: int  # the first step with wrong numbers
+    count: int  # 1 for the first time
+
+
+@dataclass(frozen=True, slots=True)
 class NumbersWrong:
     """A number went wrong, at which step, and which ranks had it there first."""
 

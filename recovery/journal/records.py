@@ -56,7 +56,7 @@ from recovery.journal.node_records import (
     NodesJoined,
     NodesOff,
 )
-from recovery.journal.number_records import NumbersWrong
+from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ReplicasDiffer
 
@@ -119,6 +119,7 @@ KnownRecord: TypeAlias = (
     | PersonActed
     | ReplicasDiffer
     | NumbersWrong
+    | GoesBack
     | ClusterRecord
 )
 
@@ -167,6 +168,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "person_acted": PersonActed,
     "replicas_differ": ReplicasDiffer,
     "numbers_wrong": NumbersWrong,
+    "goes_back": GoesBack,
     **CLUSTER_KINDS,
 }
 

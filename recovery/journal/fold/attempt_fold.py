@@ -35,6 +35,7 @@ from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.reach import Reach, farther, is_farther
 
 _PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
+_SPOILED_MAX: Final = 256
 _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
 
@@ -71,6 +72,8 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
         start_waits=None,
         start_approved_by=None,
         slow={},
+        goes_back=None,
+        spoiled=(*ledger.spoiled, *record.choice.spoiled)[-_SPOILED_MAX:],
     )
     if record.rendezvous is not None:
         met = (record.rendezvous.address, record.rendezvous.port)
@@ -95,6 +98,7 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         base_modified_unix_s=None,
         errors=None,
         behind=None,
+        rollbacks=(),
     )
     # What rankmend itself does counts against the budgets; a person's start does not.
     return after if record.cause in RESTARTS else without_spent(after)

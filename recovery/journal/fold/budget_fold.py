@@ -79,6 +79,7 @@ def fold_budgets_reset(_record: BudgetsReset, ledger: Ledger) -> Ledger:
         without_spent(ledger),
         restores=(),
         last_restore_path=None,
+        rollbacks=(),
         node_run=("", 0),
         run_before=("", 0),
         adopted=None,

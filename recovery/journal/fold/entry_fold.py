@@ -108,6 +108,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     person_fold.fold_person_acted,
     snapshot_fold.fold_replicas_differ,
     number_fold.fold_numbers_wrong,
+    number_fold.fold_goes_back,
 )
 for _one in FOLDS:
     _fold.register(_one)

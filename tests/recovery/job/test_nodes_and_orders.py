@@ -35,16 +35,19 @@ from recovery.journal.node_records import (
 )
 from recovery.journal.records import Entry, decode_record, encode_record, kind_of
 from recovery.messages.exchange import (
+    BadNumber,
     Collected,
     Endpoint,
     Found,
     FoundCheckpoint,
+    NotFinite,
     Order,
     RankError,
     RankEvidence,
     RankExit,
     RankReport,
     Report,
+    StepNumbers,
 )
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.service.listening_clock import Hearing
@@ -72,6 +75,7 @@ class FakeNode:
         self.is_silent = False
         self.unreachable: tuple[str, ...] = ()
         self.folder_id = "shared"
+        self.known: tuple[FoundCheckpoint, ...] = ()
         self.told: dict[str, object] = {}  # of the checkpoint, where it differs
         self.look_error: str | None = None
 
@@ -105,7 +109,7 @@ class FakeNode:
             number=self.number, slots=self.slots, rendezvous=Endpoint(self.name, self.port),
             peer_endpoint=Endpoint(self.name, 7000), found=self.found,
             launcher_started_s=self.started_s, unreachable=self.unreachable,
-            folder_id=self.folder_id,
+            folder_id=self.folder_id, known=self.known,
         )  # fmt: skip
 
 
@@ -1288,6 +1292,36 @@ def test_a_thousand_alerts_are_one_incident_with_one_plan(training: Bench) -> No
     assert len(training.records(EvidenceTaken)) == 1
     assert len(training.records(IncidentOpened)) == 1
     assert len(training.records(Decided)) == 1
+
+
+# Numbers that went wrong.
+
+
+@pytest.mark.parametrize(
+    ("moves", "names", "placed"),
+    [(True, "abc", ["a", "c"]), (False, "abc", ["a", "b"]), (True, "ab", ["a", "b"])],
+)
+def test_node_whose_loss_was_nan_first_is_left_only_by_policy_and_for_a_spare(
+    moves: bool, names: str, placed: list[str]
+) -> None:
+    policy = replace(POLICY, numbers_rollbacks_max=1, numbers_rollback_moves=moves, join_wait_s=0.0)
+    bench = Bench(replace(SETTINGS, policy=policy), names=names)
+    bench.beat(1.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    bench.nodes["a"].known = (FoundCheckpoint("/c/3", 3, "npz", 1, 1.0, True, "whole"),)
+    for name, value in (("a", 1.0), ("b", NotFinite.NAN)):
+        node = bench.nodes[name]
+        bad = BadNumber(4, NotFinite.NAN) if name == "b" else None
+        node.ranks = {
+            rank: replace(told, numbers=(StepNumbers(1, 4, value),), first_bad_loss=bad)
+            for rank, told in node.ranks.items()
+        }
+    bench.beat(20.0)
+
+    assert [one.attempt for one in bench.records(AttemptStarted)] == [1, 2]
+    assert bench.placed == placed
+    assert bool(bench.blamed) is moves
 
 
 # Slow ranks.

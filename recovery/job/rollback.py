@@ -1,0 +1,65 @@
+"""Whether a job goes back behind numbers that went wrong, and behind which step. Pure.
+
+Off unless the policy says how often. A loss that is no finite number sends a job back, and so do ranks that came apart. A
+spike does not, for it often ends by itself, and neither does a gradient norm alone: loss scaling makes infinite
+ones by design. A job that got no further goes back behind where it began: the state there may be what is wrong.
+"""
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Symptom, SymptomKind
+from detectors.numbers.wrong import ToldNumber, Trouble
+from recovery.journal.ledger import Ledger
+from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
+from recovery.journal.number_records import GoesBack, NumbersWrong
+
+
+def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
+    """Return behind which step the job should go back, or None."""
+    before = ledger.rollbacks
+    if len(before) >= policy.numbers_rollbacks_max or not _may_restart(ledger, policy):
+        return None
+    if before and before[-1].attempt == ledger.attempt:
+        return None  # allowed or not, this attempt was asked about
+    wrong = [one for one in ledger.wrong_numbers if one.attempt == ledger.attempt]
+    if not any(map(_sends_back, wrong)):
+        return None
+    first = min(one.step for one in wrong if one.trouble is not Trouble.SPIKE)
+    behind = first
+    began_at = None if ledger.started is None else ledger.started.choice.begins_at
+    got_no_further = bool(before) and first <= before[-1].wrong_at
+    if began_at is not None and (got_no_further or began_at >= first):
+        behind = min(first, began_at)
+    return GoesBack(ledger.attempt, behind, first, len(before) + 1)
+
+
+def rollback_finding(back: GoesBack, ledger: Ledger, policy: Policy, job_id: str) -> Finding:
+    """Return why the job goes back; the rank is blamed only if the policy may leave its node."""
+    wrong = [one for one in ledger.wrong_numbers if one.attempt == back.attempt]
+    told = min(filter(_sends_back, wrong), key=lambda one: one.step)
+    is_blamed = policy.numbers_rollback_moves and told.odd_rank is not None and bool(told.node)
+    summary = f"{told.in_words}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
+    return Finding(
+        kind=Kind.NUMBERS_WRONG,
+        severity=told.severity,
+        blame=Blame.RANK if is_blamed else Blame.NOBODY,
+        summary=summary,
+        job_id=job_id,
+        attempt=back.attempt,
+        node=told.node if is_blamed else "",
+        ranks=told.ranks if is_blamed else (),
+        victims=(),
+        since_age_s=0.0,
+        symptom=Symptom(SymptomKind.NUMBERS, f"{told.quantity.value} {told.trouble.value}"),
+        evidence=tuple(Evidence("numbers told by the script", one.in_words) for one in wrong),
+    )
+
+
+def _sends_back(wrong: NumbersWrong) -> bool:
+    is_loss = wrong.quantity is ToldNumber.LOSS
+    return wrong.trouble is Trouble.APART or (wrong.trouble is Trouble.NOT_FINITE and is_loss)
+
+
+def _may_restart(ledger: Ledger, policy: Policy) -> bool:
+    """Return whether a restart is allowed: a job whose budgets are spent trains on instead of being given up."""
+    if out_of_restarts(ledger.spent, policy) or out_of_patience(ledger.spent, policy):
+        return False
+    return policy.allows(Kind.NUMBERS_WRONG, PlanStep.RESTART_IN_PLACE)
