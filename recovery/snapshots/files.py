@@ -21,7 +21,7 @@ from rankmend.hook.snapshots import layout
 from recovery.messages.exchange import PartDigest
 from recovery.snapshots.parts import parts_of
 
-NAME: Final = re.compile(r"rank-([0-9]{1,7})\.([01])\.snapshot")
+NAME: Final = re.compile(r"rank-([0-9]{1,7})\.([0-2])\.snapshot")
 _HEAD_BYTES: Final = layout.COMMIT_AT + layout.COMMIT.size
 _CHUNK_BYTES: Final = 1 << 20  # fits into a processor's cache, so memory is read once
 
@@ -59,7 +59,7 @@ class OpenSnapshot:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self.descriptor = os.open(path, flags)
         try:
-            self._refuse_foreign()
+            refuse_foreign(path, self.descriptor)
         except SourceError:
             self.close()
             raise
@@ -72,13 +72,6 @@ class OpenSnapshot:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    def _refuse_foreign(self) -> None:
-        found = os.fstat(self.descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise SourceError(f"{self._path}: not a regular file (mode {found.st_mode:o})")
-        if found.st_uid != os.geteuid():
-            raise SourceError(f"{self._path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
 
     def read_head(self) -> SnapshotHead | None:
         """Return the head of a whole snapshot; None while it is written, or where nothing was.
@@ -183,6 +176,15 @@ class OpenSnapshot:
             return os.pread(self.descriptor, size, place)
         except OSError as error:
             raise SourceError(f"cannot read {self._path}: {error.strerror}") from error
+
+
+def refuse_foreign(path: Path, descriptor: int) -> None:
+    """Raise SourceError for what is no regular file of this user."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise SourceError(f"{path}: not a regular file (mode {found.st_mode:o})")
+    if found.st_uid != os.geteuid():
+        raise SourceError(f"{path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
 
 
 def snapshot_paths(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""One of a rank's two snapshot files: made, mapped, written by the protocol of `layout`.
+"""One of a rank's snapshot files: made, mapped, written by the protocol of `layout`.
 
 A new file is written under another name and renamed once its first snapshot is whole, so the one that
 it replaces stays until then. Its blocks are allocated first: a full file system is an error here and
@@ -15,6 +15,7 @@ from rankmend.hook.snapshots.room import SUFFIX_NEW
 _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # Python 3.10 has the name
 _CHUNK_BYTES = 64 << 20  # a signal makes the kernel begin an allocation again
 _COMMIT_WORD = layout.COMMIT_AT // 8
+_KEEP_WORD = layout.KEEP_AT // 8
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -40,6 +41,11 @@ class Buffer:
 
     def set_commit(self, sequence):
         self._words[_COMMIT_WORD] = sequence
+
+    def kept_from(self, now_ns):
+        """Return the step whose snapshot the launcher wants to be left for now, or None."""
+        step, until_ns = self._words[_KEEP_WORD], self._words[_KEEP_WORD + 1]
+        return step - 1 if step and now_ns < until_ns else None
 
     def is_settled(self):
         """Return whether the device has ended its copies into this file."""
@@ -117,10 +123,11 @@ def _unlink(path):
 
 
 class SnapshotSlot:
-    """One of the two places of a rank: what lies there, and how this process writes to it."""
+    """One of the places of a rank: what lies there, and how this process writes to it."""
 
     def __init__(self, folder, rank, number):
         self.path = os.path.join(folder, layout.file_name(rank, number))
+        self._is_extra = number >= layout.IN_TURNS
         self.buffer = None
         self.header = None  # of what lies there, whole or not
         self.whole = 0  # sequence of the whole snapshot that lies there
@@ -146,6 +153,11 @@ class SnapshotSlot:
             pass  # none of ours: overwritten
         finally:
             os.close(descriptor)
+
+    @property
+    def is_in_turns(self):
+        """Return whether it is written also where none is copied: the third is, once it is there."""
+        return not self._is_extra or bool(self.whole)
 
     @property
     def sequence(self):

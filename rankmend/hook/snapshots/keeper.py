@@ -1,8 +1,9 @@
-"""Keeps snapshots of this rank's state: which of its two files is written, and when there is room.
+"""Keeps snapshots of this rank's state: which of its files is written, and when there is room.
 
 The newest whole snapshot is never touched as long as there is room for two. With room for one file it is
 overwritten in place, so a death in mid-write leaves none; without any room no snapshot is kept. Each of
-these is said once, and tried again from time to time. Nothing here raises into training.
+these is said once, and tried again from time to time. While a launcher copies one to another node, a
+third file takes its place in the turns; without room for that, the only other one is overwritten in place. Nothing here raises into training.
 """
 
 import collections
@@ -184,7 +185,16 @@ class SnapshotKeeper:
 
     def _choose(self, size, roomy_size):
         """Return the slot to write, mapped and large enough, or None."""
-        older, newer = sorted(self._slots, key=self._age)
+        kept = self._kept()
+        if kept is not None:
+            others = sorted((one for one in self._slots if one is not kept), key=self._age)
+            older = others[0]
+            if older.open(size) or self._replace(older, size, roomy_size):
+                return older
+            if len(others) > 1 and others[-1].open(size):
+                return others[-1]
+        in_turns = [slot for slot in self._slots if slot.is_in_turns]
+        older, *_between, newer = sorted(in_turns, key=self._age)
         if older.open(size) or self._replace(older, size, roomy_size):
             self._set_level(TWO)
             return older
@@ -194,11 +204,22 @@ class SnapshotKeeper:
         self._set_level(NONE)
         return None
 
+    def _kept(self):
+        """Return the slot that is being copied to another node, or None."""
+        own = [slot for slot in self._slots if self._is_own(slot) and slot.buffer is not None]
+        now_ns = monotonic_ns()
+        asked = [slot.buffer.kept_from(now_ns) for slot in own]
+        first = max((step for step in asked if step is not None), default=None)
+        if first is None:
+            return None
+        candidates = [slot for slot in own if slot.header.step >= first]
+        return min(candidates, key=lambda slot: slot.header.step, default=None)
+
     def _age(self, slot):
-        # The one that was restored counts as the newest until this attempt has its own: perhaps
-        # no other is whole on all ranks.
-        is_restored = slot.holds(self._choice) and not any(map(self._is_own, self._slots))
-        return (is_restored, slot.whole)
+        # An earlier attempt's is of no use any more, but for the one that was restored: perhaps no
+        # other is whole on all ranks.
+        is_of_use = self._is_own(slot) or slot.holds(self._choice)
+        return (bool(slot.whole), is_of_use, slot.whole)
 
     def _is_own(self, slot):
         return bool(slot.whole) and slot.header.attempt == self._identity.attempt

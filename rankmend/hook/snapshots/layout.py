@@ -1,10 +1,12 @@
 """The layout of a snapshot file (version 1).
 
 A rank has two files, `rank-<R>.0.snapshot` and `rank-<R>.1.snapshot`, in a folder that its launcher owns, and
-writes them in turns: one that dies while it writes leaves the one before. All integers are little-endian.
+writes them in turns: one that dies while it writes leaves the one before. There is a third one from the time on when
+one is first copied to another node. All integers are little-endian.
 
     0               header     what the file holds; a CRC-32 of its own bytes ends it
     COMMIT_AT       commit     the header's sequence number once all bytes are there, else another number
+    KEEP_AT         keep       written by the launcher: which snapshot the rank is not to overwrite yet
     data_at         data       the buffers of the tensors and arrays, each aligned to `ALIGNMENT`
     structure_at    structure  UTF-8 JSON: where each buffer lies, its type and shape; and all plain values
 
@@ -12,6 +14,10 @@ The writer sets the commit to zero, writes the header with a sequence number of 
 commit last, by one aligned 8-byte store (for an accelerator: by a copy in the order of its stream). So a reader
 takes a file for whole if the header's checksum fits and the commit is its sequence number, and it reads the
 commit once more after the bytes.
+
+To copy one step's snapshots of all ranks to other nodes, the launcher writes the same step and a time into `keep` of
+all files. Until that time, the rank leaves its first snapshot of this attempt from that step on, and writes the other
+two in turns. So all ranks keep the same step, however late each launcher looks.
 This module is part of the hook: standard library and Python 3.8 only.
 """
 
@@ -29,16 +35,20 @@ HEADER_AT = 0
 CRC = struct.Struct("<I")
 COMMIT = struct.Struct("<Q")
 COMMIT_AT = 256
+# step to keep, plus one (0: none); until when (CLOCK_MONOTONIC nanoseconds)
+KEEP = struct.Struct("<QQ")
+KEEP_AT = COMMIT_AT + COMMIT.size
 DATA_AT = 4096  # in the files that this version writes; a reader goes by the header
 ALIGNMENT = 64  # of each buffer: a cache line, and what torch and numpy ask for at most
 
 STRUCTURE_BYTES_MAX = 64 << 20
 STEP_MAX = 2**63 - 1
-BUFFERS = 2
+BUFFERS = 3
+IN_TURNS = 2  # of these, where none is copied
 
 
 def file_name(rank, buffer):
-    """Return the name of one of a rank's files; ``buffer``: 0 or 1."""
+    """Return the name of one of a rank's files; ``buffer``: 0 to 2."""
     return "rank-%d.%d.snapshot" % (rank, buffer)
 
 

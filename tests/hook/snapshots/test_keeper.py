@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,96 @@ def test_the_restored_snapshot_outlives_a_newer_one_that_not_all_ranks_have(
 
     assert after_one == [10, 11]
     assert rank.steps() == [11, 12]
+
+
+def ask_to_keep(rank: SnapshotRank, step: int, seconds: float = 60.0) -> None:
+    until_ns = time.monotonic_ns() + int(seconds * 1e9)
+    for buffer in range(layout.BUFFERS):
+        if rank.path(buffer).exists():
+            with rank.path(buffer).open("r+b") as file:
+                file.seek(layout.KEEP_AT)
+                file.write(layout.KEEP.pack(step + 1, until_ns))
+
+
+def test_first_snapshot_from_the_step_that_is_copied_stays_until_a_later_one_is_asked_for(
+    rank: SnapshotRank,
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+
+    ask_to_keep(rank, 25)
+    seen = []
+    for step in (24, 30, 40, 50):
+        assert keeper.take(step, state_of(step))
+        seen.append(rank.steps())
+    ask_to_keep(rank, 55)
+    for step in (60, 70):
+        assert keeper.take(step, state_of(step))
+        seen.append(rank.steps())
+
+    assert seen == [[20, 24], [24, 30], [24, 30, 40], [30, 40, 50], [40, 50, 60], [50, 60, 70]]
+    assert is_state_of(rank.restore(3, 60), 60)
+    assert keeper.level == TWO
+
+
+def test_without_room_for_a_third_file_the_other_one_is_overwritten_while_one_is_copied(
+    rank: SnapshotRank,
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+    rank.free_bytes = 0
+    ask_to_keep(rank, 15)
+
+    seen = []
+    for step in (30, 40, 50):
+        assert keeper.take(step, state_of(step))
+        seen.append(rank.steps())
+    ask_to_keep(rank, 45)
+    assert keeper.take(60, state_of(60))
+    seen.append(rank.steps())
+
+    assert seen == [[20, 30], [20, 40], [20, 50], [50, 60]]
+    assert keeper.level == TWO
+
+
+def test_third_file_goes_on_in_turn_in_the_next_attempt(rank: SnapshotRank) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+    ask_to_keep(rank, 15)
+    assert all(keeper.take(step, state_of(step)) for step in (30, 40))
+    assert rank.steps() == [20, 30, 40]
+    ask_to_keep(rank, 0, seconds=-1.0)
+    rank.attempt = 4
+
+    keeper = rank.keeper(choice=(3, 30))
+    assert keeper.take(31, state_of(31))
+    first = rank.steps()
+    assert keeper.take(32, state_of(32))
+
+    assert first == [30, 31, 40]
+    assert rank.steps() == [30, 31, 32]
+
+
+def test_nothing_is_kept_once_the_launcher_has_ended(rank: SnapshotRank) -> None:
+    keeper = rank.keeper()
+    assert keeper.take(10, state_of(10))
+    assert keeper.take(20, state_of(20))
+
+    ask_to_keep(rank, 10, seconds=-1.0)
+    assert keeper.take(30, state_of(30))
+
+    assert rank.steps() == [20, 30]
+
+
+def test_an_earlier_attempts_snapshot_is_not_kept_for_a_copy(rank: SnapshotRank) -> None:
+    assert rank.keeper().take(10, state_of(10))
+    ask_to_keep(rank, 5)
+    rank.attempt = 4
+
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (11, 12, 13))
+
+    assert rank.steps() == [11, 12, 13]
 
 
 def test_what_is_lent_is_never_changed_and_its_file_stays_until_two_are_newer(
