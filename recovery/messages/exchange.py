@@ -355,6 +355,42 @@ class HeldSnapshot:
         return SnapshotPoint(self.attempt, self.step)
 
 
+class CopyFault(Enum):
+    """Why a snapshot was not copied or fetched."""
+
+    CHANGED = "changed"  # the rank has begun to overwrite it, or it holds another one
+    MISSING = "missing"  # the file or the copy isn't there
+    DAMAGED = "damaged"  # the bytes don't have the digest
+    FULL = "full"  # no room
+    FENCED = "fenced"  # of an attempt that is over
+    REFUSED = "refused"  # not what the other launcher expects
+    UNREACHABLE = "unreachable"  # no connection
+    CUT = "cut"  # the connection ended, stalled, or was tampered with
+    UNPROVEN = "unproven"  # no proof of the job's secret
+    LOST = "lost"  # the copier died
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFaultTold:
+    """A copy or a fetch that failed; the launcher tries again unless it is final."""
+
+    rank: int
+    attempt: int
+    step: int
+    node: str  # the other end
+    fault: CopyFault
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether there is nothing to copy."""
+        return self.fault in (CopyFault.CHANGED, CopyFault.MISSING, CopyFault.DAMAGED)
+
+    @property
+    def may_pass(self) -> bool:
+        """Return whether the same may succeed a moment later."""
+        return self.fault in (CopyFault.UNREACHABLE, CopyFault.CUT, CopyFault.LOST)
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The newest orders of the controller that a launcher follows, reported to another one.

@@ -22,6 +22,7 @@ from recovery.messages.exchange import PartDigest
 from recovery.snapshots.parts import parts_of
 
 NAME: Final = re.compile(r"rank-([0-9]{1,7})\.([0-2])\.snapshot")
+COPY_NAME: Final = re.compile(r"rank-([0-9]{1,10})\.([0-9]{1,10})\.([0-9]{1,19})\.copy")
 _HEAD_BYTES: Final = layout.COMMIT_AT + layout.COMMIT.size
 _CHUNK_BYTES: Final = 1 << 20  # fits into a processor's cache, so memory is read once
 
@@ -185,6 +186,13 @@ def refuse_foreign(path: Path, descriptor: int) -> None:
         raise SourceError(f"{path}: not a regular file (mode {found.st_mode:o})")
     if found.st_uid != os.geteuid():
         raise SourceError(f"{path} belongs to uid {found.st_uid}, not to {os.geteuid()}")
+
+
+def copy_paths(folder: Path) -> list[Path]:
+    """Return the copies of other nodes' snapshots in a folder, by name; none where it can't be read."""
+    with contextlib.suppress(OSError):
+        return sorted(path for path in folder.iterdir() if COPY_NAME.fullmatch(path.name))
+    return []
 
 
 def snapshot_paths(folder: Path) -> list[Path]:

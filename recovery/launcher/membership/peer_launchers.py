@@ -19,9 +19,6 @@ All of it runs in one thread with an event loop of its own; `Peers` is called by
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
-import json
 import logging
 import random
 import secrets
@@ -37,6 +34,7 @@ from recovery.launcher.membership.lease import Lease, boot_time_s
 from recovery.launcher.membership.peer_turns import PeerTurns
 from recovery.launcher.rendezvous.ports import PortRange, reserve
 from recovery.messages.exchange import Endpoint, Peer
+from recovery.messages.peer_key import PeerKey
 
 log = logging.getLogger(__name__)
 
@@ -84,21 +82,6 @@ class _Question(msgspec.Struct):
 class _Answer(msgspec.Struct):
     word: PeerWord
     mac: str
-
-
-class PeerKey:
-    """Makes and checks the proofs of one job's launchers."""
-
-    def __init__(self, secret: str, job_id: str) -> None:
-        text = f"rankmend peers {job_id}".encode()
-        self._key = hmac.digest(secret.encode(), text, hashlib.sha256)
-
-    def prove(self, *parts: str) -> str:
-        """Return the proof of parts, none of which can stand for two."""
-        return hmac.new(self._key, json.dumps(parts).encode(), hashlib.sha256).hexdigest()
-
-    def holds(self, mac: str, *parts: str) -> bool:
-        return hmac.compare_digest(mac.encode(), self.prove(*parts).encode())
 
 
 class Peers:

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.launcher.membership.lease import Lease, boot_time_s
-from recovery.launcher.membership.peer_launchers import LINE_BYTES_MAX, PeerKey, Peers, PeerWord
+from recovery.launcher.membership.peer_launchers import LINE_BYTES_MAX, Peers, PeerWord
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer
+from recovery.messages.peer_key import PeerKey
 
 JOB = "00000000-0000-0000-0000-000000000007"
 SECRET = "5" * 64
