@@ -57,6 +57,8 @@ def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
         else f" (ranks of this machine: {view.ranks} of {world_size})"
     )
     lines = [f"in memory: {_what(view)}{of}"]
+    if copied := _copied(view):
+        lines.append(copied)
     if how := _how_kept(view):
         lines.append(how)
     cost = _snapshot_cost(view)
@@ -73,6 +75,17 @@ def _what(view: "wire.SnapshotView") -> str:
     if view.size_bytes:
         parts.append(size(view.size_bytes))
     return ", ".join(parts)
+
+
+def _copied(view: "wire.SnapshotView") -> str:
+    """Return what other nodes have copies of; empty where they have none."""
+    if not view.copied_bytes:
+        return ""
+    if view.copied_step is None or view.copied_age_s is None:
+        return f"copies on other nodes: no step of every rank yet, {size(view.copied_bytes)}"
+    since = "" if view.copied_steps_since is None else f" ({view.copied_steps_since} steps ago)"
+    age = hours(view.copied_age_s)
+    return f"copies on other nodes: step {view.copied_step}{since}, {age} old, {size(view.copied_bytes)}"
 
 
 def _how_kept(view: "wire.SnapshotView") -> str:

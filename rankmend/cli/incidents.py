@@ -141,7 +141,7 @@ def _number(seconds_taken: float | None) -> str:
 def _line(row: dict[str, Any]) -> Any:
     from rich.text import Text
 
-    is_from_memory = row["outcome"] == "recovered" and row["restored_from"] == "memory"
+    is_from_memory = row["outcome"] == "recovered" and row["restored_from"] in ("memory", "peer")
     colour = {"recovered": "green", "escalated": "red"}.get(row["outcome"], "yellow")
     return Text.assemble(
         (row["id"], "bold"),

@@ -235,6 +235,21 @@ Examples:
     help="Keep in memory what the script gives to rankmend.snapshot(), and go on from it after a failure.",
 )
 @click.option(
+    "--snapshot-copies",
+    metavar="N",
+    type=click.IntRange(0, 8),
+    help="Keep copies of each snapshot in the memory of N other nodes, so that as many can be lost at once. "
+    "[default: 1 where there are several nodes]",
+)
+@click.option(
+    "--snapshot-copy-rate",
+    "copy_rate_bytes_per_s",
+    metavar="RATE",
+    type=RATE,
+    help="Send these copies no faster, in bytes per second and node: 500M, 2G; 0 is no limit. "
+    "[default: 5 % of the link's speed]",
+)
+@click.option(
     *_both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the log files of -r and -t; each run creates its own subfolder.",

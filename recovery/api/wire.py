@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from recovery.journal.job_records import ClaimProof, JobOutcome
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import EPOCH_MAX
 from recovery.messages.outside import PersonAct
 
@@ -33,6 +34,7 @@ POLICY_OVERRIDES: Final = frozenset(
         "spare_wait_s",
         "evidence_wait_s",
         "fence_timeout_s",
+        "snapshot_copies",
     }
 )
 """Limits that a job's owner may set: how patient recovery is with his own job, and how often it tries."""
@@ -135,6 +137,7 @@ class Accepted(Struct):
     epoch: int = 0
     controller_id: str = ""
     attempt: int = 0  # the job's newest there; 0 before the first
+    copies: CopyRequest | None = None  # of snapshots on other nodes; null: nothing is asked
 
 
 class RankCount(Struct):
@@ -228,6 +231,11 @@ class SnapshotView(Struct):
     best: CostView | None
     formula: str
     missing: str  # what is missing for the costs; empty: nothing
+    # The newest step of which other nodes have copies of all ranks; None: there is none.
+    copied_step: int | None = None
+    copied_steps_since: int | None = None
+    copied_age_s: float | None = None  # since the last of these copies arrived
+    copied_bytes: int = 0  # of all copies on all nodes
 
 
 class JobView(Struct):

@@ -4,6 +4,7 @@ An attempt is ordered once everything that it needs is there (`recovery.job.atte
 beside the checkpoints lets only it publish. Nothing starts before the last attempt is proved gone.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -19,6 +20,7 @@ from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
 from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
+from recovery.job.snapshot_fetching import FETCH_S_MAX, Fetching, failed_fetches
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -36,6 +38,7 @@ from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.node_records import FenceWaits, FinderChosen
 from recovery.journal.records import Record
+from recovery.messages.copying import FetchOrder
 from recovery.messages.exchange import SnapshotPoint
 
 _LOOK_AGAIN_S: Final = 5.0  # between two looks for a checkpoint while a job is held for lack of one
@@ -102,6 +105,7 @@ class Attempts:
         self._known_at_s = float("-inf")
         # The previous attempt, the time of the look, and its result, if nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
+        self._fetching = Fetching()
         # Checkpoints that were deleted between their choice and the order of the next attempt.
         self._deleted: dict[str, PassedOver] = {}
 
@@ -252,10 +256,14 @@ class Attempts:
         ledger = self._ledger
         if not ledger.attempt or choice.is_new_run:
             return choice
+        fetching = self._fetching = self._fetching.of_attempt(ledger.attempt)
         told = [self._nodes.report_of(place.node) for place in placement]
         reports = [report for report in told if report is not None]
+        heard = self._nodes.heard(ledger, now_s)
         waited_s = self._situation.since(now_s, "snapshots", ledger.attempt)
-        busy = unsettled(placement, reports, ledger.attempt, waited_s)
+        failed = failed_fetches(heard, ledger.attempt, waited_s)
+        elsewhere = fetching.sources(placement, heard, ledger.attempt, failed)
+        busy = unsettled(placement, reports, ledger.attempt, waited_s, elsewhere)
         if busy is not None:
             reason = f"{busy} is reading its snapshots"
             return NeedsMissing(reason, SETTLE_S_MAX - waited_s)
@@ -264,7 +272,20 @@ class Attempts:
             for report in reports
             if (report.snapshots_through or 0) >= ledger.attempt
         }
+        with_memory = with_snapshot(
+            choice, ledger, policy, placement, held, self._differ, elsewhere
+        )
+        self._fetching = fetching.wanting(with_memory, placement, elsewhere, heard)
+        if not with_memory.fetched:
+            return self._fetching.told(with_memory)
+        fetching_s = self._situation.since(now_s, "fetch", ledger.attempt)
+        if fetching_s < FETCH_S_MAX:
+            return NeedsMissing(self._fetching.text, FETCH_S_MAX - fetching_s)
         return with_snapshot(choice, ledger, policy, placement, held, self._differ)
+
+    def fetches(self) -> Mapping[str, tuple[FetchOrder, ...]]:
+        """Return what each node is to bring from others before the next attempt."""
+        return self._fetching.orders
 
     def preparation(self, policy: Policy, now_s: float) -> AttemptNeeds:
         """Return a look at what the next attempt needs."""

@@ -14,7 +14,7 @@ For one thread; only `request_stop` may be called from another.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +28,7 @@ from recovery.job.alert_intake import AlertIntake, fatal
 from recovery.job.attempt_diagnosis import first_failure
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
+from recovery.job.copy_rounds import CopyRounds
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
 from recovery.job.job_memory import BudgetStore, JournalWriter
@@ -56,6 +57,7 @@ from recovery.journal.job_records import (
 from recovery.journal.ledger import Ledger, Wish, is_set_aside
 from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
 from recovery.snapshots.memory import NodeMemory
@@ -69,6 +71,8 @@ JOURNAL_PATIENCE_S: Final = 300.0
 TICK_BUSY_S: Final = 0.05  # between two ticks: an incident is decided without waiting
 TICK_S: Final = 0.25  # the same while all is well: ages and time-outs are seconds
 STOPPED_S: Final = 10.0  # a pause between two ticks this long means that this process was stopped
+COPIES_S: Final = 1.0  # between two looks at copies of snapshots
+COPIES_NODES_PER_S: Final = 500  # looked at: 16,000 ranks take 0.1 s
 _NAMED_MAX: Final = 8  # nodes in one log line
 # Commands that judge or make a plan, and commands that change which nodes the next attempt can use.
 _ON_PLANS: Final = frozenset(
@@ -137,6 +141,9 @@ class Controller:
         self._waits_topic = ""  # the same without its changing figures
         self._ticked_at_s: float | None = None
         self.outcome: JobOutcome | None = None
+        self._copying = CopyRounds(0, 0)
+        self._copied_at_s = float("-inf")
+        self._copy_requests: Mapping[str, CopyRequest] = {}  # by node; replaced as a whole
 
     @property
     def ledger(self) -> Ledger:
@@ -227,6 +234,11 @@ class Controller:
         """Return what the ranks of each node have in memory, by its newest report."""
         return self._nodes.memories(self._situation.now_s())
 
+    @property
+    def copy_requests(self) -> Mapping[str, CopyRequest]:
+        """Return what each node is asked about copies of snapshots. May be called from any thread."""
+        return self._copy_requests
+
     def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
         """Request a planned stop of the job; takes effect at the next tick."""
         if self._stop_wanted is None:
@@ -306,6 +318,28 @@ class Controller:
         if self._book.error is not None:
             self._do_without_journal(now_s)
         self._situation.resend(now_s)
+        self._ask_for_copies(now_s)
+
+    def _ask_for_copies(self, now_s: float) -> None:
+        """Look which copies of snapshots are there, and what the launchers are to do next."""
+        fetches = self._attempts.fetches()
+        ledger, copies = self.ledger, {}
+        pause_s = max(COPIES_S, len(ledger.placement) / COPIES_NODES_PER_S)
+        if now_s - self._copied_at_s < pause_s and not fetches:
+            return
+        self._copied_at_s = now_s
+        if ledger.wish is Wish.RANKS:
+            if self._copying.attempt != ledger.attempt:
+                self._copying = self._copying.of_next_attempt(
+                    ledger.attempt, self._policy.snapshot_copies
+                )
+            heard = self._nodes.heard(ledger, now_s)
+            self._copying = self._copying.observe(ledger.placement, heard, now_s)
+            copies = self._copying.orders(ledger.placement, heard)
+        self._copy_requests = {
+            node: CopyRequest(copies.get(node), fetches.get(node, ()))
+            for node in copies.keys() | fetches.keys()
+        }
 
     def _forgive_pause(self, now_s: float) -> None:
         """Disregard time in which this process itself was stopped (SIGSTOP, a debugger)."""

@@ -291,12 +291,24 @@ class JobNodes:
         heard = self._heard.get(node)
         return None if heard is None else heard.report
 
+    def heard(self, ledger: Ledger, now_s: float) -> dict[str, Report]:
+        """Return the newest reports of all nodes that are there."""
+        silent_s = self._settings.policy.node_silent_s
+        return {
+            node: heard.report
+            for node, heard in self._heard.items()
+            if now_s - heard.at_s < silent_s
+            and (member := ledger.members.get(node)) is not None
+            and member.ended_through is None
+        }
+
     def memories(self, now_s: float) -> list[NodeMemory]:
         """Return what the ranks of each node have in memory, by its newest report."""
         return [
             NodeMemory(
                 node,
                 heard.report.snapshots,
+                heard.report.copies,
                 {
                     one.rank: one.snapshots
                     for one in heard.report.ranks

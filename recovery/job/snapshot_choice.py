@@ -1,18 +1,18 @@
 """Whether the next attempt begins from what its ranks have kept in memory. Pure.
 
-A snapshot is restored only where every rank has its part of one step, whole and unchanged, on the node on which it is to
-run. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
+A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
+run, or on another one that is heard, from which it is fetched. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
 which replicas differ is never restored, because one of them is wrong and the older ones were equal. Once the same error
 has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
 is in the snapshots, too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.wording import ranks_in_words
-from recovery.journal.attempt_records import Choice, PassedOver, Placement, identity_of
+from recovery.journal.attempt_records import Choice, FetchedPart, PassedOver, Placement, identity_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
@@ -21,6 +21,8 @@ SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 
 _PASSED_OVER_MAX: Final = 3
 
 Differ = Callable[[SnapshotPoint, Mapping[int, HeldSnapshot]], str | None]
+Elsewhere = Mapping[int, Sequence[tuple[str, HeldSnapshot]]]
+"""For each rank what other nodes than its own have of its snapshots: a node, and what it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class _Step:
     """What there is of one step."""
 
     point: SnapshotPoint
-    parts: Mapping[int, HeldSnapshot]  # by rank
+    parts: Mapping[int, HeldSnapshot]  # by rank, of its own node where that has it whole
+    nodes: Mapping[int, str]  # from which the others are fetched
 
     def why_not(self, ranks: Sequence[int]) -> str | None:
         """Return why these ranks can't restore it, or None."""
@@ -43,18 +46,24 @@ class _Step:
 
 
 def unsettled(
-    placement: Sequence[Placement], reports: Sequence[Report], attempt: int, waited_s: float
+    placement: Sequence[Placement],
+    reports: Sequence[Report],
+    attempt: int,
+    waited_s: float,
+    elsewhere: Collection[int] = (),
 ) -> str | None:
     """Return the node whose snapshots are being read after the attempt's end, or None once all were.
 
-    Nobody waits where a rank's node has read its own, and has none of this rank: a spare, for one.
+    Nobody waits where a rank's node has read its own, and neither it nor another one has any of this rank.
+    ``elsewhere``: the ranks of which another node has something.
     """
     if waited_s >= SETTLE_S_MAX:
         return None
     ranks = {place.node: place.ranks for place in placement}
     for report in reports:
         is_read = (report.snapshots_through or 0) >= attempt
-        if is_read and not set(ranks[report.node]) <= {one.rank for one in report.snapshots}:
+        own = {one.rank for one in report.snapshots}
+        if is_read and not set(ranks[report.node]) <= own | set(elsewhere):
             return None
     for report in reports:
         read_through = report.snapshots_through
@@ -70,17 +79,18 @@ def with_snapshot(
     placement: Sequence[Placement],
     held: Mapping[str, Sequence[HeldSnapshot]],
     differ: Differ = lambda _point, _parts: None,
+    elsewhere: Elsewhere | None = None,
 ) -> Choice:
     """Return the choice with the snapshot to restore, if one is to be preferred to what was chosen.
 
-    ``held``: what each node has in memory, read after the last attempt had gone from it. ``differ``: how replicas differ
-    in these parts of a step, in words, or None.
+    Its `fetched` then names what is still on other nodes. ``held``: what each node has in memory, read after the last
+    attempt had gone from it. ``differ``: how replicas differ in these parts of a step, in words, or None.
     """
     if choice.is_new_run or _is_rolled_back(choice, ledger):
         return choice
     if choice.restore is not None and _is_suspect(ledger, policy):
         return choice
-    steps = _steps_of(placement, held)
+    steps = _steps_of(placement, held, elsewhere or {})
     found = _newest_restorable(choice, ledger, policy, placement, steps, differ, _spoiled)
     if found.snapshot is None and (choice.restore is None or _is_behind(choice, ledger)):
         # Nothing is left from before the numbers went wrong: that is no reason to lose what there is.
@@ -124,6 +134,7 @@ def _chosen(choice: Choice, step: _Step, passed_over: Sequence[PassedOver]) -> C
         choice,
         is_possible=True,
         snapshot=step.point,
+        fetched=tuple(FetchedPart(rank, step.nodes[rank]) for rank in sorted(step.nodes)),
         reason=f"snapshot of every rank, written in attempt {step.point.attempt}",
         passed_over=(*passed_over, *choice.passed_over),
     )
@@ -174,13 +185,22 @@ def _differing(point: SnapshotPoint, ledger: Ledger) -> str | None:
 
 
 def _steps_of(
-    placement: Sequence[Placement], held: Mapping[str, Sequence[HeldSnapshot]]
+    placement: Sequence[Placement],
+    held: Mapping[str, Sequence[HeldSnapshot]],
+    elsewhere: Elsewhere,
 ) -> list[_Step]:
-    """Return what there is of each step on the nodes that will need it, the newest first."""
+    """Return what there is of each step, the newest first."""
     steps: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
+    nodes: dict[SnapshotPoint, dict[int, str]] = {}
     for place in placement:
         for part in held.get(place.node, ()):
             if part.rank in place.ranks:
                 steps.setdefault(part.point, {})[part.rank] = part
+    for rank in (rank for place in placement for rank in place.ranks):
+        for node, part in elsewhere.get(rank, ()):
+            own = steps.setdefault(part.point, {}).get(rank)
+            if not part.is_damaged and (own is None or own.is_damaged):
+                steps[part.point][rank] = part
+                nodes.setdefault(part.point, {})[rank] = node
     newest_first = sorted(steps, key=lambda point: (point.step, point.attempt), reverse=True)
-    return [_Step(point, steps[point]) for point in newest_first]
+    return [_Step(point, steps[point], nodes.get(point, {})) for point in newest_first]

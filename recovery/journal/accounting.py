@@ -37,6 +37,7 @@ class Tier(Enum):
     """Where an attempt begins."""
 
     MEMORY = "memory"  # the ranks' snapshots
+    PEER = "peer"  # some of them came from other nodes
     CHECKPOINT = "checkpoint"
     START = "start"  # nothing was restored
 
@@ -66,7 +67,7 @@ class Account:
             return None
         choice = self.attempts[-1].choice
         if choice.snapshot is not None:
-            return Tier.MEMORY
+            return Tier.PEER if choice.fetched else Tier.MEMORY
         return Tier.START if choice.restore is None else Tier.CHECKPOINT
 
 

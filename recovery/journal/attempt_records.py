@@ -39,6 +39,14 @@ class PassedOver:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchedPart:
+    """A rank's part of a snapshot, and the node that had it."""
+
+    rank: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """The checkpoint to restore, and why others were passed over."""
 
@@ -52,6 +60,7 @@ class Choice:
     is_new_run: bool = False
     # What the ranks restore from memory; `restore` is then what they would begin from without it.
     snapshot: SnapshotPoint | None = None
+    fetched: tuple[FetchedPart, ...] = ()  # those ranks' parts of it that came from other nodes
     # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
     spoiled: tuple[str, ...] = ()
 

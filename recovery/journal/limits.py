@@ -93,6 +93,8 @@ class Policy:
     join_wait_s: float = 30.0  # for nodes above the minimum, at the first attempt
     # For a spare or a returning node when too few are left to start: a reboot takes minutes.
     spare_wait_s: float = 600.0
+    # Copies of each snapshot on other nodes: so many nodes can be lost at once. Each takes twice the snapshot's memory there.
+    snapshot_copies: int = 1
     # A job that is held because nothing can be restored, until it is given up: somebody has come to
     # work by then. Most allocations end before.
     checkpoint_wait_s: float = 86400.0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rankmend.checkpoint_figures import CheckpointFigures
 from recovery.launcher.decision.orders import FollowedOrders
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Order
 
 
@@ -22,6 +23,7 @@ class Inbox:
     _orders: list[Order] = field(default_factory=list)
     _answer: ReportAnswer | None = None  # the newest
     _figures: CheckpointFigures | None = None  # the newest
+    _copies: CopyRequest | None = None  # the newest
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put_order(self, order: Order) -> None:
@@ -41,6 +43,16 @@ class Inbox:
         with self._lock:
             figures, self._figures = self._figures, None
         return figures
+
+    def put_copies(self, request: CopyRequest) -> None:
+        with self._lock:
+            self._copies = request
+
+    def take_copies(self) -> CopyRequest | None:
+        """Return the newest request about copies that has arrived since the last call."""
+        with self._lock:
+            request, self._copies = self._copies, None
+        return request
 
     def take_orders(self) -> list[Order]:
         """Return the orders that have arrived since the last call."""

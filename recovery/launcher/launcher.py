@@ -70,7 +70,9 @@ from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Order, Report, StopReason
+from recovery.snapshots.copies.node_copies import CopierLink, NodeCopies
 from recovery.snapshots.leftovers import remove_leftovers
 from recovery.snapshots.watch import SnapshotWatch
 
@@ -101,6 +103,7 @@ class Launcher:
         evidence: EvidenceCollector | None = None,
         hardware: HardwareWatch | None = None,
         pins: CheckpointPins | None = None,
+        copier: CopierLink | None = None,
     ) -> None:
         self._plan = plan
         self._keeper = GuardianKeeper(
@@ -112,8 +115,12 @@ class Launcher:
         self._snapshots = SnapshotWatch(
             runtime.snapshots, uuid.UUID(plan.job_id), clock, self._note_snapshots
         )
+        self._copies: NodeCopies | None = None
+        if copier is not None:
+            folder = runtime.snapshots
+            self._copies = NodeCopies(folder, plan.node, self._snapshots, copier, clock)
         self._reporter = Reporter(
-            plan, store, clock, membership, evidence, hardware, self._snapshots
+            plan, store, clock, membership, evidence, hardware, self._snapshots, self._copies
         )
         self._store = store
         self._output = output
@@ -162,6 +169,10 @@ class Launcher:
         """Note which controller has accepted a report; an older controller gives no id."""
         if controller_id:
             self._inbox.put_answer(ReportAnswer(epoch, controller_id, self._clock.now_s()))
+
+    def note_copies(self, request: CopyRequest) -> None:
+        """Take what the controller asks about copies of snapshots on other nodes."""
+        self._inbox.put_copies(request)
 
     def show_checkpoint(self, figures: CheckpointFigures) -> None:
         """Have the node's agent export these figures of the job's checkpoints."""
@@ -228,10 +239,25 @@ class Launcher:
         self._announcer.tick()
         self._runtime.mend()
         self._snapshots.tick()
+        self._copy_snapshots()
         self._keeper.leave_word(self._reporter.make_word(self._orders))
         self._settle()
         self._report_if_due()
         self._look_after_waiting()  # last: the report has looked which steps the ranks have made
+
+    def _copy_snapshots(self) -> None:
+        request = self._inbox.take_copies()
+        if self._copies is None:
+            return
+        if request is not None:
+            self._copies.take_request(request)
+        self._copies.believe(self._membership.peers.secrets)
+        attempt = self._attempt
+        is_running = attempt is not None and not attempt.has_ended
+        ranks = attempt.ranks if attempt is not None and is_running else ()
+        number = 0 if attempt is None else attempt.number
+        if self._copies.tick(number, ranks) and not is_running:
+            self._report_now = True
 
     def _look_after_waiting(self) -> None:
         if self._waiting is not None:
@@ -257,6 +283,8 @@ class Launcher:
         self._membership.peers.close()
         self._membership.storage.close()
         self._snapshots.close()
+        if self._copies is not None:
+            self._copies.close()
         self._runtime.remove()
         self._wakeups.close()
         return is_empty

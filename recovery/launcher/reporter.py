@@ -26,6 +26,8 @@ from recovery.messages.exchange import (
     Report,
     StopReason,
 )
+from recovery.snapshots.copies.node_copies import NodeCopies
+from recovery.snapshots.copies.placement import failure_domain
 from recovery.snapshots.watch import SnapshotWatch
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class Reporter:
         evidence: EvidenceCollector | None,
         hardware: HardwareWatch | None,
         snapshots: SnapshotWatch,
+        copies: NodeCopies | None = None,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -53,6 +56,8 @@ class Reporter:
         self._evidence = evidence
         self._hardware = hardware
         self._snapshots = snapshots
+        self._copies = copies
+        self._domain = failure_domain(plan.environment)
         self._number = 0
         self._launched_at_s = boot_time_s()
         self._idle_since_s: float | None = (
@@ -102,6 +107,10 @@ class Reporter:
             put_back=put_back,
             snapshots=self._held(),
             snapshots_through=read_through,
+            copier=None if self._copies is None else self._copies.endpoint,
+            domain=self._domain,
+            copies=() if self._copies is None else self._copies.held(),
+            copy_faults=() if self._copies is None else self._copies.faults(),
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,

@@ -44,13 +44,17 @@ LISTS_MAX: Final = {
     "unreachable": 2 * (WITNESSES_MAX + 2),  # and two neighbours
     "found.checkpoints": 64,
     "known": 64,
-    "snapshots": 4096,  # two of each of 1,024 ranks
+    "snapshots": 4096,  # three of each of 1,024 ranks
+    "copies": 4096,
+    "copy_faults": 128,
+    "domain": 32,
     "hardware.series": 4000,
     "collected.notes": 64,
     "collected.ranks": 1024,
 }
 # Twice what 4 iterations of 2 sessions take with 72 ranks and 2 replicas of each part.
 PARTS_MAX: Final = 4096
+ADDRESS_CHARACTERS_MAX: Final = 253  # of a host name, RFC 1035
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")
 SNAPSHOT_PARTS_MAX: Final = 32  # twice what launchers send
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
@@ -155,7 +159,15 @@ def _refuse_impossible_claim(claim: Claim) -> None:
 
 
 def _refuse_impossible_snapshots(report: Report) -> None:
-    for held in report.snapshots:
+    for fault in report.copy_faults:
+        _refuse_number("report", "copy_faults.rank", fault.rank, 0, RANKS_MAX)
+        _refuse_number("report", "copy_faults.attempt", fault.attempt, 1, ATTEMPT_MAX)
+        _refuse_number("report", "copy_faults.step", fault.step, 0)
+    if report.copier is not None:
+        _refuse_number("report", "copier.port", report.copier.port, 1, PORT_MAX)
+        if not 0 < len(report.copier.address) <= ADDRESS_CHARACTERS_MAX:
+            raise MessageError(f"report: copier.address is {report.copier.address!r:.80}")
+    for held in (*report.snapshots, *report.copies):
         _refuse_impossible_snapshot(held)
     for rank in report.ranks:
         if rank.snapshots is not None:
@@ -271,7 +283,9 @@ def _names_in(report: Report) -> Iterator[str]:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
     yield report.folder_id
-    for held in report.snapshots:
+    yield from report.domain
+    yield from (fault.node for fault in report.copy_faults)
+    for held in (*report.snapshots, *report.copies):
         yield from (text for part in held.parts for text in (part.name, part.digest))
     for told in _checkpoints_in(report):
         yield from (told.kind, told.hindrance)

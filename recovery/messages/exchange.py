@@ -455,6 +455,13 @@ class Report:
     snapshots: tuple[HeldSnapshot, ...] = ()
     # All of them were read after the last process of this attempt had gone; None: by a version that keeps none.
     snapshots_through: int | None = None
+    copier: Endpoint | None = (
+        None  # that takes copies of other nodes' snapshots; None: there is none
+    )
+    # What a fault may take with this node, from the widest part to the narrowest: switches, as Slurm names them.
+    domain: tuple[str, ...] = ()
+    copies: tuple[HeldSnapshot, ...] = ()  # whole copies of other nodes' snapshots
+    copy_faults: tuple[CopyFaultTold, ...] = ()  # of the newest request, until they are made good
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,9 @@ def _view_snapshots(
     node = next((one.node for one in ledger.placement if here & set(one.ranks)), "")
     seen = range(ledger.world_size) if len(ledger.placement) <= 1 else sorted(here)
     newest_step = newest_step_of(one.step for one in ranks)
-    return view_snapshots([NodeMemory(node, held, kept, newest_step)], ledger, seen)
+    return view_snapshots(
+        [NodeMemory(node, held, kept=kept, newest_step=newest_step)], ledger, seen
+    )
 
 
 def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:

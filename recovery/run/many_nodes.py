@@ -35,6 +35,8 @@ from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
+from recovery.launcher.rendezvous.ports import reserve
+from recovery.messages.exchange import Endpoint
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
@@ -58,6 +60,8 @@ from recovery.run.options import (
     stop_signals,
 )
 from recovery.run.remote_link import RemoteLink
+from recovery.snapshots.copies.copier import NO_LIMIT_BYTES_PER_S, CopierProcess
+from recovery.snapshots.copies.copy_messages import StartCopier
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +108,8 @@ def _policy_overrides(options: RunOptions) -> dict[str, float]:
     }
     if options.max_restarts is not None:
         changed["restarts_max"] = float(options.max_restarts)
+    if options.snapshot_copies is not None:
+        changed["snapshot_copies"] = float(options.snapshot_copies)
     unheard = [
         flag
         for flag, value in (
@@ -226,6 +232,24 @@ class Node:
                 return code
             self.launcher_id = self.request.launcher_id = str(uuid.uuid4())
 
+    def _make_copier(self, joined: JoinAnswer, job: JobOnNode) -> CopierProcess | None:
+        """Return the process that copies snapshots to and from other nodes; None: it keeps none."""
+        options = self._options
+        if not options.snapshots or options.snapshot_copies == 0:
+            return None
+        rate = options.copy_rate_bytes_per_s
+        start = StartCopier(
+            job_id=joined.job_id,
+            node=self.name,
+            launcher_id=self.launcher_id,
+            secrets=(joined.secret,),
+            folder=str(job.runtime.copies),
+            bytes_per_s=NO_LIMIT_BYTES_PER_S if rate == 0 else rate,
+        )
+        reserved = reserve(port_range(options), job.bind_address)
+        endpoint = Endpoint(self.address, reserved.port)
+        return CopierProcess(start, reserved.listen(), endpoint, self._clock)
+
     def _open_folder(self, job_id: str) -> JobFolder:
         """Open this node's folder of the job, which one launcher at a time may hold."""
         key = JobKey(f"{self._key.text}|{job_id}", self._key.name, self._key.reason)
@@ -254,7 +278,7 @@ class Node:
             ports=port_range(options),
             mark_node=self.name,
         )
-        made = NodeLauncher(self._setup, job, self._clock)
+        made = NodeLauncher(self._setup, job, self._clock, self._make_copier(joined, job))
         word = PeerWord(joined.job_id, self.name, self.launcher_id, 0, 0)
         peers = Peers(joined.secret, word, self.address, port_range(options), job.bind_address)
         beside = self._setup.beside

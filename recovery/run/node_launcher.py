@@ -47,6 +47,7 @@ from recovery.run.options import (
     make_output_plan,
     stop_signals,
 )
+from recovery.snapshots.copies.copier import CopierProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,12 @@ class JobOnNode:
 class NodeLauncher:
     """A launcher with its outputs and rendezvous, from its start to its end."""
 
-    def __init__(self, setup: NodeSetup, job: JobOnNode, clock: Clock) -> None:
+    def __init__(
+        self, setup: NodeSetup, job: JobOnNode, clock: Clock, copier: CopierProcess | None = None
+    ) -> None:
+        """``copier``: None where no snapshots are copied. Ends with this launcher."""
         self._setup = setup
+        self._copier = copier
         self._job = job
         self._clock = clock
         job.folder.write_run(
@@ -171,6 +176,7 @@ class NodeLauncher:
             evidence=EvidenceCollector(job.folder.incidents, clock, self._output.last_lines),
             hardware=make_hardware(options, job.job_id, clock),
             pins=self.pins,
+            copier=self._copier,
         )
 
     def _make_store(self) -> tuple[RendezvousStore, bool]:

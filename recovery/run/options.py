@@ -65,6 +65,8 @@ class RunOptions:
     standby: str | None = None
     fork_server: bool | None = None  # None: unless there are standbys
     snapshots: bool = True
+    snapshot_copies: int | None = None
+    copy_rate_bytes_per_s: float | None = None  # 0: no limit
     log_dir: Path | None = None
     redirects: str = "0"
     tee: str = "0"

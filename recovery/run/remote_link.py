@@ -19,6 +19,7 @@ from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.peer_launchers import Peers
 from recovery.launcher.membership.remote import Remote
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import EPOCH_MAX, Order, Report, StopReason
 from recovery.run.assembly import say
 from recovery.run.joining import WAITING_SAID_AFTER_S, JoiningClient
@@ -156,6 +157,7 @@ class RemoteLink:
         self._peers.note_controller(asked_at_s)
         if self.launcher is not None:
             self.launcher.note_answer(accepted.epoch, accepted.controller_id)
+            self.launcher.note_copies(accepted.copies or CopyRequest())
 
     def ended(self, outcome: JobOutcome) -> None:
         self.outcome = self.outcome or outcome

@@ -7,7 +7,7 @@ what is durable after a pause; the other jobs notice nothing.
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -30,6 +30,7 @@ from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal
+from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
 from recovery.service.stored_jobs import StoredJob
@@ -82,6 +83,8 @@ class Core(Protocol):
     def refuses(self, node: str, launcher_id: str, /) -> str | None: ...
     def starts(self) -> dict[str, dict[RankStart, list[int]]]: ...
     def memories(self) -> list[NodeMemory]: ...
+    @property
+    def copy_requests(self) -> Mapping[str, CopyRequest]: ...
 
 
 CoreMaker: TypeAlias = Callable[
@@ -287,6 +290,13 @@ class Job:
             return 0, "", 0
         ledger = controller.ledger
         return ledger.epoch, ledger.controller_id, ledger.attempt
+
+    def copy_request(self, node: str, launcher_id: str) -> CopyRequest | None:
+        """Return what this launcher is asked about copies of snapshots."""
+        controller = self.controller
+        if controller is None or controller.refuses(node, launcher_id) is not None:
+            return None
+        return controller.copy_requests.get(node)
 
     def is_abandoned(self) -> bool:
         """Return whether no attempt ever started and no launcher waits for one."""

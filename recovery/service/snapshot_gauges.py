@@ -15,11 +15,16 @@ class SnapshotGauges:
 
         self._age_s = gauge(
             "restorable_age_seconds",
-            "Age of the newest state that a failure could restore, by job_id and tier: memory (the ranks' snapshots), checkpoint.",
+            "Age of the newest state that a failure could restore, by job_id and tier: memory (the ranks' snapshots), peer (their copies on other nodes), checkpoint.",
             "tier",
         )
         self._held_bytes = gauge(
-            "snapshot_held_bytes", "Memory that the ranks' snapshots hold on all nodes, by job_id."
+            "snapshot_held_bytes",
+            "Memory that the ranks' snapshots and their copies take on all nodes, by job_id.",
+        )
+        self._copied_bytes = gauge(
+            "snapshot_copied_bytes",
+            "Memory that copies of other nodes' snapshots take on all nodes, by job_id.",
         )
         self._stall_s = gauge(
             "snapshot_stall_seconds",
@@ -42,12 +47,14 @@ class SnapshotGauges:
         best = None if view is None else view.best
         for gauge, value in (
             (self._held_bytes, None if view is None else view.held_bytes),
+            (self._copied_bytes, None if view is None else view.copied_bytes),
             (self._stall_s, None if view is None else view.stall_s),
             (self._interval_s, None if view is None else view.interval_s),
             (self._best_s, None if best is None else best.interval_s),
         ):
             _set(gauge, value, job_id)
         self.note_age(job_id, Tier.MEMORY, None if view is None else view.age_s)
+        self.note_age(job_id, Tier.PEER, None if view is None else view.copied_age_s)
 
 
 def _set(gauge: Gauge, value: float | None, *labels: str) -> None:

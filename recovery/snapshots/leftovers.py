@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from rankmend.hook.snapshots import layout
-from recovery.snapshots.files import snapshot_paths
+from recovery.snapshots.files import copy_paths, snapshot_paths
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ KEPT_S: Final = (
     3600.0  # a node that crashed is back by then, and so is whoever starts the job again
 )
 FOLDER: Final = "snapshots"
+COPIES: Final = "copies"  # beside it, of other nodes' snapshots
 LOCK_TRIES: Final = 20
 LOCK_PAUSE_S: Final = 0.05
 
@@ -44,7 +45,7 @@ def remove_leftovers(own_folder: Path, now_s: float) -> int:
     """
     freed = 0
     for folder in own_folder.glob(f"*/{FOLDER}"):
-        paths = snapshot_paths(folder)
+        paths = [*snapshot_paths(folder), *copy_paths(folder.with_name(COPIES))]
         if not paths or now_s - _written_at_s(paths) < KEPT_S:
             continue
         with _unused(folder) as is_unused:

@@ -9,7 +9,8 @@ from recovery.messages.exchange import HeldSnapshot, KeptSnapshots
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
     node: str
-    held: tuple[HeldSnapshot, ...] = ()  # whole ones
+    held: tuple[HeldSnapshot, ...] = ()  # whole ones of its own ranks
+    copies: tuple[HeldSnapshot, ...] = ()  # of other nodes' ranks
     kept: Mapping[int, KeptSnapshots] = field(default_factory=dict)  # by running rank
     newest_step: int | None = (
         None  # that a rank of it has finished; None: not known, or not comparable

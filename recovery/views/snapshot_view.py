@@ -53,7 +53,9 @@ def view_snapshots(
     mean_s = _failure_interval_s(ledger) / share
     repair_s = ledger.history.repair_s or 0.0
     present, best, missing = _costs(interval_s, stall_s, mean_s, repair_s)
-    bytes_of = [sum(one.size_bytes for one in node.held) for node in nodes]
+    bytes_of = [sum(one.size_bytes for one in (*node.held, *node.copies)) for node in nodes]
+    copied = _newest_whole(list(_copies(nodes, ledger)), wanted, ledger.world_size)
+    copied_step = copied[0].held.step if copied else None
     step = newest[0].held.step if newest else None
     return wire.SnapshotView(
         step=step,
@@ -77,6 +79,10 @@ def view_snapshots(
         best=best,
         formula=FORMULA,
         missing=missing,
+        copied_step=copied_step,
+        copied_steps_since=_steps_since(copied_step, nodes, ledger),
+        copied_age_s=max((part.age_s for part in copied), default=None),
+        copied_bytes=sum(one.size_bytes for node in nodes for one in node.copies),
     )
 
 
@@ -99,6 +105,15 @@ def _parts(nodes: Sequence[NodeMemory], ledger: Ledger) -> Iterator[_Part]:
             continue
         for one in node.held:
             if place_of.get(one.rank, node.node) == node.node:
+                yield _Part(one, one.age_s + node.told_age_s)
+
+
+def _copies(nodes: Sequence[NodeMemory], ledger: Ledger) -> Iterator[_Part]:
+    """Yield the copies on nodes that are not lost."""
+    for node in nodes:
+        member = ledger.members.get(node.node)
+        if member is None or not member.is_lost:
+            for one in node.copies:
                 yield _Part(one, one.age_s + node.told_age_s)
 
 

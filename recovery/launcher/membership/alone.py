@@ -20,6 +20,7 @@ class NoPeers:
     endpoint: Endpoint | None = None
     reached_at_s = float("-inf")
     unreachable: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start nothing."""

@@ -137,6 +137,10 @@ class Peers:
         self._secrets = [secret, *self._secrets][:SECRETS_MAX]
         self._keys = tuple(PeerKey(one, self._word.job_id) for one in self._secrets)
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return tuple(self._secrets)
+
     def tell(self, attempt: int, empty_through: int) -> None:
         """Answer so from now on. Must come before the controller is told the same."""
         word = self._word

@@ -4,6 +4,7 @@
     <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
                                                   .imports.json, and dumps of the flight recorder
     <root>/rankmend-<uid>/<job id>/snapshots/     rank-<r>.0.snapshot and .1.snapshot; kept between attempts
+    <root>/rankmend-<uid>/<job id>/copies/        of other nodes' snapshots; kept between attempts
 
 Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
 `rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
@@ -49,6 +50,7 @@ class RuntimeFolder:
         self.path = own / (str(job_id) if node is None else f"{job_id}@{node}")
         self.site = self.path / "site"
         self.snapshots = self.path / leftovers.FOLDER
+        self.copies = self.path / leftovers.COPIES
         self._snapshots_lock: int | None = None
         self.process_list = self.path / process_list.NAME
         self._make()
@@ -130,6 +132,7 @@ class RuntimeFolder:
     def remove_snapshots(self) -> None:
         for path in self.snapshots.iterdir():
             path.unlink(missing_ok=True)
+        shutil.rmtree(self.copies, ignore_errors=True)
 
     def remove(self) -> None:
         if self._snapshots_lock is not None:

@@ -11,7 +11,7 @@ from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
 from recovery.checkpoints.model import HeldPart, Share
-from recovery.messages import exchange
+from recovery.messages import copying, exchange
 from recovery.messages.codec import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
@@ -346,6 +346,11 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         exchange.FoundCheckpoint,
         exchange.HeldSnapshot,
         exchange.KeptSnapshots,
+        exchange.CopyFaultTold,
+        copying.CopyRequest,
+        copying.CopyOrder,
+        copying.HeldFor,
+        copying.FetchOrder,
         exchange.StepNumbers,
         exchange.BadNumber,
         Share,

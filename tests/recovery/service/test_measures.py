@@ -65,6 +65,7 @@ def test_what_ranks_keep_in_memory_has_its_series_until_they_keep_nothing() -> N
     assert values(measures) == {
         'restorable_age_seconds{tier="memory"}': 1.25,
         "snapshot_held_bytes": 8e9,
+        "snapshot_copied_bytes": 0.0,
         "snapshot_stall_seconds": 0.05,
         "snapshot_interval_seconds": 5.0,
         "snapshot_best_interval_seconds": 40.0,
@@ -72,6 +73,7 @@ def test_what_ranks_keep_in_memory_has_its_series_until_they_keep_nothing() -> N
     measures.snapshots.note("j", msgspec.structs.replace(SNAPSHOTS, age_s=None, best=None))
     assert values(measures).keys() == {
         "snapshot_held_bytes",
+        "snapshot_copied_bytes",
         "snapshot_stall_seconds",
         "snapshot_interval_seconds",
     }

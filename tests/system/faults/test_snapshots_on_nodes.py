@@ -1,20 +1,25 @@
 """Snapshots of a job on several nodes: each node keeps those of its own ranks."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
 import pytest
 
-from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.attempt_records import AttemptStarted, FetchedPart
 from recovery.report.overview import list_folders, read_entries
+from tests.system.faults.harness import wait_for
 from tests.system.faults.test_nodes import Nodes, make, make_meeting  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
-def with_snapshots(nodes: Nodes) -> Nodes:
-    nodes.arguments += ["--snapshot-every=1", "--every=50", "--step-s=0.02"]
+def with_snapshots(nodes: Nodes, every: int = 1, saves_every: int = 50) -> Nodes:
+    nodes.arguments += [f"--snapshot-every={every}", f"--every={saves_every}", "--step-s=0.02"]
     return nodes
 
 
@@ -47,19 +52,56 @@ def test_rank_and_launcher_of_a_node_die_and_both_nodes_go_on_from_memory(
     assert 50 <= first.snapshot.step <= second.snapshot.step
 
 
-def test_spare_that_takes_a_lost_nodes_place_begins_with_all_from_the_checkpoint(
+def copied_step(nodes: Nodes) -> int | None:
+    """Return the newest step of which every rank's copy is on another node, as the controller says."""
+    command = [sys.executable, "-m", "rankmend.cli", "status", "--json"]
+    command += [f"--job-folder={nodes.checkpoints}"]
+    told = subprocess.run(command, capture_output=True, check=False)
+    if told.returncode:
+        return None  # the job has not begun
+    (job,) = json.loads(told.stdout)["jobs"]
+    return (job["snapshots"] or {}).get("copied_step")
+
+
+def lose_a_node(nodes: Nodes, until: Callable[[], object]) -> tuple[str, str]:
+    """Kill a node that does not host the controller, and return it and the spare."""
+    nodes.start("a")
+    nodes.wait_said("a", "hosts the controller")
+    nodes.start("b", "c")
+    until()
+    lost = next(place.node for place in started(nodes)[0].placement if place.node != "a")
+    nodes.kill(lost)
+    return lost, next(name for name in "bc" if name != lost)
+
+
+def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snapshots(
+    make_meeting: Callable[..., Nodes],  # noqa: F811
+    undisturbed_long: dict[str, object],
+) -> None:
+    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000)
+
+    def copies_are_there() -> None:
+        wait_for(lambda: copied_step(nodes), "copies")
+        time.sleep(3.0)  # 30 snapshots later, while the next round is not over
+
+    _lost, spare = lose_a_node(nodes, copies_are_there)
+
+    assert nodes.wait_ends("a", spare) == [0, 0], nodes.output
+    assert nodes.result() == undisturbed_long
+    choice = started(nodes)[1].choice
+    assert choice.snapshot is not None, choice.passed_over
+    assert choice.fetched == (FetchedPart(2, "a"), FetchedPart(3, "a"))
+    assert choice.snapshot.step >= 20
+
+
+def test_without_copies_a_spare_begins_from_the_checkpoint(
     make_meeting: Callable[..., Nodes],  # noqa: F811
     undisturbed_long: dict[str, object],
 ) -> None:
     nodes = with_snapshots(make_meeting("2:3"))
-    nodes.start("a")
-    nodes.wait_said("a", "hosts the controller")
-    nodes.start("b", "c")
-    nodes.wait_step(50)
-    lost = next(place.node for place in started(nodes)[0].placement if place.node != "a")
-    spare = next(name for name in "bc" if name != lost)
+    nodes.flags += ["--snapshot-copies=0"]
 
-    nodes.kill(lost)
+    _lost, spare = lose_a_node(nodes, lambda: nodes.wait_step(50))
 
     assert nodes.wait_ends("a", spare) == [0, 0], nodes.output
     assert nodes.result() == undisturbed_long
