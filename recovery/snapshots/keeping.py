@@ -1,4 +1,4 @@
-"""Asks ranks to leave a snapshot while it is copied. Layout: `rankmend.hook.snapshots.layout`."""
+"""Asks ranks to leave a snapshot while it is copied, and as long as the copies are the newest. Layout: `rankmend.hook.snapshots.layout`."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankmend.errors import SourceError
 from rankmend.hook.snapshots import layout
+from recovery.messages.exchange import SnapshotPoint
 from recovery.snapshots.files import refuse_foreign
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -19,6 +20,14 @@ def ask_to_keep(folder: Path, ranks: Iterable[int], from_step: int, until_ns: in
     """
     words = layout.KEEP.pack(min(max(from_step, 0), layout.STEP_MAX) + 1, until_ns)
     _write_all(folder, ranks, words, layout.KEEP_AT)
+
+
+def ask_to_leave_copied(
+    folder: Path, ranks: Iterable[int], point: SnapshotPoint, until_ns: int
+) -> None:
+    """Have these ranks leave the snapshot of which all ranks have copies, until a time or until a later one is named."""
+    words = layout.COPIED.pack(point.attempt, min(point.step, layout.STEP_MAX) + 1, until_ns)
+    _write_all(folder, ranks, words, layout.COPIED_AT)
 
 
 def _write_all(folder: Path, ranks: Iterable[int], words: bytes, place: int) -> None:

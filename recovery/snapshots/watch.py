@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
+from rankmend.hook.snapshots import layout
 from recovery.checkpoints.priority import yield_to_training
 from recovery.snapshots.files import Digest, OpenSnapshot, SnapshotHead, snapshot_paths
 
@@ -52,6 +54,7 @@ class SnapshotWatch:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closing = False
+        self._hurried: frozenset[Path] = frozenset()  # to be read now
         self._asked_through = 0
         self._settled_through = 0
         self._known: tuple[KnownSnapshot, ...] = ()
@@ -86,6 +89,27 @@ class SnapshotWatch:
         if self._thread is None:
             self._start()
 
+    def look_now(self, paths: Iterable[Path]) -> None:
+        """Have these files read soon."""
+        with self._changed:
+            self._hurried |= frozenset(paths)
+            self._changed.notify()
+        if self._thread is None:
+            self._start()
+
+    def files_from(self, rank: int, attempt: int, from_step: int) -> list[Path]:
+        """Return which files hold whole snapshots of a rank from a step on, the oldest first. Reads their heads alone."""
+        found = []
+        for path in (self._folder / layout.file_name(rank, one) for one in range(layout.BUFFERS)):
+            with (
+                contextlib.suppress(OSError, SourceError),
+                OpenSnapshot(path, self._job_id) as file,
+            ):
+                head = file.read_head()
+                if head is not None and head.attempt == attempt and head.step >= from_step:
+                    found.append((head.step, path))
+        return [path for _step, path in sorted(found)]
+
     def expect(self, attempt: int, ranks: Iterable[int]) -> None:
         """Note which ranks this node has now, so that those that have left it give their memory back.
 
@@ -106,17 +130,20 @@ class SnapshotWatch:
 
     def _run(self) -> None:
         yield_to_training()
-        pause_s = 0.0
+        due_s = time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait_for(self._is_asked, pause_s)
+                self._changed.wait_for(self._is_asked, max(0.0, due_s - time.monotonic()))
                 if self._is_closing:
                     return
-                through = self._asked_through
-            began_s = self._clock.now_s()
+                through, only = self._asked_through, self._hurried
+                self._hurried = frozenset()
+            if time.monotonic() >= due_s:
+                only = frozenset()
+            began_s = time.thread_time()
             is_settling = through > self._settled_through
             try:
-                known = self._look(is_settling=is_settling)
+                known = self._look(is_settling=is_settling, only=only)
             except Exception:  # a recovery waits for this thread
                 log.exception("snapshots can't be read")
                 known = ()
@@ -125,16 +152,22 @@ class SnapshotWatch:
             self._settled_through = through
             if is_news and not self._is_closing:
                 self._wake()
-            pause_s = max(LOOK_S, IDLE_PER_BUSY * (self._clock.now_s() - began_s))
+            if not only or is_settling:
+                busy_s = time.thread_time() - began_s
+                due_s = time.monotonic() + max(LOOK_S, IDLE_PER_BUSY * busy_s)
 
     def _is_asked(self) -> bool:
-        return self._is_closing or self._asked_through > self._settled_through
+        is_hurried = bool(self._hurried)
+        return self._is_closing or is_hurried or self._asked_through > self._settled_through
 
-    def _look(self, *, is_settling: bool) -> tuple[KnownSnapshot, ...]:
+    def _look(self, *, is_settling: bool, only: frozenset[Path]) -> tuple[KnownSnapshot, ...]:
+        """Return what is whole. ``only``: if any, what the others hold is left for the next look."""
         before = {one.path: one for one in self._known}
         paths = snapshot_paths(self._folder)
 
         def read(path: Path) -> KnownSnapshot | None:
+            if only and path not in only and not is_settling:
+                return before.get(path)
             return self._try_read(path, before.get(path), is_settling=is_settling)
 
         if is_settling:

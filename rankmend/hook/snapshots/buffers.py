@@ -16,6 +16,7 @@ _MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # Python 3.10 has the nam
 _CHUNK_BYTES = 64 << 20  # a signal makes the kernel begin an allocation again
 _COMMIT_WORD = layout.COMMIT_AT // 8
 _KEEP_WORD = layout.KEEP_AT // 8
+_COPIED_WORD = layout.COPIED_AT // 8
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -46,6 +47,11 @@ class Buffer:
         """Return the step whose snapshot the launcher wants to be left for now, or None."""
         step, until_ns = self._words[_KEEP_WORD], self._words[_KEEP_WORD + 1]
         return step - 1 if step and now_ns < until_ns else None
+
+    def copied(self, now_ns):
+        """Return attempt and step of which all ranks have copies, if the launcher wants it to be left for now, or None."""
+        attempt, step, until_ns = self._words[_COPIED_WORD : _COPIED_WORD + 3]
+        return (attempt, step - 1) if step and now_ns < until_ns else None
 
     def is_settled(self):
         """Return whether the device has ended its copies into this file."""
@@ -131,6 +137,7 @@ class SnapshotSlot:
         self.buffer = None
         self.header = None  # of what lies there, whole or not
         self.whole = 0  # sequence of the whole snapshot that lies there
+        self._copied_before = (0, 0, 0)  # what the launcher had asked of an earlier attempt
         _unlink(self.path + SUFFIX_NEW)
         self._look()
 
@@ -149,6 +156,7 @@ class SnapshotSlot:
             (commit,) = layout.COMMIT.unpack_from(data, layout.COMMIT_AT)
             if commit == self.header.sequence:
                 self.whole = commit
+            self._copied_before = layout.COPIED.unpack_from(data, layout.COPIED_AT)
         except Exception:
             pass  # none of ours: overwritten
         finally:
@@ -158,6 +166,13 @@ class SnapshotSlot:
     def is_in_turns(self):
         """Return whether it is written also where none is copied: the third is, once it is there."""
         return not self._is_extra or bool(self.whole)
+
+    def copied(self, now_ns):
+        """Return as `Buffer.copied`, also while the file is not mapped yet."""
+        if self.buffer is not None:
+            return self.buffer.copied(now_ns)
+        attempt, step, until_ns = self._copied_before
+        return (attempt, step - 1) if step and now_ns < until_ns else None
 
     @property
     def sequence(self):

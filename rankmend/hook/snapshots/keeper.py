@@ -185,9 +185,11 @@ class SnapshotKeeper:
 
     def _choose(self, size, roomy_size):
         """Return the slot to write, mapped and large enough, or None."""
-        kept = self._kept()
-        if kept is not None:
-            others = sorted((one for one in self._slots if one is not kept), key=self._age)
+        kept, copied = self._kept(), self._copied()
+        for left in ({kept, copied}, {kept}):
+            if left == {None}:
+                continue
+            others = sorted((one for one in self._slots if one not in left), key=self._age)
             older = others[0]
             if older.open(size) or self._replace(older, size, roomy_size):
                 return older
@@ -214,6 +216,14 @@ class SnapshotKeeper:
             return None
         candidates = [slot for slot in own if slot.header.step >= first]
         return min(candidates, key=lambda slot: slot.header.step, default=None)
+
+    def _copied(self):
+        """Return the slot of which other nodes have copies, and which is of use where another node is lost; or None."""
+        now_ns = monotonic_ns()
+        mapped = [slot for slot in self._slots if slot.buffer is not None]
+        asked = [slot.copied(now_ns) for slot in mapped or self._slots]
+        newest = max(filter(None, asked), default=None)
+        return next((slot for slot in self._slots if slot.holds(newest)), None)
 
     def _age(self, slot):
         # An earlier attempt's is of no use any more, but for the one that was restored: perhaps no

@@ -7,6 +7,7 @@ one is first copied to another node. All integers are little-endian.
     0               header     what the file holds; a CRC-32 of its own bytes ends it
     COMMIT_AT       commit     the header's sequence number once all bytes are there, else another number
     KEEP_AT         keep       written by the launcher: which snapshot the rank is not to overwrite yet
+    COPIED_AT       copied     written by the launcher: the newest one of which all ranks have copies elsewhere
     data_at         data       the buffers of the tensors and arrays, each aligned to `ALIGNMENT`
     structure_at    structure  UTF-8 JSON: where each buffer lies, its type and shape; and all plain values
 
@@ -18,6 +19,8 @@ commit once more after the bytes.
 To copy one step's snapshots of all ranks to other nodes, the launcher writes the same step and a time into `keep` of
 all files. Until that time, the rank leaves its first snapshot of this attempt from that step on, and writes the other
 two in turns. So all ranks keep the same step, however late each launcher looks.
+Copies of a lost node's ranks are of use only beside the other ranks' own snapshots of that step. So the rank also leaves
+the one that `copied` names, of this attempt or an earlier one, until a later step is copied.
 This module is part of the hook: standard library and Python 3.8 only.
 """
 
@@ -38,6 +41,9 @@ COMMIT_AT = 256
 # step to keep, plus one (0: none); until when (CLOCK_MONOTONIC nanoseconds)
 KEEP = struct.Struct("<QQ")
 KEEP_AT = COMMIT_AT + COMMIT.size
+# attempt; step, plus one (0: none); until when
+COPIED = struct.Struct("<QQQ")
+COPIED_AT = KEEP_AT + KEEP.size
 DATA_AT = 4096  # in the files that this version writes; a reader goes by the header
 ALIGNMENT = 64  # of each buffer: a cache line, and what torch and numpy ask for at most
 

@@ -35,7 +35,7 @@ from recovery.snapshots.copies.copy_messages import (
     SnapshotDigest,
     SnapshotFetched,
 )
-from recovery.snapshots.keeping import ask_to_keep
+from recovery.snapshots.keeping import ask_to_keep, ask_to_leave_copied
 from recovery.snapshots.watch import KnownSnapshot, SnapshotWatch
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 TURN_S: Final = 1.0
 # How long ranks leave a snapshot without being asked again: a launcher that is stopped for less loses no copy.
 KEEP_S: Final = 30.0
+# And what the newest copies are of: a recovery may take so long, and all it costs is a file in the turns.
+KEEP_COPIED_S: Final = 600.0
 # Without an answer of the controller for so long, nothing more is asked of the ranks.
 REQUEST_S_MAX: Final = 60.0
 RETRY_S: Final = 10.0
@@ -163,6 +165,7 @@ class NodeCopies:
                 if job is not None:
                     self._faults.pop(job, None)
                 self.counts.fetched_bytes += snapshot.size_bytes
+                self._watch.look_now((Path(path),))
             case CopyFailed(snapshot=snapshot, node=node, fault=fault, message=text):
                 self._end(snapshot, node)
                 self._fail(CopyFaultTold(snapshot.rank, *snapshot.age_key, node, fault), snapshot)
@@ -216,8 +219,13 @@ class NodeCopies:
             return
         self._expect(order)
         self._drop_before(order)
+        now_ns = time.monotonic_ns()
+        if order.complete is not None:
+            here = set(ranks) or {one.head.rank for one in known}
+            until_ns = now_ns + int(KEEP_COPIED_S * 1e9)
+            ask_to_leave_copied(self._folder, here, order.complete, until_ns)
         if order.attempt == attempt and ranks and order.from_step is not None:
-            until_ns = time.monotonic_ns() + int(KEEP_S * 1e9)
+            until_ns = now_ns + int(KEEP_S * 1e9)
             ask_to_keep(self._folder, ranks, order.from_step, until_ns)
             self._send(order, order.from_step, known, ranks, now_s)
 
@@ -252,6 +260,7 @@ class NodeCopies:
         ranks: Collection[int],
         now_s: float,
     ) -> None:
+        unread: list[Path] = []
         for rank in ranks:
             of_round = [
                 one
@@ -261,6 +270,7 @@ class NodeCopies:
             ]
             first = min(of_round, key=lambda one: one.head.step, default=None)
             if first is None:
+                unread += self._watch.files_from(rank, order.attempt, from_step)[:1]
                 continue
             file = _local(first)
             for peer in order.holders:
@@ -269,6 +279,8 @@ class NodeCopies:
                 if not is_done and now_s >= self._retry_at_s.get(job, 0.0):
                     self._under_way.add(job)
                     self._copier.send(SendCopy(file, _peer(peer)))
+        if unread:
+            self._watch.look_now(unread)
         self._sent = {one for one in self._sent if one[0].step >= from_step}
         self._retry_at_s = {one: at_s for one, at_s in self._retry_at_s.items() if at_s > now_s}
 

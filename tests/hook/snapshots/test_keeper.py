@@ -114,6 +114,74 @@ def test_first_snapshot_from_the_step_that_is_copied_stays_until_a_later_one_is_
     assert keeper.level == TWO
 
 
+def leave_copied(rank: SnapshotRank, step: int, *, attempt: int = 3, seconds: float = 60.0) -> None:
+    until_ns = time.monotonic_ns() + int(seconds * 1e9)
+    for buffer in range(layout.BUFFERS):
+        if rank.path(buffer).exists():
+            with rank.path(buffer).open("r+b") as file:
+                file.seek(layout.COPIED_AT)
+                file.write(layout.COPIED.pack(attempt, step + 1, until_ns))
+
+
+def test_snapshot_of_which_all_ranks_have_copies_stays_until_a_later_one_has_them(
+    rank: SnapshotRank,
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+    leave_copied(rank, 20)
+    ask_to_keep(rank, 45)
+
+    seen = []
+    for step in (30, 40, 50, 60, 70):
+        assert keeper.take(step, state_of(step))
+        seen.append(rank.steps())
+    leave_copied(rank, 50)
+    for step in (80, 90):
+        assert keeper.take(step, state_of(step))
+        seen.append(rank.steps())
+
+    # While 20 has copies and 50 gets them, what is left is written in place.
+    assert seen[:3] == [[10, 20, 30], [20, 30, 40], [20, 40, 50]]
+    assert seen[3:] == [[20, 50, 60], [20, 50, 70], [50, 70, 80], [50, 80, 90]]
+    assert keeper.level == TWO
+
+
+def test_snapshot_with_copies_stays_in_the_next_attempt_until_the_time_is_over(
+    rank: SnapshotRank,
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+    leave_copied(rank, 10)
+    assert keeper.take(30, state_of(30))
+    assert rank.steps() == [10, 20, 30]
+    rank.attempt = 4
+
+    keeper = rank.keeper(choice=(3, 30))
+    assert all(keeper.take(step, state_of(step)) for step in (31, 32, 33))
+    later = rank.steps()
+    leave_copied(rank, 10, seconds=-1.0)
+    assert all(keeper.take(step, state_of(step)) for step in (34, 35))
+
+    assert later == [10, 32, 33]
+    assert rank.steps() == [33, 34, 35]
+
+
+def test_with_room_for_two_files_the_one_that_gets_copies_stays_and_the_other_is_overwritten(
+    rank: SnapshotRank,
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+    rank.free_bytes = 0
+    leave_copied(rank, 20)
+    assert keeper.take(30, state_of(30))
+    assert rank.steps() == [20, 30]
+
+    ask_to_keep(rank, 25)
+    assert keeper.take(40, state_of(40))
+
+    assert rank.steps() == [30, 40]
+
+
 def test_without_room_for_a_third_file_the_other_one_is_overwritten_while_one_is_copied(
     rank: SnapshotRank,
 ) -> None:

@@ -148,6 +148,45 @@ def test_first_snapshot_of_the_round_is_sent_once_and_its_rank_leaves_it(
     assert launcher.copies.counts.sent == 1
 
 
+def copied(path: Path) -> tuple[int, int] | None:
+    data = path.read_bytes()[layout.COPIED_AT : layout.COPIED_AT + layout.COPIED.size]
+    attempt, step, until_ns = layout.COPIED.unpack(data)
+    return (attempt, step - 1) if until_ns > time.monotonic_ns() else None
+
+
+def test_ranks_leave_what_the_newest_copies_are_of_also_between_attempts(
+    launcher: Launcher,
+) -> None:
+    launcher.keep(10, 20)
+    launcher.ask(None, complete=SnapshotPoint(1, 20))
+
+    launcher.clock.ahead_s += 1.1
+    launcher.copies.tick(0, ())
+
+    assert [copied(path) for path in sorted(launcher.folder.iterdir())] == [(1, 20), (1, 20)]
+    assert [kept_from(path) for path in sorted(launcher.folder.iterdir())] == [None, None]
+    assert launcher.copier.told(SendCopy) == []
+
+
+def test_snapshot_of_the_round_is_read_at_once_and_alone(launcher: Launcher) -> None:
+    launcher.keep(10)
+    for _look in range(2):  # the second one found nothing new, and the next is a second away
+        launcher.watch.settle(launcher.watch.settled_through + 1)
+    write_snapshot(launcher.folder, b"later" * 20, rank=0, buffer=1, step=20, sequence=2)
+    write_snapshot(launcher.folder, b"other" * 20, rank=1, buffer=0, step=20, sequence=1)
+    launcher.ask(15)
+
+    launcher.tick()
+    until_s = time.monotonic() + 30
+    while not launcher.copier.told(SendCopy):
+        assert time.monotonic() < until_s
+        launcher.tick()
+        time.sleep(0.01)
+
+    assert [path.name for path in launcher.watch.files_from(0, 1, 15)] == ["rank-0.1.snapshot"]
+    assert launcher.watch.files_from(0, 2, 15) == []
+
+
 def test_failed_copy_is_told_and_tried_again(launcher: Launcher) -> None:
     launcher.keep(10)
     launcher.ask(5)
