@@ -69,6 +69,13 @@ class ReplicaHistory:
             parts[part] = now
         return ReplicaHistory(step, parts), tuple(found)
 
+    def groups(self, part: str) -> tuple[tuple[int, ...], ...]:
+        """Return which ranks, two or more, ought to hold equal values of a part; none before that is known."""
+        known = self.parts.get(part)
+        if known is None or known.equal_count < EQUAL_MIN:
+            return ()
+        return tuple(sorted(tuple(sorted(one)) for one in known.groups if len(one) > 1))
+
 
 def divergences(step: int, history: ReplicaHistory, digests: Digests) -> tuple[Divergence, ...]:
     """Return what differs at a step by what is known, without taking it in. ``step``: of any age."""

@@ -4,7 +4,7 @@ An attempt is ordered once everything that it needs is there (`recovery.job.atte
 beside the checkpoints lets only it publish. Nothing starts before the last attempt is proved gone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from recovery.job.restore_choice import choose_checkpoint, is_progress, without_
 from recovery.job.situation import Situation
 from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
 from recovery.job.snapshot_fetching import FETCH_S_MAX, Fetching, failed_fetches
+from recovery.job.stand_ins import NOBODY, Fault, StandIns, stand_ins
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -39,7 +40,7 @@ from recovery.journal.limits import Policy, out_of_patience, out_of_restarts
 from recovery.journal.node_records import FenceWaits, FinderChosen
 from recovery.journal.records import Record
 from recovery.messages.copying import FetchOrder
-from recovery.messages.exchange import SnapshotPoint
+from recovery.messages.exchange import Report, SnapshotPoint
 
 _LOOK_AGAIN_S: Final = 5.0  # between two looks for a checkpoint while a job is held for lack of one
 _RESULTS: Final = {
@@ -263,7 +264,8 @@ class Attempts:
         waited_s = self._situation.since(now_s, "snapshots", ledger.attempt)
         failed = failed_fetches(heard, ledger.attempt, waited_s)
         elsewhere = fetching.sources(placement, heard, ledger.attempt, failed)
-        busy = unsettled(placement, reports, ledger.attempt, waited_s, elsewhere)
+        equal = self._stand_ins(placement, heard, failed)
+        busy = unsettled(placement, reports, ledger.attempt, waited_s, {*elsewhere, *equal.ranks})
         if busy is not None:
             reason = f"{busy} is reading its snapshots"
             return NeedsMissing(reason, SETTLE_S_MAX - waited_s)
@@ -273,15 +275,27 @@ class Attempts:
             if (report.snapshots_through or 0) >= ledger.attempt
         }
         with_memory = with_snapshot(
-            choice, ledger, policy, placement, held, self._differ, elsewhere
+            choice, ledger, policy, placement, held, self._differ, elsewhere, equal
         )
-        self._fetching = fetching.wanting(with_memory, placement, elsewhere, heard)
+        self._fetching = fetching.wanting(with_memory, placement, elsewhere, equal, heard)
         if not with_memory.fetched:
             return self._fetching.told(with_memory)
         fetching_s = self._situation.since(now_s, "fetch", ledger.attempt)
         if fetching_s < FETCH_S_MAX:
             return NeedsMissing(self._fetching.text, FETCH_S_MAX - fetching_s)
         return with_snapshot(choice, ledger, policy, placement, held, self._differ)
+
+    def _stand_ins(
+        self,
+        placement: Sequence[Placement],
+        heard: Mapping[str, Report],
+        failed: Collection[Fault],
+    ) -> StandIns:
+        """Return which ranks' snapshots others could begin from; none where a node of the next attempt can't fetch any."""
+        homes = [heard.get(place.node) for place in placement]
+        if any(home is None or home.copier is None for home in homes):
+            return NOBODY
+        return stand_ins(self._ledger, heard, failed)
 
     def fetches(self) -> Mapping[str, tuple[FetchOrder, ...]]:
         """Return what each node is to bring from others before the next attempt."""

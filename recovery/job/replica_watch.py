@@ -1,14 +1,16 @@
-"""Compares the snapshots of replicas, step by step: journals each difference once."""
+"""Compares the snapshots of replicas, step by step: journals each difference once, and which ranks are equal as a whole."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from detectors.replicas.divergence import Divergence, ReplicaHistory, divergences
 from recovery.journal.ledger import Ledger
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
 
 _STEPS_MAX: Final = 8  # of which not all ranks have told; a rank has two snapshots
+_GROUPINGS_MAX: Final = 8  # in an attempt; ranks that are now equal and now not are no replicas
+_WHOLE: Final = "whole"  # the snapshot: random states, positions and counters, too
 
 
 class ReplicaWatch:
@@ -17,7 +19,10 @@ class ReplicaWatch:
     def __init__(self) -> None:
         self._waiting: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
         self._history = ReplicaHistory()
+        self._wholes = ReplicaHistory()
         self._attempt = 0
+        self._groups: tuple[tuple[int, ...], ...] | None = None  # None: not known yet
+        self._groupings = 0
         self._found: list[ReplicasDiffer] = []
 
     def receive(self, report: Report) -> None:
@@ -32,10 +37,20 @@ class ReplicaWatch:
         for point in sorted(self._waiting, key=lambda one: (one.attempt, one.step))[:-_STEPS_MAX]:
             del self._waiting[point]
 
-    def due(self, ledger: Ledger) -> tuple[ReplicasDiffer, ...]:
+    def due(self, ledger: Ledger) -> tuple[ReplicasDiffer | ReplicasKnown, ...]:
         """Return the records of what the journal does not have."""
         found, self._found = self._found, []
-        return tuple(one for one in found if one not in ledger.differing)
+        known = self._known(ledger)
+        return (*(one for one in found if one not in ledger.differing), *known)
+
+    def _known(self, ledger: Ledger) -> tuple[ReplicasKnown, ...]:
+        journaled = ledger.replicas
+        is_of_attempt = journaled is not None and journaled.attempt == self._attempt
+        if self._attempt != ledger.attempt or self._groups is None:
+            return ()  # what the journal has still holds
+        if self._groups == (journaled.groups if is_of_attempt and journaled else ()):
+            return ()
+        return (ReplicasKnown(self._attempt, self._groups),)
 
     def why_not(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> str | None:
         """Return why a step must not be restored: replicas differ, and which one is right is not known."""
@@ -46,8 +61,20 @@ class ReplicaWatch:
         if point.attempt > self._attempt:
             # Other ranks, other code, an older step: what was learned may not hold.
             self._attempt, self._history = point.attempt, ReplicaHistory()
+            self._wholes, self._groups, self._groupings = ReplicaHistory(), None, 0
+        self._learn(point.step, parts)
         self._history, found = self._history.take(point.step, _digests_of(parts))
         self._found += [_record(point, one) for one in found]
+
+    def _learn(self, step: int, parts: Mapping[int, HeldSnapshot]) -> None:
+        """Note which ranks' whole snapshots are equal."""
+        digests = {rank: {_WHOLE: held.digest} for rank, held in parts.items()}
+        self._wholes, differing = self._wholes.take(step, digests)
+        groups = self._wholes.groups(_WHOLE)
+        if groups == self._groups or not (groups or differing):
+            return  # a change is only known to last after some steps
+        self._groupings += bool(groups)
+        self._groups = groups if self._groupings <= _GROUPINGS_MAX else ()
 
 
 def _digests_of(parts: Mapping[int, HeldSnapshot]) -> dict[int, dict[str, str]]:

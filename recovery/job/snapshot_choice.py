@@ -1,7 +1,7 @@
 """Whether the next attempt begins from what its ranks have kept in memory. Pure.
 
 A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
-run, or on another one that is heard, from which it is fetched. The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
+run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (`recovery.job.stand_ins`). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
 which replicas differ is never restored, because one of them is wrong and the older ones were equal. Once the same error
 has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
 is in the snapshots, too.
@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.wording import ranks_in_words
+from recovery.job.stand_ins import NOBODY, StandIns
 from recovery.journal.attempt_records import Choice, FetchedPart, PassedOver, Placement, identity_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
 
 SETTLE_S_MAX: Final = 30.0  # for a node to read its snapshots again: 2 GB take 0.3 s, 100 GB 15 s
+STAND_IN_S_MIN: Final = 5.0
+"""Our choice: what another rank's snapshot must save at least. To fetch it takes a second or more."""
 _PASSED_OVER_MAX: Final = 3
 
 Differ = Callable[[SnapshotPoint, Mapping[int, HeldSnapshot]], str | None]
@@ -32,6 +35,11 @@ class _Step:
     point: SnapshotPoint
     parts: Mapping[int, HeldSnapshot]  # by rank, of its own node where that has it whole
     nodes: Mapping[int, str]  # from which the others are fetched
+    of_ranks: Mapping[int, int]  # whose part it is, where another rank's stands in
+
+    @property
+    def age_s(self) -> float:
+        return max(part.age_s for part in self.parts.values())
 
     def why_not(self, ranks: Sequence[int]) -> str | None:
         """Return why these ranks can't restore it, or None."""
@@ -80,6 +88,7 @@ def with_snapshot(
     held: Mapping[str, Sequence[HeldSnapshot]],
     differ: Differ = lambda _point, _parts: None,
     elsewhere: Elsewhere | None = None,
+    stand_ins: StandIns = NOBODY,
 ) -> Choice:
     """Return the choice with the snapshot to restore, if one is to be preferred to what was chosen.
 
@@ -90,7 +99,7 @@ def with_snapshot(
         return choice
     if choice.restore is not None and _is_suspect(ledger, policy):
         return choice
-    steps = _steps_of(placement, held, elsewhere or {})
+    steps = _steps_of(placement, held, elsewhere or {}, stand_ins)
     found = _newest_restorable(choice, ledger, policy, placement, steps, differ, _spoiled)
     if found.snapshot is None and (choice.restore is None or _is_behind(choice, ledger)):
         # Nothing is left from before the numbers went wrong: that is no reason to lose what there is.
@@ -110,6 +119,7 @@ def _newest_restorable(
     is_behind = spoiled is not None and _is_behind(choice, ledger)
     ranks = [rank for place in placement for rank in place.ranks]
     passed_over: list[PassedOver] = []
+    best: _Step | None = None  # with another rank's part: one without may be nearly as new
     for step in steps:
         point = step.point
         if point.attempt < ledger.memory_since:
@@ -122,10 +132,17 @@ def _newest_restorable(
         restores = ledger.restores_of(identity_of(point))
         if reason is None and restores >= policy.restore_failures_max:
             reason = f"restored {restores} times without progress"
-        if reason is None:
+        if reason is None and best is None and step.of_ranks:
+            best = step
+        elif reason is None and best is None:
             return _chosen(choice, step, passed_over)
-        if len(passed_over) < _PASSED_OVER_MAX:
+        elif reason is None and not step.nodes and best is not None:
+            is_nearly_as_new = step.age_s - best.age_s < STAND_IN_S_MIN
+            return _chosen(choice, step if is_nearly_as_new else best, passed_over)
+        elif reason is not None and best is None and len(passed_over) < _PASSED_OVER_MAX:
             passed_over.append(PassedOver(f"snapshot of step {point.step}", point.step, reason))
+    if best is not None:
+        return _chosen(choice, best, passed_over)
     return replace(choice, passed_over=(*passed_over, *choice.passed_over))
 
 
@@ -134,7 +151,10 @@ def _chosen(choice: Choice, step: _Step, passed_over: Sequence[PassedOver]) -> C
         choice,
         is_possible=True,
         snapshot=step.point,
-        fetched=tuple(FetchedPart(rank, step.nodes[rank]) for rank in sorted(step.nodes)),
+        fetched=tuple(
+            FetchedPart(rank, step.nodes[rank], step.of_ranks.get(rank))
+            for rank in sorted(step.nodes)
+        ),
         reason=f"snapshot of every rank, written in attempt {step.point.attempt}",
         passed_over=(*passed_over, *choice.passed_over),
     )
@@ -188,6 +208,7 @@ def _steps_of(
     placement: Sequence[Placement],
     held: Mapping[str, Sequence[HeldSnapshot]],
     elsewhere: Elsewhere,
+    stand_ins: StandIns,
 ) -> list[_Step]:
     """Return what there is of each step, the newest first."""
     steps: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
@@ -202,5 +223,17 @@ def _steps_of(
             if not part.is_damaged and (own is None or own.is_damaged):
                 steps[part.point][rank] = part
                 nodes.setdefault(part.point, {})[rank] = node
+    of_ranks: dict[SnapshotPoint, dict[int, int]] = {}
+    for point in stand_ins.given:
+        parts = steps.setdefault(point, {})
+        for rank in (rank for place in placement for rank in place.ranks):
+            found = stand_ins.find(rank, point)
+            if found is not None and (rank not in parts or parts[rank].is_damaged):
+                parts[rank] = replace(found.held, rank=rank)
+                nodes.setdefault(point, {})[rank] = found.node
+                of_ranks.setdefault(point, {})[rank] = found.held.rank
     newest_first = sorted(steps, key=lambda point: (point.step, point.attempt), reverse=True)
-    return [_Step(point, steps[point], nodes.get(point, {})) for point in newest_first]
+    return [
+        _Step(point, steps[point], nodes.get(point, {}), of_ranks.get(point, {}))
+        for point in newest_first
+    ]

@@ -10,6 +10,7 @@ from typing import Final
 
 from detectors.wording import ranks_in_words
 from recovery.job.snapshot_choice import Elsewhere
+from recovery.job.stand_ins import Fault, StandIns
 from recovery.journal.attempt_records import Choice, FetchedPart, Placement
 from recovery.messages.copying import FetchOrder
 from recovery.messages.exchange import HeldSnapshot, Peer, Report, SnapshotPoint
@@ -17,8 +18,6 @@ from recovery.messages.exchange import HeldSnapshot, Peer, Report, SnapshotPoint
 FETCH_S_MAX: Final = 600.0  # 160 GB of a node at 10 Gbit/s take 128 s
 PASSING_S_MAX: Final = 30.0  # for a source that can't be reached, or whose copier is being replaced
 
-Fault = tuple[int, int, int, str]
-"""What a node could not give: rank, attempt and step of a snapshot, and the node."""
 _Source = tuple[str, HeldSnapshot]
 
 
@@ -66,6 +65,7 @@ class Fetching:
         choice: Choice,
         placement: Sequence[Placement],
         elsewhere: Elsewhere,
+        stand_ins: StandIns,
         reports: Mapping[str, Report],
     ) -> "Fetching":
         """Return the state in which what the choice lacks is asked for."""
@@ -76,9 +76,14 @@ class Fetching:
         orders: dict[str, list[FetchOrder]] = {}
         asked = dict(self.asked)
         for part in choice.fetched:
-            (snapshot,) = (
-                one for node, one in elsewhere[part.rank] if (node, one.point) == (part.node, point)
-            )
+            if part.of_rank is not None:
+                snapshot = stand_ins.given[point][part.of_rank].held
+            else:
+                (snapshot,) = (
+                    one
+                    for node, one in elsewhere[part.rank]
+                    if (node, one.point) == (part.node, point)
+                )
             report = reports[part.node]
             assert report.copier is not None, "it is a source"
             peer = Peer(part.node, report.launcher_id, report.copier)

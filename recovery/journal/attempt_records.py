@@ -44,6 +44,7 @@ class FetchedPart:
 
     rank: int
     node: str
+    of_rank: int | None = None  # whose it was, where that is another rank, which is equal
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import Endpoint, Stop
 from recovery.messages.outside import NodeEvidence
 
@@ -183,6 +183,7 @@ class Ledger:
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
+    replicas: ReplicasKnown | None = None  # of the newest attempt of which that is known
     wrong_numbers: tuple[NumbersWrong, ...] = ()  # newest last
     rollbacks: tuple[GoesBack, ...] = ()  # that were asked for; newest last
     goes_back: GoesBack | None = None  # the next attempt begins before it

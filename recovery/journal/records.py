@@ -58,7 +58,7 @@ from recovery.journal.node_records import (
 )
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 
 MAJOR: Final = 1
 
@@ -118,6 +118,7 @@ KnownRecord: TypeAlias = (
     | EvidenceTaken
     | PersonActed
     | ReplicasDiffer
+    | ReplicasKnown
     | NumbersWrong
     | GoesBack
     | ClusterRecord
@@ -167,6 +168,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "evidence_taken": EvidenceTaken,
     "person_acted": PersonActed,
     "replicas_differ": ReplicasDiffer,
+    "replicas_known": ReplicasKnown,
     "numbers_wrong": NumbersWrong,
     "goes_back": GoesBack,
     **CLUSTER_KINDS,

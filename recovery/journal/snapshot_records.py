@@ -6,6 +6,14 @@ from detectors.wording import ranks_in_words
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicasKnown:
+    """Which ranks' whole snapshots were equal at several steps of an attempt; none: they no longer are."""
+
+    attempt: int
+    groups: tuple[tuple[int, ...], ...]  # of two ranks or more, each in order
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicasDiffer:
     """Ranks that ought to hold equal values of a part of their state did not at a step."""
 

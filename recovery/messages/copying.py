@@ -36,7 +36,7 @@ class FetchOrder:
 
     snapshot: HeldSnapshot
     source: Peer  # the copier that has it: this node's own, where it holds the copy itself
-    rank: int  # that begins from it
+    rank: int  # that begins from it: its own, or another one that is equal
 
 
 @dataclass(frozen=True, slots=True)

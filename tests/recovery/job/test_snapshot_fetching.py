@@ -8,6 +8,7 @@ from recovery.job.copy_rounds import PAUSE_S
 from recovery.job.settings import JobSettings
 from recovery.job.snapshot_fetching import FETCH_S_MAX, PASSING_S_MAX
 from recovery.journal.attempt_records import AttemptStarted, Choice, FetchedPart
+from recovery.journal.snapshot_records import ReplicasKnown
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import (
     CopyFault,
@@ -28,6 +29,7 @@ class MemoryNode(FakeNode):
         super().__init__(name)
         self.kept: dict[tuple[int, int], HeldSnapshot] = {}  # by rank and step
         self.is_copying = True
+        self.is_replica = False  # its ranks' snapshots are equal to all others'
         self.left: tuple[int | None, int | None] = None, None  # the steps that its ranks leave
         self.copies: dict[tuple[int, int], HeldSnapshot] = {}
         self.faults: tuple[CopyFaultTold, ...] = ()
@@ -41,7 +43,7 @@ class MemoryNode(FakeNode):
 
     def keep(self, step: int) -> None:
         for rank in self.ranks:
-            digest = f"{rank:032x}"
+            digest = f"{step if self.is_replica else rank:032x}"
             parts = (PartDigest("model", digest),)
             made = HeldSnapshot(rank, self.attempt, step, 2, 100, digest, 0.5, parts=parts)
             self.kept[rank, step] = made
@@ -273,6 +275,56 @@ def test_what_the_newest_copies_are_of_outlives_a_restart(training: CopyBench) -
     training.beat(3.0)
 
     assert training.choice.snapshot == SnapshotPoint(1, 10)
+
+
+def replicas(training: CopyBench) -> None:
+    """Have the ranks keep equal snapshots at so many steps that this is known."""
+    for node in training.nodes.values():
+        node.is_replica, node.is_copying = True, False
+    for step in range(10, 15):
+        training.keep(step)
+        training.beat(1.0, step)
+
+
+def test_equal_rank_stands_in_for_a_lost_one_and_no_step_is_lost(training: CopyBench) -> None:
+    replicas(training)
+
+    assert training.control.ledger.replicas == ReplicasKnown(1, ((0, 1),))
+    training.keep(40)
+    training.beat(1.0, 40)
+    training.lose("b")
+    training.beat(3.0)
+
+    assert training.choice.snapshot == SnapshotPoint(1, 40)
+    assert training.choice.fetched == (FetchedPart(1, "a", of_rank=0),)
+    assert training.nodes["c"].kept[1, 40].digest == f"{40:032x}"
+
+
+def test_ranks_that_are_no_longer_equal_do_not_stand_in(training: CopyBench) -> None:
+    replicas(training)
+    for node in training.nodes.values():
+        node.is_replica = False
+    training.keep(40)
+    training.beat(1.0, 40)
+
+    training.lose("b")
+    training.beat(3.0)
+
+    assert training.control.ledger.replicas == ReplicasKnown(1, ())
+    assert training.choice.begins_at != 40
+
+
+def test_equal_rank_that_can_not_give_its_snapshot_is_left_out(training: CopyBench) -> None:
+    replicas(training)
+    training.keep(40)
+    training.beat(1.0, 40)
+    training.nodes["a"].fault = CopyFault.MISSING
+
+    training.lose("b")
+    training.beat(5.0)
+
+    assert training.choice.begins_at != 40
+    assert training.placed == ["a", "c"]
 
 
 def test_no_copies_are_asked_for_where_the_policy_wants_none() -> None:

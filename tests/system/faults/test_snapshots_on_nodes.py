@@ -11,6 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from recovery.journal.attempt_records import AttemptStarted, FetchedPart
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.snapshot_records import ReplicasKnown
 from recovery.report.overview import list_folders, read_entries
 from tests.system.faults.harness import wait_for
 from tests.system.faults.test_nodes import Nodes, make, make_meeting  # noqa: F401 - fixtures
@@ -18,8 +20,13 @@ from tests.system.faults.test_nodes import Nodes, make, make_meeting  # noqa: F4
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
-def with_snapshots(nodes: Nodes, every: int = 1, saves_every: int = 50) -> Nodes:
+def with_snapshots(
+    nodes: Nodes, every: int = 1, saves_every: int = 50, *, is_apart: bool = True
+) -> Nodes:
+    """``is_apart``: no rank's snapshot equals another's, so none stands in for another."""
     nodes.arguments += [f"--snapshot-every={every}", f"--every={saves_every}", "--step-s=0.02"]
+    if is_apart:
+        nodes.arguments.append("--apart")
     return nodes
 
 
@@ -110,3 +117,34 @@ def test_without_copies_a_spare_begins_from_the_checkpoint(
     assert choice.begins_at is not None
     assert choice.begins_at >= 50
     assert "not there of ranks 2 and 3" in {one.reason for one in choice.passed_over}
+
+
+def test_equal_ranks_stand_in_for_those_of_a_lost_node(
+    make_meeting: Callable[..., Nodes],  # noqa: F811
+    undisturbed_long: dict[str, object],
+) -> None:
+    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000, is_apart=False)
+
+    def are_known() -> None:
+        nodes.wait_said("a", "attempt 1 makes progress")
+        (hosted,) = list_folders(nodes.folder / "state-a")
+        wait_for(
+            lambda: any(isinstance(one.record, ReplicasKnown) for one in read_entries(hosted)),
+            "equal ranks are known",
+        )
+
+    _lost, spare = lose_a_node(nodes, are_known)
+
+    assert nodes.wait_ends("a", spare) == [0, 0], nodes.output
+    assert nodes.result() == undisturbed_long
+    choice = started(nodes)[1].choice
+    assert choice.snapshot is not None, choice.passed_over
+    assert [(one.rank, one.node) for one in choice.fetched] == [(2, "a"), (3, "a")]
+    assert {one.of_rank for one in choice.fetched} <= {0, 1}
+    (opened,) = [
+        entry.record
+        for entry in read_entries(list_folders(nodes.folder / "state-a")[0])
+        if isinstance(entry.record, IncidentOpened)
+    ]
+    assert opened.failure.step is not None
+    assert choice.snapshot.step >= opened.failure.step - 5, "no more than the snapshots' interval"

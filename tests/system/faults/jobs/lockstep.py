@@ -45,6 +45,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--let-go", type=Path, help="the last step waits for this file")
     parser.add_argument("--snapshot-every", type=int, default=0)
     parser.add_argument("--snapshot-mb", type=int, default=0, help="of state beside the job's own")
+    parser.add_argument("--apart", action="store_true", help="no rank's snapshot equals another's")
     parser.add_argument("--flip-rank", type=int, default=-1, help="its memory goes wrong ...")
     parser.add_argument("--flip-step", type=int, default=-1, help="... from this step on")
     parser.add_argument("--nan-rank", type=int, default=-1, help="its loss is NaN ...")
@@ -167,7 +168,8 @@ def main() -> None:
                     own[7] += 1e-3
                 if arguments.fail_in_snapshot and is_failing and step == arguments.fail_step:
                     kill_soon()
-                rankmend.snapshot(step, {"state": state, "own": own})
+                whose = {"rank": rank} if arguments.apart else {}
+                rankmend.snapshot(step, {"state": state, "own": own, **whose})
             is_last = step == arguments.steps or shared[4] > 0
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
