@@ -80,6 +80,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     intervals_s: dict[str, float] = {}
     disabled: tuple[str, ...] = ()
     progress_glob: str | None = None
+    watched_jobs: bool = True  # those of other launchers (`rankmend watch env`)
     procfs: str = "/proc"
     sysfs: str = "/sys"
     nic: NetworkCardSettings = NetworkCardSettings()

@@ -43,6 +43,7 @@ _writer = None
 _attach_error = None  # why this process reports no progress
 _explicit = False  # the script calls step() itself
 _attaching = _allocate_lock()
+_make_file = None  # makes the progress file of a rank that another launcher has started
 _keeper = None  # of this rank's snapshots
 _keeper_error = None  # why there is none
 
@@ -146,11 +147,14 @@ def _offer_stacks():
 
 def _make_writer(flags):
     path = os.environ.get(_layout.ENV_PROGRESS_FILE)
-    if not path:
+    if not path and _make_file is None:
         raise RuntimeError("not started by rankmend run")
     if _is_multiprocessing_child():
         raise RuntimeError("a worker process of a rank is not a rank")
     from rankmend.hook.writer import OtherWriterError, Writer
+
+    if not path:
+        return Writer(_make_file(), flags)  # in silence: this costs the watching alone
 
     try:
         return Writer(path, flags)
@@ -409,6 +413,13 @@ def keep_snapshots(trainer, every=10):
         if os.environ.get(_layout.ENV_SNAPSHOT):
             raise RestoreError(text) from error
         return False
+
+
+def _watch_by(make_file):
+    """Have this process, a rank of another launcher, report to the agent once it trains."""
+    global _make_file
+    _make_file = make_file
+    os.register_at_fork(after_in_child=_detach_child)
 
 
 if os.environ.get(_layout.ENV_PROGRESS_FILE):

@@ -219,6 +219,11 @@ class ProgressReader:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def writer(self) -> tuple[int, int]:
+        """Return the process that has attached, or 0, and its start time in clock ticks. Raises SourceError."""
+        attachment = self._block(layout.ATTACHMENT, layout.ATTACHMENT_AT, "attachment")
+        return attachment[0], attachment[2]
+
     def read(
         self,
         now_s: float,

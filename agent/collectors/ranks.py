@@ -25,6 +25,7 @@ from agent.ranks.table import (
     newest_attempts,
     read_rank,
 )
+from agent.ranks.watched import WatchedRanks
 from rankmend.agent_socket import ShownCheckpoint, Told
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
@@ -50,6 +51,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "",
         ("job_id", "rank", "pid", "attempt", "job_name"),
         "What belongs to a rank; always 1.",
+    ),
+    gauge(
+        "watched_job_info",
+        "",
+        ("job_id", "job_name", "user", "launcher", "slurm_job"),
+        "A job of another launcher with a watched rank on this node; always 1.",
     ),
     gauge(
         "rank_progress_success",
@@ -251,23 +258,35 @@ class RanksCollector:
     name = "ranks"
     interval_s = 1.0
 
-    def __init__(self, table: RankTable, clock: Clock, pattern: str | None = None) -> None:
+    def __init__(
+        self,
+        table: RankTable,
+        clock: Clock,
+        pattern: str | None = None,
+        watched: WatchedRanks | None = None,
+    ) -> None:
         self._table = table
         self._clock = clock
         self._files = PathSource(pattern) if pattern else None
+        self._watched = watched
         self.newest = RanksView(clock.now_s(), ())  # for the page of ranks
 
     def collect(self) -> Iterator[Metric]:
         files = self._files.ranks() if self._files else []
+        jobs, watched = self._watched.look() if self._watched else ([], [])
         now_s = self._clock.now_s()
         samples = self._table.read(now_s, STEPS_MAX + 1)
         shown = {(sample.identity.job_id, sample.identity.rank) for sample in samples}
-        for rank in islice(newest_attempts(files), RANKS_MAX):
+        for rank in islice(newest_attempts([*files, *watched]), RANKS_MAX):
             if (rank.identity.job_id, rank.identity.rank) not in shown:
                 samples.append(read_rank(rank, now_s, STEPS_MAX + 1))
         self.newest = RanksView(now_s, tuple(samples))
         for sample in samples:
             yield from rank_metrics(sample, now_s)
+        for job in jobs:
+            about = (("job_id", str(job.job_id)), ("job_name", job.name), ("user", job.user))
+            started = (("launcher", job.launcher), ("slurm_job", job.slurm_job))
+            yield Metric("rankmend_watched_job_info", 1, (*about, *started))
         for told in self._table.told():
             yield from told_metrics(told, now_s)
         for one in self._table.checkpoints():

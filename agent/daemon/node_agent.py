@@ -28,6 +28,7 @@ from agent.nvml.release import ReleaseFile
 from agent.page.application import make_registry
 from agent.plugins import PluginContext, PluginsCollector
 from agent.ranks.table import RankTable
+from agent.ranks.watched import WatchedRanks
 from agent.sampling.collection import Collector
 from agent.sampling.runner import Runner
 from agent.sampling.schedule import Schedule
@@ -55,7 +56,8 @@ class NodeAgent:
         self.config = config
         self.node = node_name(config.node)
         self.table = RankTable()
-        self.ranks = RanksCollector(self.table, clock, config.progress_glob)
+        watched = WatchedRanks() if config.watched_jobs else None
+        self.ranks = RanksCollector(self.table, clock, config.progress_glob, watched)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
         is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
         plugged = plugins.load(

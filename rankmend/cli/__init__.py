@@ -72,6 +72,7 @@ _COMMANDS = {
         "diagnose",
         "Find the hung or slow rank in recordings of a job.",
     ),
+    "watch": ("rankmend.cli.watch", "watch", "Watch jobs that other launchers have started."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 

@@ -59,15 +59,22 @@ def _register(module):
     try:
         register = module.register_optimizer_step_post_hook
         if _counting and rankmend._attach(layout.FLAG_AUTO):
-            counter = _Counter()
+            counter = Counter(Installer())
             register(counter.after_step)
             atexit.register(counter.tell_held)
     except Exception:
         pass
 
 
-class _Counter:
-    def __init__(self):
+class NoInstaller:
+    """Wraps nothing."""
+
+    is_done = True
+
+
+class Counter:
+    def __init__(self, installer):
+        """``installer``: wraps what the script has imported, at its first steps."""
         self._step = None  # number of the current training step; None before the first
         self._first = 1  # number of the first step that counts
         self._stepped = set()  # ids of the optimizers that stepped in it
@@ -75,7 +82,7 @@ class _Counter:
         self._may_load = False  # a load may still drop these
         self._followed = set()  # ids of the optimizers whose loads we follow
         self._is_loaded = False  # an optimizer's state was loaded since its last step
-        self._installer = Installer()
+        self._installer = installer
 
     def after_step(self, optimizer, _args, _kwargs):
         # Nothing to catch here: what comes by is a signal handler's, and so the script's.

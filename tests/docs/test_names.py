@@ -18,7 +18,14 @@ HOST = "controller.example"
 FOLDERS = {"agent.toml", "controller", "tls"}
 """What lies directly below /etc/rankmend, beside single files of the agent."""
 
-AGENT_FILES = {"node-policy.toml", "kernel-policy.csv", "baseline.toml", "bmc.toml", "bmc-ca.pem"}
+AGENT_FILES = {
+    "watch-off",
+    "node-policy.toml",
+    "kernel-policy.csv",
+    "baseline.toml",
+    "bmc.toml",
+    "bmc-ca.pem",
+}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHIPPED = shipped_files()
 CONTROLLER_FILES = ("tokens.toml", "controller.toml", "policy.toml", "server.crt", "server.key")

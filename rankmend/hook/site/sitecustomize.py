@@ -1,4 +1,4 @@
-"""Runs in every Python process below `rankmend run`, before the script.
+"""Runs in every Python process below `rankmend run`, or where `rankmend watch env` was used, before the script.
 
 Has the steps of an unchanged PyTorch script counted and the stacks of a rank told on request,
 the order of its imports noted for the fork server, and runs the sitecustomize that would have run without rankmend. Whatever goes wrong in our part
@@ -24,6 +24,51 @@ def _watch_torch():
             torch_rendezvous.watch()
     except Exception:
         pass
+
+
+def _watch_other_launchers():
+    # In each Python of a cluster, if that is wished: what is no rank goes by with a look at some variables.
+    try:
+        known = os.environ.get
+        if (
+            known("RANKMEND_WATCH") == "1"
+            and not known("RANKMEND_PROGRESS_FILE")
+            and (known("RANK") or known("SLURM_STEP_ID") or known("OMPI_COMM_WORLD_RANK"))
+            and sys.version_info >= (3, 8)
+            and not os.path.exists("/etc/rankmend/watch-off")
+        ):
+            _find_package()
+            from rankmend.hook import watched
+
+            watched.watch()
+    except Exception:
+        pass
+
+
+def _find_package():
+    # The folder on PYTHONPATH has no package that a script could import instead of its own.
+    machinery, bootstrap = _import_system()
+    finders = [getattr(finder, "find_spec", None) for finder in sys.meta_path]
+    if any(find is not None and find("rankmend", None) is not None for find in finders):
+        return  # the script's environment has one
+    here = os.path.dirname(os.path.realpath(__file__))
+    package = os.path.join(here, "lib-rankmend", "rankmend")
+    spec = machinery.spec_from_file_location(
+        "rankmend", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    module = bootstrap.module_from_spec(spec)
+    sys.modules["rankmend"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules["rankmend"]
+        raise
+
+
+def _import_system():
+    # What every interpreter has loaded already: importlib.util would bring a dozen modules that a program may not expect.
+    loaded = sys.modules
+    return loaded["_frozen_importlib_external"], loaded["_frozen_importlib"]
 
 
 def _offer_stacks():
@@ -76,20 +121,19 @@ def _run_from(folder, path, done):
         imp.load_module("sitecustomize", *found)
         return True
 
-    from importlib import util
-    from importlib.machinery import PathFinder
-
-    spec = PathFinder.find_spec("sitecustomize", [folder])
+    machinery, bootstrap = _import_system()
+    spec = machinery.PathFinder.find_spec("sitecustomize", [folder])
     if spec is None or spec.loader is None or not spec.has_location:  # none, or a mere folder
         return False
     done.add(path)
-    module = util.module_from_spec(spec)
+    module = bootstrap.module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
     return True
 
 
 _watch_torch()
+_watch_other_launchers()
 _offer_stacks()
 _note_imports(True)
 _run_users_own()

@@ -1,0 +1,216 @@
+"""The ranks that other launchers have started and that are watched (`rankmend watch env`).
+
+Layout: `rankmend.hook.watched`. Whatever lies there comes from a job's user. Of a folder that belongs to a user, only what that
+user owns counts, and only where nobody else may write; and the job's UUID must be made of this user's id, so nobody speaks for
+another's job. Everything is bounded.
+"""
+
+import logging
+import os
+import pwd
+import re
+import stat
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from agent.ranks.table import RANKS_MAX, RANKS_OF_USER_MAX, ShownRank
+from rankmend.errors import SourceError
+from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, ROOT, job_id_of
+from rankmend.hook.writer import read_start_ticks
+from rankmend.progress import ProgressReader, open_owned
+
+JOBS_OF_USER_MAX: Final = 64
+USERS_MAX: Final = 64
+JOB_BYTES_MAX: Final = 4096
+_FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
+_RANK: Final = re.compile(r"rank-([0-9]{1,10})\.progress")
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+log = logging.getLogger(__name__)
+
+Text = Annotated[str, Meta(max_length=200)]
+
+
+class _Told(msgspec.Struct):
+    """What a job's rank has written down of it."""
+
+    key: Annotated[str, Meta(max_length=2000)]
+    launcher: Text
+    name: Text
+    slurm_job: Text
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob:
+    """A job of another launcher."""
+
+    job_id: uuid.UUID
+    name: str
+    user: str
+    launcher: str  # "torchrun", "srun", "mpirun"
+    slurm_job: str  # its number; empty: not Slurm's
+
+
+class WatchedRanks:
+    """Finds them anew with each look, and keeps their files open meanwhile."""
+
+    def __init__(self, root: Path = Path(ROOT)) -> None:
+        self._root = root
+        self._jobs: dict[tuple[str, int], WatchedJob | None] = {}  # by path and inode of the folder
+        self._ranks: dict[tuple[str, int], ShownRank | None] = {}  # of the file; None: refused
+
+    def look(self) -> tuple[list[WatchedJob], list[ShownRank]]:
+        """Return the jobs with a living rank on this node, and these ranks."""
+        jobs_before, self._jobs = self._jobs, {}
+        ranks_before, self._ranks = self._ranks, {}
+        found: list[WatchedJob] = []
+        living: list[ShownRank] = []
+        for uid, folder in islice(self._users(), USERS_MAX):
+            left = RANKS_OF_USER_MAX
+            for entry in islice(_folders(folder, uid), JOBS_OF_USER_MAX):
+                job = self._job(entry, uid, jobs_before)
+                if job is None:
+                    continue
+                ranks = self._of_job(entry.path, uid, job, ranks_before, left)
+                left -= len(ranks)
+                if ranks and all(one.job_id != job.job_id for one in found):
+                    found.append(job)
+                if ranks:
+                    living += ranks
+        for rank in ranks_before.values():
+            if rank is not None:
+                rank.reader.close()
+        return found, living[:RANKS_MAX]
+
+    def _job(
+        self,
+        entry: "os.DirEntry[str]",
+        uid: int,
+        before: dict[tuple[str, int], WatchedJob | None],
+    ) -> WatchedJob | None:
+        key = entry.path, entry.inode()
+        if key in before:
+            self._jobs[key] = before[key]
+        elif (Path(entry.path) / JOB_FILE).exists():  # else a rank is about to write it
+            self._jobs[key] = _read_job(Path(entry.path), uid)
+        return self._jobs.get(key)
+
+    def _of_job(
+        self,
+        folder: str,
+        uid: int,
+        job: WatchedJob,
+        before: dict[tuple[str, int], ShownRank | None],
+        count_max: int,
+    ) -> list[ShownRank]:
+        """Return the living ranks of a job. What stays in ``before`` is there no more."""
+        living = []
+        for file in islice(_rank_files(folder), count_max):
+            key = file.path, file.inode()
+            rank = before.pop(key) if key in before else _open_rank(Path(file.path), uid, job)
+            self._ranks[key] = rank
+            if rank is not None and _is_alive(rank):
+                living.append(rank)
+        return living
+
+    def _users(self) -> Iterator[tuple[int, Path]]:
+        """Yield the folders that are their users' own, and these."""
+        try:
+            names = sorted(
+                entry.name for entry in os.scandir(self._root) if _FOLDER.fullmatch(entry.name)
+            )
+        except OSError:
+            return
+        for name in names:
+            match = _FOLDER.fullmatch(name)
+            assert match is not None, "the others were left out"
+            path, uid = self._root / name, int(match[1])
+            if _is_private_of(path, uid):
+                yield uid, path
+
+
+def _is_private_of(path: Path, uid: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
+
+
+def _folders(folder: Path, uid: int) -> Iterator["os.DirEntry[str]"]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    yield from (entry for entry in entries if _is_private_of(Path(entry.path), uid))
+
+
+def _rank_files(folder: str) -> Iterator["os.DirEntry[str]"]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    yield from (entry for entry in entries if _RANK.fullmatch(entry.name))
+
+
+def _read_job(folder: Path, uid: int) -> WatchedJob | None:
+    try:
+        told = msgspec.json.decode(_read_owned(folder / JOB_FILE, uid), type=_Told)
+        job_id = job_id_of(uid, told.key)
+        if str(job_id) != folder.name:
+            raise SourceError(f"{folder} is not the folder of job {job_id}")
+    except (SourceError, msgspec.MsgspecError, OSError) as error:
+        log.warning("watched job refused", extra={"path": str(folder), "error": str(error)})
+        return None
+    return WatchedJob(job_id, told.name, _user_name(uid), told.launcher, told.slurm_job)
+
+
+def _read_owned(path: Path, uid: int) -> bytes:
+    descriptor = os.open(path, _READ)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
+            raise SourceError(f"{path} is no regular file of uid {uid}")
+        data = os.read(descriptor, JOB_BYTES_MAX + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > JOB_BYTES_MAX:
+        raise SourceError(f"{path} has more than {JOB_BYTES_MAX} bytes")
+    return data
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _open_rank(path: Path, uid: int, job: WatchedJob) -> ShownRank | None:
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise SourceError(f"{path} is no regular file")
+        reader = ProgressReader(open_owned(path, uid), str(path))
+        if reader.identity.job_id != job.job_id:
+            reader.close()
+            raise SourceError(f"{path} is of job {reader.identity.job_id}")
+    except (SourceError, OSError) as error:
+        log.warning("progress file refused", extra={"path": str(path), "error": str(error)})
+        return None
+    return ShownRank(reader, pid=0, job_name=job.name)
+
+
+def _is_alive(rank: ShownRank) -> bool:
+    """Return whether the process that writes the file lives; one whose file can't be read shows as broken."""
+    try:
+        pid, ticks = rank.reader.writer()
+    except SourceError:
+        return True
+    return bool(pid) and read_start_ticks(pid) == ticks

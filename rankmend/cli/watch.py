@@ -1,0 +1,55 @@
+"""`rankmend watch`: watch jobs that other launchers have started."""
+
+import os
+from pathlib import Path
+
+import click
+
+from rankmend.cli.options import fail
+from rankmend.cli.output import echo
+from rankmend.errors import ConfigError
+
+
+@click.group()
+def watch() -> None:
+    """Watch jobs that torchrun, srun or mpirun have started."""
+
+
+def default_folder() -> Path:
+    """Return where the hook folder lies: one for all users where root makes it."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/rankmend/hook")
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "rankmend" / "hook"
+
+
+@watch.command()
+@click.option(
+    "--for",
+    "place",
+    type=click.Choice(["shell", "taskprolog", "container", "pod"]),
+    default="shell",
+    show_default=True,
+    help="Where the lines go: a shell or an sbatch script, Slurm's TaskProlog, the options of a "
+    "container, or a Kubernetes pod.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where to put the hook: a path that the nodes of the job have, too "
+    "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook].",
+)
+def env(place: str, folder: Path | None) -> None:
+    """Print the variables that have a job watched: eval "$(rankmend watch env)".
+
+    Makes the hook folder, or brings it up to date.
+    """
+    from rankmend.watch.hook_folder import make_hook_folder
+    from rankmend.watch.lines import WatchPlace, lines_for
+
+    chosen = (folder or default_folder()).absolute()
+    try:
+        make_hook_folder(chosen)
+    except ConfigError as error:
+        fail(str(error))
+    echo(lines_for(WatchPlace(place), str(chosen)).removesuffix("\n"))

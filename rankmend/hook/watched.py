@@ -1,0 +1,79 @@
+"""Watches a rank that another launcher has started: `rankmend watch env`.
+
+A process is a rank where its launcher's variables say so, and nothing is made before its first optimizer step. So the
+launcher itself, data loader workers and other children are left alone. Then the rank makes its own progress file:
+
+    /dev/shm/rankmend-watch-<uid>/<job>/job.json            what its launcher says of the job
+    /dev/shm/rankmend-watch-<uid>/<job>/rank-<R>.progress   as `rankmend.hook.layout` has it
+
+Only the user writes there, and everybody reads. The job's UUID is made of the user's id and of what all its ranks know
+alike, so that ranks on other nodes have the same one, and another user can't speak for it. Steps are counted, and nothing
+is wrapped. Whatever fails costs the watching alone.
+"""
+
+import os
+
+import rankmend
+from rankmend.hook import layout
+from rankmend.hook.on_import import when_imported
+
+
+def number_of(environment, name):
+    try:
+        value = int(environment.get(name, ""))
+    except ValueError:
+        return None
+    return value if value >= 0 else None
+
+
+def find_rank(environment):
+    """Return (launcher, rank, local rank, world size) by the variables of the launcher closest to the script, or None."""
+    kinds = [
+        ("torchrun", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ]
+    # In a batch script, which is no task of a step, Slurm sets the same.
+    if environment.get("SLURM_STEP_ID"):
+        kinds.append(("srun", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))
+    for launcher, *names in kinds:
+        rank, local_rank, size = [number_of(environment, name) for name in names]
+        if rank is not None and size is not None and rank < size <= 0xFFFFFFFF:
+            return launcher, rank, local_rank or 0, size
+    return None
+
+
+def watch():
+    """Count the steps of this process, if it is a rank, from its first optimizer step on."""
+    if find_rank(os.environ) is not None:
+        rankmend._watch_by(_make_file)
+        when_imported("torch.optim.optimizer", _register)
+
+
+def _make_file():
+    from rankmend.hook import watched_file
+
+    return watched_file.make()
+
+
+def _register(module):
+    try:
+        from rankmend.hook import torch_steps
+
+        class Counter(torch_steps.Counter):
+            """Attaches at the first step, and wraps nothing."""
+
+            is_begun = False
+
+            def after_step(self, optimizer, arguments, named):
+                if not self.is_begun:
+                    self.is_begun = True
+                    rankmend._attach(layout.FLAG_AUTO)
+                super().after_step(optimizer, arguments, named)
+
+            after_step._torchdynamo_disable = True
+            after_step._torchdynamo_disable_msg = None
+
+        counter = Counter(torch_steps.NoInstaller())
+        module.register_optimizer_step_post_hook(counter.after_step)
+    except Exception:
+        pass

@@ -1,0 +1,13 @@
+"""Where the progress files of watched ranks lie: read by the agent, made by `rankmend.hook.watched`."""
+
+import uuid
+
+ROOT = "/dev/shm"  # noqa: S108 - the folders below it are checked
+FOLDER_PREFIX = "rankmend-watch-"  # then the user's id
+JOB_FILE = "job.json"
+NAMESPACE = uuid.UUID("8f1a1f0e-6a2c-5d0e-9a3a-2f6f4d1c7b55")
+
+
+def job_id_of(uid, key):
+    """Return the UUID of a job; ``key``: what all its ranks know alike."""
+    return uuid.uuid5(NAMESPACE, "%d:%s" % (uid, key))

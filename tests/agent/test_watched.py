@@ -1,0 +1,170 @@
+"""The agent takes ranks of other launchers only from folders that are their user's own."""
+
+import json
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.ranks import RanksCollector
+from agent.ranks import watched
+from agent.ranks.table import RankTable
+from agent.ranks.watched import WatchedRanks
+from rankmend.clock import SystemClock
+from rankmend.hook import layout
+from rankmend.hook.watched_layout import job_id_of
+from rankmend.hook.writer import Writer
+from rankmend.progress import RankIdentity, create
+
+KEY = '["toy", "41", "run", "pretrain"]'
+TOLD = {"key": KEY, "launcher": "torchrun", "name": "pretrain", "slurm_job": "41"}
+
+
+class Machine:
+    """A folder as /dev/shm, with a job of this user, whose ranks this process writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.user = root / f"rankmend-watch-{os.getuid()}"
+        self.job_id = job_id_of(os.getuid(), KEY)
+        self.job = self.user / str(self.job_id)
+        self.job.mkdir(parents=True)
+        self.user.chmod(0o755)
+        self.ranks = WatchedRanks(root)
+
+    def tell(self, **changes: object) -> None:
+        (self.job / "job.json").write_text(json.dumps({**TOLD, **changes}))
+
+    def add(self, rank: int, attempt: int = 1) -> Writer:
+        path = self.job / f"rank-{rank}.progress"
+        path.unlink(missing_ok=True)
+        os.close(create(path, RankIdentity(self.job_id, attempt, rank, rank, 4)))
+        return Writer(str(path))
+
+    def found(self) -> list[int]:
+        return [rank.identity.rank for rank in self.ranks.look()[1]]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_series_of_a_watched_rank_are_those_of_an_own_one_and_its_job_is_named(
+    machine: Machine,
+) -> None:
+    machine.tell()
+    writer = machine.add(2)
+    for step in range(3):
+        writer.step(step)
+
+    metrics = list(RanksCollector(RankTable(), SystemClock(), None, machine.ranks).collect())
+
+    values = {(one.name, dict(one.labels).get("rank")): one.value for one in metrics}
+    assert values["rankmend_rank_steps_total", "2"] == 3
+    (info,) = [one for one in metrics if one.name == "rankmend_watched_job_info"]
+    labels = dict(info.labels)
+    assert (labels["job_name"], labels["launcher"], labels["slurm_job"]) == (
+        "pretrain",
+        "torchrun",
+        "41",
+    )
+    assert labels["job_id"] == str(machine.job_id)
+
+
+def test_job_is_found_once_its_rank_has_told_of_it(machine: Machine) -> None:
+    machine.add(0)
+    assert machine.found() == []
+
+    machine.tell()
+    assert machine.found() == [0]
+
+
+def test_rank_of_a_new_attempt_takes_the_place_of_the_old_one(machine: Machine) -> None:
+    machine.tell()
+    machine.add(0)
+    machine.ranks.look()
+    machine.add(0, attempt=2)
+
+    ((rank,),) = [machine.ranks.look()[1]]
+    assert rank.identity.attempt == 2
+
+
+def test_rank_whose_process_has_ended_is_not_shown(machine: Machine) -> None:
+    machine.tell()
+    machine.add(0)
+    machine.add(1)
+    with (machine.job / "rank-1.progress").open("r+b") as file:
+        file.seek(layout.ATTACHMENT_AT)
+        body = layout.ATTACHMENT.pack(2**22 + 1, 0, 1, 1, 0, 0)
+        file.write(body + layout.CRC.pack(zlib.crc32(body)))
+
+    assert machine.found() == [0]
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_folder_that_others_may_write_to_is_left_out(machine: Machine, mode: int) -> None:
+    machine.tell()
+    machine.add(0)
+    machine.job.chmod(mode)
+
+    assert machine.found() == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"key": "another"}, {"name": "x" * 300}, {"launcher": 5}, {"slurm_job": None}],
+    ids=str,
+)
+def test_job_that_is_not_this_users_or_of_another_form_is_refused(
+    machine: Machine, changes: dict[str, object]
+) -> None:
+    machine.tell(**changes)
+    machine.add(0)
+
+    assert machine.found() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b" " * 5000])
+def test_damaged_word_on_a_job_harms_no_other(machine: Machine, content: bytes) -> None:
+    (machine.job / "job.json").write_bytes(content)
+    machine.add(0)
+
+    assert machine.found() == []
+
+
+def test_links_pipes_and_foreign_files_are_refused(machine: Machine) -> None:
+    machine.tell()
+    machine.add(0)
+    (machine.job / "rank-1.progress").symlink_to(machine.job / "rank-0.progress")
+    os.mkfifo(machine.job / "rank-2.progress")
+    (machine.job / "rank-3.progress").write_bytes(b"torn")
+    (machine.job / "rank-x.progress").touch()
+    (machine.root / "rankmend-watch-12-").mkdir()
+    (machine.root / "rankmend-watch-evil").mkdir()
+    (machine.root / f"rankmend-watch-{os.getuid() + 1}").mkdir()
+
+    assert machine.found() == [0]
+
+
+def test_what_one_user_can_show_is_bounded(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "RANKS_OF_USER_MAX", 2)
+    machine.tell()
+    for rank in range(4):
+        machine.add(rank)
+
+    assert len(machine.found()) == 2
+
+
+def test_files_are_closed_once_they_are_gone(machine: Machine) -> None:
+    machine.tell()
+    machine.add(0)
+    machine.ranks.look()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    (machine.job / "rank-0.progress").unlink()
+
+    assert machine.found() == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1

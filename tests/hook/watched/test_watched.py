@@ -1,0 +1,337 @@
+"""Ranks that other launchers have started: watched from their first optimizer step on, and everything else left as it was."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rankmend.watch.hook_folder import make_hook_folder
+from tests.support.hook import ROOT, RUN_S_MAX, each_python
+
+pytestmark = pytest.mark.real
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+
+OPTIMIZER = """
+_hooks = []
+
+def register_optimizer_step_post_hook(hook):
+    _hooks.append(hook)
+
+class SGD:
+    def __init__(self):
+        self.param_groups, self.state = [{"lr": 0.1}], {}
+
+    def step(self):
+        for hook in _hooks:
+            hook(self, (), {})
+"""
+TRAIN = "from torch.optim.optimizer import SGD; o = SGD(); [o.step() for _ in range(5)];"
+# Looks while the rank lives, as the agent does: in another process, since that needs a newer Python.
+LOOK = """
+import json, sys
+from agent.ranks.watched import WatchedRanks
+jobs, ranks = WatchedRanks().look()
+told = [(job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)) for job in jobs]
+read = [(one.identity.rank, one.identity.local_rank, one.identity.world_size, one.identity.attempt,
+         one.reader.read(1e9, 8).step_count, one.job_name) for one in ranks]
+print(json.dumps([told, read]))
+"""
+TORCHRUN = {
+    **{"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2"},
+    "TORCHELASTIC_RUN_ID": "pretrain",
+}
+SRUN = {
+    **{"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_JOB_NAME": "llama", "SLURM_NTASKS": "8"},
+    **{"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_CLUSTER_NAME": "toy"},
+}
+MPIRUN = {
+    **{"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"},
+    "PMIX_NAMESPACE": "host-7@1",
+}
+
+
+@dataclass
+class Site:
+    """A machine whose users have the lines of `rankmend watch env`, with a /dev/shm of its own."""
+
+    folder: Path
+    hook: Path
+
+    def variables(self, rank: dict[str, str], *, is_watched: bool = True) -> dict[str, str]:
+        kept = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LC_ALL": "C.UTF-8"}
+        path = f"{self.hook}:{self.folder / 'modules'}" if is_watched else self.folder / "modules"
+        watched = {"RANKMEND_WATCH": "1"} if is_watched else {}
+        return {**kept, **watched, **rank, "PYTHONPATH": str(path)}
+
+    def run(
+        self,
+        python: str,
+        code: str,
+        rank: dict[str, str],
+        *flags: str,
+        before: str = "true",
+        is_watched: bool = True,
+        looks: bool = False,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a program; with ``looks``, one that waits for a line afterwards, while the agent looks."""
+        script = self.folder / "train.py"
+        script.write_text(textwrap.dedent(code) + ("\ninput()\n" if looks else ""))
+        words = [python, *flags, str(script)]
+        if looks:
+            agent = f"PYTHONPATH={ROOT} {sys.executable} -c '{LOOK}'"
+            inner = f"(sleep 1; {agent} > look; echo) | {' '.join(words)}"
+        else:
+            inner = " ".join(words)
+        shell = f"mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && {before} && {{ {inner}; }}"
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-c", shell],
+            cwd=self.folder,
+            env=self.variables(rank, is_watched=is_watched),
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+
+    def look(self) -> tuple[list[list[str]], list[list[object]]]:
+        told = json.loads((self.folder / "look").read_text())
+        return told[0], told[1]
+
+
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hook") / "hook"
+    make_hook_folder(folder)
+    return folder
+
+
+@pytest.fixture
+def site(tmp_path: Path, hook: Path) -> Site:
+    modules = tmp_path / "modules" / "torch" / "optim"
+    modules.mkdir(parents=True)
+    for folder in (modules, modules.parent):
+        (folder / "__init__.py").touch()
+    (modules / "optimizer.py").write_text(OPTIMIZER)
+    return Site(tmp_path, hook)
+
+
+@needs_root
+@each_python
+@pytest.mark.parametrize(
+    ("rank", "job", "read"),
+    [
+        (TORCHRUN, ["pretrain", "root", "torchrun", ""], [1, 1, 4, 3, 5, "pretrain"]),
+        (SRUN, ["llama", "root", "srun", "41"], [5, 1, 8, 1, 5, "llama"]),
+        (MPIRUN, ["train.py", "root", "mpirun", ""], [2, 0, 3, 1, 5, "train.py"]),
+        # The launcher closest to the script counts.
+        ({**SRUN, **TORCHRUN}, ["llama", "root", "torchrun", "41"], [1, 1, 4, 3, 5, "llama"]),
+    ],
+    ids=["torchrun", "srun", "mpirun", "torchrun in srun"],
+)
+def test_rank_of_another_launcher_is_found_with_its_job_and_its_steps(
+    site: Site, python: str, rank: dict[str, str], job: list[str], read: list[object]
+) -> None:
+    done = site.run(python, TRAIN, rank, looks=True)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    jobs, ranks = site.look()
+    assert [told[:4] for told in jobs] == [job]
+    assert ranks == [read]
+
+
+@needs_root
+def test_ranks_of_one_job_have_one_id_and_those_of_another_run_another(site: Site) -> None:
+    ids = []
+    for changes in ({}, {"RANK": "3"}, {"TORCHELASTIC_RUN_ID": "other"}, {"SLURM_JOB_ID": "9"}):
+        site.run(sys.executable, TRAIN, {**TORCHRUN, **changes}, looks=True)
+        ids.append(site.look()[0][0][4])
+
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("rank", "code"),
+    [
+        ({}, TRAIN),  # no rank
+        ({**SRUN, "SLURM_STEP_ID": ""}, TRAIN),  # a batch script
+        ({**TORCHRUN, "WORLD_SIZE": "1"}, TRAIN),  # impossible
+        (TORCHRUN, "import torch.optim.optimizer"),  # the launcher itself: it trains nothing
+        (TORCHRUN, f"import os\nif os.fork() == 0:\n    {TRAIN}\n    os._exit(0)\nos.wait()"),
+    ],
+    ids=["no rank", "batch", "impossible", "no step", "child"],
+)
+def test_what_is_no_rank_or_does_not_train_makes_nothing(
+    site: Site, rank: dict[str, str], code: str
+) -> None:
+    show = "\nimport os; print(os.listdir('/dev/shm'))"
+
+    done = site.run(sys.executable, code + show, rank)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+@needs_root
+def test_program_that_a_rank_starts_does_not_write_to_its_file(site: Site) -> None:
+    code = f"{TRAIN}\nimport subprocess, sys\nsubprocess.run([sys.executable, '-c', '''{TRAIN}'''])"
+
+    done = site.run(sys.executable, code, TORCHRUN, looks=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert site.look()[1] == [[1, 1, 4, 3, 5, "pretrain"]]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "before",
+    [
+        "mount -t tmpfs -o size=4k tmpfs /dev/shm",
+        "mount -o remount,ro /dev/shm",
+        "umount /dev/shm && mount --bind /proc /dev/shm",
+        "mkdir etc etc/rankmend && touch etc/rankmend/watch-off && mount --bind etc /etc",
+    ],
+    ids=["full", "read-only", "no shared memory", "switched off"],
+)
+def test_where_it_can_not_or_must_not_be_watched_a_rank_trains_on_silently(
+    site: Site, before: str
+) -> None:
+    done = site.run(sys.executable, TRAIN, TORCHRUN, before=before, looks=True)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert site.look() == ([], [])
+
+
+@needs_root
+def test_folder_of_another_user_neither_blocks_nor_speaks_for_a_job(site: Site) -> None:
+    before = "mkdir /dev/shm/rankmend-watch-0 && chown 1000 /dev/shm/rankmend-watch-0"
+    forge = """
+    import os, pathlib, shutil
+    (own,) = [one for one in pathlib.Path("/dev/shm").iterdir() if "-watch-0-" in one.name]
+    theirs = pathlib.Path("/dev/shm/rankmend-watch-1000")
+    shutil.copytree(own, theirs)
+    for path in (theirs, *theirs.rglob("*")):
+        os.chown(path, 1000, 1000)
+    """
+
+    site.run(sys.executable, TRAIN + textwrap.dedent(forge), TORCHRUN, before=before, looks=True)
+
+    jobs, ranks = site.look()
+    assert [told[1] for told in jobs] == ["root"]
+    assert ranks == [[1, 1, 4, 3, 5, "pretrain"]]
+
+
+@needs_root
+def test_rank_that_died_is_seen_no_more_and_the_next_attempt_takes_its_place(site: Site) -> None:
+    first = f"RANK=1 {sys.executable} -c '{TRAIN}'"
+
+    site.run(
+        sys.executable, TRAIN, {**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "3"},
+        before=f"TORCHELASTIC_RESTART_COUNT=2 {first}", looks=True,
+    )  # fmt: skip
+    assert site.look()[1] == [[1, 1, 4, 4, 5, "pretrain"]]
+
+    site.run(sys.executable, "", {}, before=f"{_words(TORCHRUN)} {first}", looks=True)
+    assert site.look() == ([], [])
+
+
+@needs_root
+def test_folder_that_another_rank_fills_stays_and_one_of_the_day_before_yesterday_goes(
+    site: Site,
+) -> None:
+    show = "\nimport os; print(sorted(os.listdir('/dev/shm/rankmend-watch-0')))"
+    before = (
+        "mkdir -p /dev/shm/rankmend-watch-0/new /dev/shm/rankmend-watch-0/old && "
+        "touch /dev/shm/rankmend-watch-0/old/job.json && "
+        "touch -d '2 days ago' /dev/shm/rankmend-watch-0/old"
+    )
+
+    done = site.run(sys.executable, TRAIN + show, TORCHRUN, before=before)
+
+    left = done.stdout.replace("'", "").strip("[]\n").split(", ")
+    assert "new" in left
+    assert "old" not in left
+    assert len(left) == 2
+
+
+def _words(rank: dict[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in rank.items())
+
+
+@needs_root
+@each_python
+@pytest.mark.parametrize("rank", [{}, TORCHRUN], ids=["no rank", "rank"])
+@pytest.mark.parametrize("flags", [(), ("-I",), ("-S",), ("-E",)], ids=" ".join)
+def test_program_behaves_the_same_with_and_without(
+    site: Site, python: str, rank: dict[str, str], flags: tuple[str, ...]
+) -> None:
+    (site.folder / "modules" / "sitecustomize.py").write_text("print('mine', __name__)\n")
+    code = """
+    import sys
+    known = {name for name in sys.modules if not name.startswith("rankmend")}
+    print(sorted(known) if not RANK else "")
+    print(sys.argv[1:], sys.flags.isolated, [one for one in sys.path if "hook" not in one][1:])
+    sys.exit(7)
+    """.replace("RANK", str(bool(rank)))
+
+    without, watched = (
+        site.run(python, code, rank, *flags, is_watched=one) for one in (False, True)
+    )
+
+    assert (watched.stdout, watched.stderr) == (without.stdout, without.stderr)
+    assert watched.returncode == without.returncode == 7
+
+
+@needs_root
+def test_scripts_own_rankmend_is_the_one_that_it_imports(site: Site) -> None:
+    package = site.folder / "modules" / "rankmend"
+    package.mkdir()
+    (package / "__init__.py").write_text("name = 'of the script'\n")
+
+    done = site.run(sys.executable, f"{TRAIN}\nimport rankmend; print(rankmend.name)", TORCHRUN)
+
+    assert (done.stdout, done.stderr) == ("of the script\n", "")
+
+
+@pytest.mark.torch
+@pytest.mark.long
+@needs_root
+def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
+    pytest.importorskip("torch")
+    shutil.rmtree(site.folder / "modules" / "torch")
+    code = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    for _step in range(6):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    if dist.get_rank() == 0:
+        import os, subprocess, sys
+        environment = {**os.environ, "PYTHONPATH": ROOT, "RANKMEND_WATCH": ""}
+        print(subprocess.check_output([sys.executable, "-c", LOOK], env=environment, text=True))
+    dist.barrier()
+    dist.destroy_process_group()
+    """
+    code = f"ROOT, LOOK = {str(ROOT)!r}, {LOOK!r}\n" + textwrap.dedent(code)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    done = site.run(
+        sys.executable, code, {"OMP_NUM_THREADS": "1"}, "-m", "torch.distributed.run",
+        "--nproc-per-node=2", f"--master-port={port}",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    jobs, ranks = json.loads(next(one for one in done.stdout.splitlines() if one.startswith("[[")))
+    assert [told[:3] for told in jobs] == [["train.py", "root", "torchrun"]]
+    assert [(one[0], one[2]) for one in ranks] == [(0, 2), (1, 2)]
+    assert {one[4] for one in ranks} <= {5, 6}

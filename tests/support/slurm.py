@@ -1,0 +1,205 @@
+"""A real Slurm cluster on this machine: munged, slurmctld, and a slurmd for each node, in a folder of their own.
+
+Nothing in /etc is touched. All nodes have this machine's network, processes and /dev/shm.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+START_S_MAX = 60.0
+COMMAND_S_MAX = 120.0
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
+
+
+def missing() -> str:
+    """Return why no cluster can be started here, or nothing."""
+    if os.getuid() != 0:
+        return "needs root"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    return (
+        f"{', '.join(absent)} not installed (slurmctld, slurmd, slurm-client, munge)"
+        if absent
+        else ""
+    )
+
+
+@dataclass
+class SlurmCluster:
+    folder: Path
+    nodes: tuple[str, ...]
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def run(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run a client command; these wait for long where slurmctld is away."""
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S_MAX,
+            check=False,
+        )
+
+    def wait_job(self, number: str, deadline_s: float = 300.0) -> str:
+        """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end."""
+        until_s = time.monotonic() + deadline_s
+        while True:
+            told = self.run("scontrol", "show", "job", number, "--oneliner").stdout
+            state = told.partition("JobState=")[2].partition(" ")[0]
+            if state not in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
+                return state
+            assert time.monotonic() < until_s, f"job {number} is {state}\n{told}\n{self.logs()}"
+            time.sleep(0.2)
+
+    def start(self, name: str, *words: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self.processes[name] = subprocess.Popen(
+                words,
+                cwd=self.folder,
+                env={"PATH": os.environ["PATH"], **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def wait_until_idle(self) -> None:
+        until_s = time.monotonic() + START_S_MAX
+        while True:
+            told = self.run("sinfo", "--noheader", "--format=%T", "--Node").stdout.split()
+            if len(told) == len(self.nodes) and set(told) == {"idle"}:
+                return
+            assert time.monotonic() < until_s, f"nodes are {told}\n{self.logs()}"
+            time.sleep(0.1)
+
+    def logs(self) -> str:
+        paths = sorted(self.folder.glob("*.out")) + sorted(self.folder.glob("log/*"))
+        return "\n".join(f"== {path.name}\n{path.read_text()[-2000:]}" for path in paths)
+
+    def stop(self) -> None:
+        for name in reversed(self.processes):
+            process = self.processes[name]
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pid in self._left():
+            os.kill(pid, signal.SIGKILL)
+
+    def _left(self) -> list[int]:
+        """Return processes of this cluster that outlived its daemons: slurmstepd, and what it runs."""
+        mark = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+            except OSError:
+                continue
+        return [pid for pid in found if pid != os.getpid()]
+
+
+@contextmanager
+def slurm_cluster(folder: Path, count: int, **settings: str) -> Iterator[SlurmCluster]:
+    """Give a cluster of nodes that are idle. ``settings``: further lines of slurm.conf."""
+    for name in ("munge", "state", "log", "spool"):
+        (folder / name).mkdir(mode=0o755)
+    key = folder / "munge" / "key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o600)
+    for path in (folder, *folder.parents):  # munged wants a path that others can enter
+        if path.stat().st_uid == os.getuid() and path.is_relative_to("/tmp"):
+            path.chmod(path.stat().st_mode | 0o055)
+    cluster = SlurmCluster(folder, tuple(f"node{number}" for number in range(1, count + 1)))
+    (folder / "slurm.conf").write_text(_configuration(folder, cluster.nodes, settings))
+    munge = folder / "munge"
+    try:
+        cluster.start(
+            "munged", "munged", "--foreground", "--force", f"--key-file={key}",
+            f"--socket={munge}/sock", f"--pid-file={munge}/pid", f"--log-file={munge}/log",
+            f"--seed-file={munge}/seed",
+        )  # fmt: skip
+        _wait_for(munge / "sock", cluster)
+        cluster.start("slurmctld", "slurmctld", "-D", "-f", str(folder / "slurm.conf"), "-c", "-i")
+        for node in cluster.nodes:
+            cluster.start(node, "slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf"))
+        cluster.wait_until_idle()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _wait_for(path: Path, cluster: SlurmCluster) -> None:
+    until_s = time.monotonic() + START_S_MAX
+    while not path.exists():
+        assert time.monotonic() < until_s, cluster.logs()
+        time.sleep(0.02)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _number in range(count)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _configuration(folder: Path, nodes: tuple[str, ...], settings: dict[str, str]) -> str:
+    host = socket.gethostname()
+    controller, *ports = _free_ports(len(nodes) + 1)
+    lines = {
+        "ClusterName": "toy",
+        "SlurmctldHost": f"{host}(127.0.0.1)",
+        "SlurmUser": "root",
+        "SlurmdUser": "root",
+        "AuthType": "auth/munge",
+        "CryptoType": "crypto/munge",
+        "AuthInfo": f"socket={folder}/munge/sock,cred_expire=5",
+        "SlurmctldPort": str(controller),
+        "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+        "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
+        "StateSaveLocation": f"{folder}/state",
+        "SlurmdSpoolDir": f"{folder}/spool/%n",
+        "SlurmctldLogFile": f"{folder}/log/slurmctld.log",
+        "SlurmdLogFile": f"{folder}/log/slurmd.%n.log",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SwitchType": "switch/none",
+        "MpiDefault": "none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0",
+        "ReturnToService": "1",
+        "SlurmdTimeout": "10",
+        "KillWait": "3",
+        "MessageTimeout": "10",
+        "SlurmdParameters": "config_overrides",
+        **settings,
+    }
+    written = [f"{name}={value}" for name, value in lines.items()]
+    written += [
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=2000"
+        for node, port in zip(nodes, ports, strict=True)
+    ]
+    written.append(
+        f"PartitionName=train Nodes={','.join(nodes)} Default=YES MaxTime=INFINITE State=UP"
+    )
+    return "\n".join(written) + "\n"
