@@ -21,10 +21,15 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 def with_snapshots(
-    nodes: Nodes, every: int = 1, saves_every: int = 50, *, is_apart: bool = True
+    nodes: Nodes,
+    every: int = 1,
+    saves_every: int = 50,
+    *,
+    is_apart: bool = True,
+    step_s: float = 0.02,
 ) -> Nodes:
     """``is_apart``: no rank's snapshot equals another's, so none stands in for another."""
-    nodes.arguments += [f"--snapshot-every={every}", f"--every={saves_every}", "--step-s=0.02"]
+    nodes.arguments += [f"--snapshot-every={every}", f"--every={saves_every}", f"--step-s={step_s}"]
     if is_apart:
         nodes.arguments.append("--apart")
     return nodes
@@ -85,11 +90,11 @@ def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snaps
     make_meeting: Callable[..., Nodes],  # noqa: F811
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000)
+    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000, step_s=0.04)
 
     def copies_are_there() -> None:
         wait_for(lambda: copied_step(nodes), "copies")
-        time.sleep(3.0)  # 30 snapshots later, while the next round is not over
+        time.sleep(3.0)  # 15 snapshots later, while the next round is not over
 
     _lost, spare = lose_a_node(nodes, copies_are_there)
 
@@ -123,7 +128,10 @@ def test_equal_ranks_stand_in_for_those_of_a_lost_node(
     make_meeting: Callable[..., Nodes],  # noqa: F811
     undisturbed_long: dict[str, object],
 ) -> None:
-    nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000, is_apart=False)
+    # The job must outlive the search for equal ranks, which a busy machine draws out.
+    nodes = with_snapshots(
+        make_meeting("2:3"), every=5, saves_every=1000, is_apart=False, step_s=0.08
+    )
 
     def are_known() -> None:
         nodes.wait_said("a", "attempt 1 makes progress")
