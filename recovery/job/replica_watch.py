@@ -24,6 +24,8 @@ class ReplicaWatch:
         self._groups: tuple[tuple[int, ...], ...] | None = None  # None: not known yet
         self._groupings = 0
         self._found: list[ReplicasDiffer] = []
+        # Ranks that differ from a majority of the attempt's replicas, and one of these each.
+        self._odd: dict[int, int] = {}
 
     def receive(self, report: Report) -> None:
         for held in report.snapshots:
@@ -62,13 +64,26 @@ class ReplicaWatch:
             # Other ranks, other code, an older step: what was learned may not hold.
             self._attempt, self._history = point.attempt, ReplicaHistory()
             self._wholes, self._groups, self._groupings = ReplicaHistory(), None, 0
-        self._learn(point.step, parts)
+            self._odd = {}
         self._history, found = self._history.take(point.step, _digests_of(parts))
+        for one in found:
+            self._note_odd(one)
+        self._learn(point.step, parts)
         self._found += [_record(point, one) for one in found]
 
+    def _note_odd(self, found: Divergence) -> None:
+        like = min(set(found.group) - set(found.odd))
+        for rank in found.odd:
+            self._odd[rank] = like
+        self._odd.update({rank: like for rank, one in self._odd.items() if one in found.odd})
+
     def _learn(self, step: int, parts: Mapping[int, HeldSnapshot]) -> None:
-        """Note which ranks' whole snapshots are equal."""
+        """Note which ranks' whole snapshots are equal, but for those that are known to have gone wrong."""
         digests = {rank: {_WHOLE: held.digest} for rank, held in parts.items()}
+        for group in self._groups or ():
+            for rank in group:
+                if self._odd.get(rank) in group:  # it ought to be equal still
+                    digests[rank] = digests[self._odd[rank]]
         self._wholes, differing = self._wholes.take(step, digests)
         groups = self._wholes.groups(_WHOLE)
         if groups == self._groups or not (groups or differing):

@@ -2,7 +2,8 @@
 
 A snapshot is restored only where every rank's part of one step is there, whole and unchanged: on the node on which it is to
 run, or on another one that is heard, from which it is fetched; or that of a rank which is equal (`recovery.job.stand_ins`). The newest such step wins over the checkpoint unless that is newer, or restores of it have led to no progress. A step at
-which replicas differ is never restored, because one of them is wrong and the older ones were equal. Once the same error
+which replicas differ is passed over, because one of them is wrong and the older ones were equal; but of three or more the majority is
+restored, on the odd rank too, where that saves as much as for a rank that was lost. Once the same error
 has come again at the same step, or twice more at later ones, the job goes back to the checkpoint: a loss that is no number
 is in the snapshots, too.
 """
@@ -36,6 +37,7 @@ class _Step:
     parts: Mapping[int, HeldSnapshot]  # by rank, of its own node where that has it whole
     nodes: Mapping[int, str]  # from which the others are fetched
     of_ranks: Mapping[int, int]  # whose part it is, where another rank's stands in
+    mended: Collection[int] = ()  # ranks that differed from a majority, and have its part by now
 
     @property
     def age_s(self) -> float:
@@ -126,7 +128,8 @@ def _newest_restorable(
             continue  # passed over before, and what passed it over may be forgotten
         if choice.begins_at is not None and point.step < choice.begins_at and not is_behind:
             break  # the checkpoint is newer, and all that follow are older
-        reason = step.why_not(ranks) or _differing(point, ledger) or differ(point, step.parts)
+        differing = _differing(point, ledger, {*step.of_ranks, *step.mended})
+        reason = step.why_not(ranks) or differing or differ(point, step.parts)
         if reason is None and spoiled is not None:
             reason = spoiled(point, ledger)
         restores = ledger.restores_of(identity_of(point))
@@ -196,10 +199,13 @@ def _is_rolled_back(choice: Choice, ledger: Ledger) -> bool:
     return None not in steps and choice.restore.step < seen.step  # type: ignore[operator] # both are known
 
 
-def _differing(point: SnapshotPoint, ledger: Ledger) -> str | None:
-    """Return how replicas differ at a step, by the journal."""
+def _differing(point: SnapshotPoint, ledger: Ledger, replaced: Collection[int] = ()) -> str | None:
+    """Return how replicas differ at a step, by the journal. ``replaced``: ranks that begin from others of their group."""
     found = [
-        one for one in ledger.differing if one.attempt == point.attempt and one.step <= point.step
+        one
+        for one in ledger.differing
+        if one.attempt == point.attempt and one.step <= point.step
+        if not one.odd or not set(one.odd) <= set(replaced)
     ]
     return found[0].in_words if found else None
 
@@ -224,16 +230,25 @@ def _steps_of(
                 steps[part.point][rank] = part
                 nodes.setdefault(part.point, {})[rank] = node
     of_ranks: dict[SnapshotPoint, dict[int, int]] = {}
+    mended: dict[SnapshotPoint, set[int]] = {}
     for point in stand_ins.given:
         parts = steps.setdefault(point, {})
         for rank in (rank for place in placement for rank in place.ranks):
             found = stand_ins.find(rank, point)
-            if found is not None and (rank not in parts or parts[rank].is_damaged):
+            if found is None:
+                continue
+            is_odd = stand_ins.is_odd(rank, point)
+            if is_odd and rank in parts and parts[rank].digest == found.held.digest:
+                mended.setdefault(point, set()).add(rank)
+            elif is_odd or rank not in parts or parts[rank].is_damaged:
                 parts[rank] = replace(found.held, rank=rank)
                 nodes.setdefault(point, {})[rank] = found.node
                 of_ranks.setdefault(point, {})[rank] = found.held.rank
     newest_first = sorted(steps, key=lambda point: (point.step, point.attempt), reverse=True)
     return [
-        _Step(point, steps[point], nodes.get(point, {}), of_ranks.get(point, {}))
+        _Step(
+            *(point, steps[point], nodes.get(point, {})),
+            *(of_ranks.get(point, {}), mended.get(point, ())),
+        )
         for point in newest_first
     ]

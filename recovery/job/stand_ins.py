@@ -3,7 +3,8 @@
 In plain data-parallel training the ranks hold the same state. Where their whole snapshots had equal digests at several steps
 (`recovery.job.replica_watch`), and all that are there of a step are equal again, any of them is what a rank that is lost had:
 then no step is lost, although nothing of it was copied. Ranks that differ in anything, also in a random state, never stand in
-for each other.
+for each other. A rank whose parameters have come apart from those of a majority gives nothing from that step on, and can begin from one
+of the majority instead of its own.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,19 +32,29 @@ class StandIns:
 
     groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # by rank
     given: Mapping[SnapshotPoint, Mapping[int, StandIn]] = field(default_factory=dict)
+    odd: Mapping[int, int] = field(
+        default_factory=dict
+    )  # rank: since when it differs from a majority
 
     @property
     def ranks(self) -> Collection[int]:
         """Return the ranks that have an equal one."""
         return self.groups.keys()
 
+    def is_odd(self, rank: int, point: SnapshotPoint) -> bool:
+        """Return whether this rank's own snapshot of a step differs from those of a majority."""
+        return rank in self.odd and self.odd[rank] <= point.step
+
     def find(self, rank: int, point: SnapshotPoint) -> StandIn | None:
         """Return what this rank can begin from, or None. The ranks that need one get different ones, as far as there are any."""
         group = self.groups.get(rank, ())
         there = self.given.get(point, {})
-        found = [there[one] for one in group if one in there]
+        even = [one for one in group if not self.is_odd(one, point)]
+        found = [there[one] for one in even if one in there]
         if len({one.held.digest for one in found}) != 1:
             return None  # none is there, or they differ: which one is right is not known
+        if len(even) < len(group) and 2 * len(found) <= len(group):
+            return None  # without the ranks that were lost it is no majority
         return found[group.index(rank) % len(found)]
 
 
@@ -63,4 +74,9 @@ def stand_ins(ledger: Ledger, reports: Mapping[str, Report], failed: Collection[
             fault = one.rank, one.attempt, one.step, node
             if one.attempt == known.attempt and not one.is_damaged and fault not in failed:
                 given.setdefault(one.point, {}).setdefault(one.rank, StandIn(node, one))
-    return StandIns({rank: group for group in known.groups for rank in group}, given)
+    odd: dict[int, int] = {}
+    for differing in ledger.differing:
+        if differing.attempt == known.attempt:
+            for rank in differing.odd:
+                odd.setdefault(rank, differing.step)
+    return StandIns({rank: group for group in known.groups for rank in group}, given, odd)

@@ -297,7 +297,8 @@ class NodeCopies:
             wanted.attempt, wanted.rank, wanted.step, wanted.size_bytes, wanted.digest
         )
         job = snapshot, order.source.node
-        path = str(self._folder / layout.file_name(order.rank, _free_buffer(own)))
+        point = wanted.attempt, wanted.step
+        path = str(self._folder / layout.file_name(order.rank, _free_buffer(own, point)))
         if is_there or path in self._fetching or now_s < self._retry_at_s.get(job, 0.0):
             return
         is_own = order.source.node == self._node
@@ -307,9 +308,15 @@ class NodeCopies:
         )
 
 
-def _free_buffer(own: Collection[KnownSnapshot]) -> int:
-    """Return which of a rank's two files to put a fetched snapshot into: none, a damaged one, or the older one."""
+def _free_buffer(own: Collection[KnownSnapshot], point: tuple[int, int]) -> int:
+    """Return which of a rank's files to put a snapshot of this attempt and step into.
+
+    One that holds this step with other content, lest the rank restore that; else none, a damaged one, or the older one.
+    """
     by_path = {one.path.name: one for one in own}
+    for name, one in by_path.items():
+        if (one.head.attempt, one.head.step) == point:
+            return int(name.split(".")[1])
     ages = []
     for buffer in range(layout.IN_TURNS):
         there = next(

@@ -9,7 +9,7 @@ from recovery.job.snapshot_choice import STAND_IN_S_MIN, with_snapshot
 from recovery.job.stand_ins import stand_ins
 from recovery.journal.attempt_records import Choice, FetchedPart, Placement
 from recovery.journal.ledger import Ledger
-from recovery.journal.snapshot_records import ReplicasKnown
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import (
     Endpoint,
     HeldSnapshot,
@@ -179,3 +179,129 @@ def test_ranks_that_are_now_equal_and_now_not_are_no_replicas() -> None:
 
     told(watch, 401, *("a",) * 2)
     assert state.replicas == ReplicasKnown(1, ())
+
+
+# A rank that differs from the majority.
+
+ALL = ReplicasKnown(1, ((0, 1, 2, 3),))
+ODD_3 = ReplicasDiffer(1, 40, "model", (0, 1, 2, 3), (3,))
+
+
+def vote(
+    *held: HeldSnapshot, differing: ReplicasDiffer = ODD_3, checkpoint: int | None = None
+) -> Choice:
+    there = {"n1": report("n1", *held[:2]), "n3": report("n3", *held[2:])}
+    state = replace(ledger(), attempt=1, replicas=ALL, differing=(differing,))
+    restore = None if checkpoint is None else Restore(f"/c/{checkpoint}", checkpoint)
+    return with_snapshot(
+        Choice(True, restore, "newest"),
+        state,
+        POLICY,
+        PLACEMENT,
+        {node: one.snapshots for node, one in there.items()},
+        stand_ins=stand_ins(state, there, ()),
+    )
+
+
+def equal(step: int, *odd: int, ranks: int = 4) -> tuple[HeldSnapshot, ...]:
+    return tuple(
+        part(rank, step, digest=f"{'b' if rank in odd else 'a'}{step}") for rank in range(ranks)
+    )
+
+
+def test_majority_is_restored_on_the_odd_rank_too() -> None:
+    chosen = vote(*equal(50, 3), checkpoint=30)
+
+    assert chosen.snapshot == SnapshotPoint(1, 50)
+    (fetched,) = chosen.fetched
+    assert (fetched.rank, fetched.of_rank) == (3, 0)
+
+
+def test_majority_that_has_been_fetched_is_restored() -> None:
+    chosen = vote(*equal(50), checkpoint=30)
+
+    assert (chosen.snapshot, chosen.fetched) == (SnapshotPoint(1, 50), ())
+
+
+@pytest.mark.parametrize(("age_s", "step"), [(STAND_IN_S_MIN, 39), (STAND_IN_S_MIN + 2, 50)])
+def test_majority_must_save_some_seconds_as_for_a_lost_rank(age_s: float, step: int) -> None:
+    newer, older = equal(50, 3), tuple(replace(one, age_s=age_s) for one in equal(39))
+    there = {
+        "n1": report("n1", *newer[:2], *older[:2]),
+        "n3": report("n3", *newer[2:], *older[2:]),
+    }
+    state = replace(ledger(), attempt=1, replicas=ALL, differing=(ODD_3,))
+
+    chosen = with_snapshot(
+        Choice(True, None, "newest"),
+        state,
+        POLICY,
+        PLACEMENT,
+        {node: one.snapshots for node, one in there.items()},
+        stand_ins=stand_ins(state, there, ()),
+    )
+
+    assert chosen.snapshot == SnapshotPoint(1, step)
+
+
+def test_newer_checkpoint_comes_before_a_majority() -> None:
+    assert vote(*equal(50, 3), checkpoint=51).snapshot is None
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        equal(50, 2, 3),  # two and two
+        equal(50, 1),  # another one than the one that is known to differ
+        equal(50, 3)[:1] + equal(50, 3)[2:],  # two of four are left
+    ],
+)
+def test_without_a_majority_nothing_is_restored(held: tuple[HeldSnapshot, ...]) -> None:
+    assert vote(*held, checkpoint=30).snapshot is None
+
+
+def test_replicas_of_which_no_majority_is_equal_are_not_restored() -> None:
+    nobody = ReplicasDiffer(1, 40, "model", (0, 1, 2, 3), ())
+
+    assert vote(*equal(50), differing=nobody, checkpoint=30).snapshot is None
+
+
+def test_lost_rank_begins_from_the_majority_and_never_from_the_odd_one() -> None:
+    held = equal(50, 0)
+    there = {"n1": report("n1", *held[:2]), "n3": report("n3", held[3])}
+    odd = replace(ODD_3, odd=(0,))
+    state = replace(ledger(), attempt=1, replicas=ALL, differing=(odd,))
+    found = stand_ins(state, there, ()).find(2, SnapshotPoint(1, 50))
+
+    assert found is None  # two of four
+    there["n3"] = report("n3", held[2], held[3])
+    found = stand_ins(state, there, ()).find(2, SnapshotPoint(1, 50))
+    assert found is not None
+    assert found.held.rank != 0
+
+
+def told_parts(watch: ReplicaWatch, step: int, *digests: str) -> None:
+    held = tuple(
+        HeldSnapshot(
+            *(rank, 1, step, len(digests), 10, f"w{one}", 1.0),
+            parts=(PartDigest("model", one),),
+        )
+        for rank, one in enumerate(digests)
+    )
+    watch.receive(report("n1", *held))
+
+
+def test_rank_whose_parameters_went_wrong_is_still_known_as_a_replica() -> None:
+    watch, state = ReplicaWatch(), replace(Ledger(), attempt=1)
+    for step in range(5):
+        told_parts(watch, step, f"a{step}", f"a{step}", f"a{step}")
+    known = next(one for one in watch.due(state) if isinstance(one, ReplicasKnown))
+    state = replace(state, replicas=known)
+
+    told_parts(watch, 5, "a5", "b5", "a5")
+    records = [*watch.due(state)]
+    for step in range(6, 12):
+        told_parts(watch, step, f"a{step}", f"b{step}", f"a{step}")
+        records += watch.due(state)
+
+    assert records == [ReplicasDiffer(1, 5, "model", (0, 1, 2), (1,))]

@@ -12,7 +12,7 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptStarted, FetchedPart
 from recovery.journal.incident_records import IncidentOpened
-from recovery.journal.snapshot_records import ReplicasKnown
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.report.overview import list_folders, read_entries
 from tests.system.faults.harness import wait_for
 from tests.system.faults.test_nodes import Nodes, make, make_meeting  # noqa: F401 - fixtures
@@ -156,3 +156,37 @@ def test_equal_ranks_stand_in_for_those_of_a_lost_node(
     ]
     assert opened.failure.step is not None
     assert choice.snapshot.step >= opened.failure.step - 5, "no more than the snapshots' interval"
+
+
+def test_rank_whose_memory_went_wrong_begins_from_the_majority(
+    make_meeting: Callable[..., Nodes],  # noqa: F811
+    undisturbed_long: dict[str, object],
+) -> None:
+    nodes = with_snapshots(make_meeting("2"), every=20, saves_every=1000, is_apart=False)
+    nodes.arguments += ["--snapshot-mb=1", "--flip-rank=3", "--flip-step=200", "--step-s=0.06"]
+
+    def records(kind: type) -> list[object]:
+        (hosted,) = list_folders(nodes.folder / "state-a")
+        return [one.record for one in read_entries(hosted) if isinstance(one.record, kind)]
+
+    nodes.start("a")
+    nodes.wait_said("a", "hosts the controller")
+    nodes.start("b")
+    nodes.wait_said("a", "attempt 1 makes progress")
+    wait_for(lambda: records(ReplicasDiffer), "the difference is found", 120)
+    (found,) = records(ReplicasDiffer)
+    assert isinstance(found, ReplicasDiffer)
+    assert (found.group, found.odd) == ((0, 1, 2, 3), (3,))
+    # By then no step from before is in memory any more.
+    wait_for(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step", 60)
+
+    os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
+
+    assert nodes.wait_ends("a", "b") == [0, 0], nodes.output
+    assert nodes.result() == undisturbed_long
+    choice = started(nodes)[1].choice
+    assert choice.snapshot is not None, choice.passed_over
+    assert choice.snapshot.step >= found.step
+    (fetched,) = choice.fetched
+    assert fetched.rank == 3
+    assert fetched.of_rank in (0, 1, 2)

@@ -258,6 +258,18 @@ def test_missing_snapshot_is_fetched_over_the_older_one_until_it_is_there(
     assert [(one.node, one.is_final) for one in launcher.copies.faults()] == [("n2", True)]
 
 
+def test_majoritys_snapshot_takes_the_place_of_the_odd_one_of_the_same_step(
+    launcher: Launcher,
+) -> None:
+    launcher.keep(10, 20)
+    launcher.copies.take_request(CopyRequest(fetches=(FetchOrder(wanted(20), N2, 0),)))
+
+    launcher.copies.tick(1, ())
+
+    (fetch,) = launcher.copier.told(FetchSnapshot)
+    assert Path(fetch.path).name == layout.file_name(0, 1), "the one that holds step 20"
+
+
 def test_snapshot_that_is_there_is_not_fetched_and_an_own_copy_needs_no_network(
     launcher: Launcher,
 ) -> None:
