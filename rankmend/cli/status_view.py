@@ -198,7 +198,7 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
     from rich.table import Table
     from rich.text import Text
 
-    said = (*job.slow, *job.numbers)
+    said = (*job.slow, *job.numbers, *job.replicas)
     lines: list[RenderableType] = [Text(f"  {line}", style="yellow") for line in said]
     if not job.ranks:
         return lines

@@ -17,6 +17,7 @@ class ReplicaWatch:
     """Learns which ranks are replicas from what their launchers report. It begins anew with the controller."""
 
     def __init__(self) -> None:
+        self._nodes: dict[int, str] = {}  # by rank
         self._waiting: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
         self._history = ReplicaHistory()
         self._wholes = ReplicaHistory()
@@ -32,6 +33,7 @@ class ReplicaWatch:
             if held.is_damaged or not held.parts:
                 continue
             known = self._waiting.setdefault(held.point, {})
+            self._nodes[held.rank] = report.node
             if held.rank not in known:
                 known[held.rank] = held
                 if len(known) == held.world_size:
@@ -57,7 +59,7 @@ class ReplicaWatch:
     def why_not(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> str | None:
         """Return why a step must not be restored: replicas differ, and which one is right is not known."""
         found = divergences(point.step, self._history, _digests_of(parts))
-        return _record(point, found[0]).in_words if found else None
+        return self._record(point, found[0]).in_words if found else None
 
     def _compare(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> None:
         if point.attempt > self._attempt:
@@ -69,7 +71,7 @@ class ReplicaWatch:
         for one in found:
             self._note_odd(one)
         self._learn(point.step, parts)
-        self._found += [_record(point, one) for one in found]
+        self._found += [self._record(point, one) for one in found]
 
     def _note_odd(self, found: Divergence) -> None:
         like = min(set(found.group) - set(found.odd))
@@ -91,10 +93,10 @@ class ReplicaWatch:
         self._groupings += bool(groups)
         self._groups = groups if self._groupings <= _GROUPINGS_MAX else ()
 
+    def _record(self, point: SnapshotPoint, found: Divergence) -> ReplicasDiffer:
+        node = self._nodes.get(found.odd[0], "") if len(found.odd) == 1 else ""
+        return ReplicasDiffer(point.attempt, point.step, found.part, found.group, found.odd, node)
+
 
 def _digests_of(parts: Mapping[int, HeldSnapshot]) -> dict[int, dict[str, str]]:
     return {rank: {part.name: part.digest for part in held.parts} for rank, held in parts.items()}
-
-
-def _record(point: SnapshotPoint, found: Divergence) -> ReplicasDiffer:
-    return ReplicasDiffer(point.attempt, point.step, found.part, found.group, found.odd)

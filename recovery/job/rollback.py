@@ -1,15 +1,18 @@
 """Whether a job goes back behind numbers that went wrong, and behind which step. Pure.
 
-Off unless the policy says how often. A loss that is no finite number sends a job back, and so do ranks that came apart. A
+Off unless the policy says how often. A loss that is no finite number sends a job back, and so do ranks that came apart, in a number or in their snapshots. A
 spike does not, for it often ends by itself, and neither does a gradient norm alone: loss scaling makes infinite
 ones by design. A job that got no further goes back behind where it began: the state there may be what is wrong.
 """
 
-from detectors.finding import Blame, Evidence, Finding, Kind, Symptom, SymptomKind
+from dataclasses import dataclass
+
+from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.numbers.wrong import ToldNumber, Trouble
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
 from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.snapshot_records import ReplicasDiffer
 
 
 def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
@@ -19,10 +22,12 @@ def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
         return None
     if before and before[-1].attempt == ledger.attempt:
         return None  # allowed or not, this attempt was asked about
-    wrong = [one for one in ledger.wrong_numbers if one.attempt == ledger.attempt]
-    if not any(map(_sends_back, wrong)):
+    causes = _causes(ledger, ledger.attempt)
+    if not causes:
         return None
-    first = min(one.step for one in wrong if one.trouble is not Trouble.SPIKE)
+    wrong = _wrong(ledger, ledger.attempt)
+    steps = [one.step for one in wrong if one.trouble is not Trouble.SPIKE]
+    first = min([*steps, *(one.step for one in causes)])
     behind = first
     began_at = None if ledger.started is None else ledger.started.choice.begins_at
     got_no_further = bool(before) and first <= before[-1].wrong_at
@@ -33,24 +38,66 @@ def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
 
 def rollback_finding(back: GoesBack, ledger: Ledger, policy: Policy, job_id: str) -> Finding:
     """Return why the job goes back; the rank is blamed only if the policy may leave its node."""
-    wrong = [one for one in ledger.wrong_numbers if one.attempt == back.attempt]
-    told = min(filter(_sends_back, wrong), key=lambda one: one.step)
-    is_blamed = policy.numbers_rollback_moves and told.odd_rank is not None and bool(told.node)
-    summary = f"{told.in_words}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
+    told = min(_causes(ledger, back.attempt), key=lambda one: one.step)
+    is_blamed = policy.numbers_rollback_moves and told.rank is not None and bool(told.node)
+    summary = f"{told.text}: the job goes back behind step {back.behind}, for time {back.count} of {policy.numbers_rollbacks_max}"
+    numbers = [
+        Evidence("numbers told by the script", one.in_words) for one in _wrong(ledger, back.attempt)
+    ]
+    snapshots = [
+        Evidence("digests of snapshots", one.in_words) for one in _differing(ledger, back.attempt)
+    ]
     return Finding(
         kind=Kind.NUMBERS_WRONG,
-        severity=told.severity,
+        severity=Severity.CRITICAL,
         blame=Blame.RANK if is_blamed else Blame.NOBODY,
         summary=summary,
         job_id=job_id,
         attempt=back.attempt,
         node=told.node if is_blamed else "",
-        ranks=told.ranks if is_blamed else (),
+        ranks=(told.rank,) if is_blamed and told.rank is not None else (),
         victims=(),
         since_age_s=0.0,
-        symptom=Symptom(SymptomKind.NUMBERS, f"{told.quantity.value} {told.trouble.value}"),
-        evidence=tuple(Evidence("numbers told by the script", one.in_words) for one in wrong),
+        symptom=Symptom(SymptomKind.NUMBERS, told.what),
+        evidence=(*numbers, *snapshots),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """What sends a job back."""
+
+    step: int
+    text: str
+    what: str  # for the symptom
+    rank: int | None  # the one that had it alone
+    node: str
+
+
+def _causes(ledger: Ledger, attempt: int) -> list[_Cause]:
+    numbers = [
+        _Cause(
+            *(one.step, one.in_words, f"{one.quantity.value} {one.trouble.value}"),
+            *(one.odd_rank, one.node),
+        )
+        for one in filter(_sends_back, _wrong(ledger, attempt))
+    ]
+    snapshots = [
+        _Cause(
+            *(one.step, f"{one.in_words} at step {one.step}", "replicas differ"),
+            *(one.odd[0] if len(one.odd) == 1 else None, one.node),
+        )
+        for one in _differing(ledger, attempt)
+    ]
+    return [*numbers, *snapshots]
+
+
+def _wrong(ledger: Ledger, attempt: int) -> list[NumbersWrong]:
+    return [one for one in ledger.wrong_numbers if one.attempt == attempt]
+
+
+def _differing(ledger: Ledger, attempt: int) -> list[ReplicasDiffer]:
+    return [one for one in ledger.differing if one.attempt == attempt]
 
 
 def _sends_back(wrong: NumbersWrong) -> bool:

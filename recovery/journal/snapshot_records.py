@@ -22,6 +22,7 @@ class ReplicasDiffer:
     part: str  # key of the state, such as "model"
     group: tuple[int, ...]  # ranks that ought to be equal
     odd: tuple[int, ...]  # those that differ from a majority; none: there is no majority
+    node: str = ""  # of the odd rank, if it is one
 
     @property
     def in_words(self) -> str:
@@ -29,5 +30,8 @@ class ReplicasDiffer:
         others = ranks_in_words(set(self.group) - set(self.odd))
         if self.odd:
             verb = "differs" if len(self.odd) == 1 else "differ"
-            return f"{self.part} of {ranks_in_words(self.odd)} {verb} from that of {others}"
+            on_node = f" ({self.node})" if self.node else ""
+            return (
+                f"{self.part} of {ranks_in_words(self.odd)}{on_node} {verb} from that of {others}"
+            )
         return f"{self.part} of {others} differs among them, and no majority is equal"

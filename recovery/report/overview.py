@@ -60,6 +60,7 @@ class StoredJobView(wire.JobView):
     ranks: tuple[StoredRankView, ...] = ()
     slow: tuple[str, ...] = ()  # ranks that are slower than their peers, in words
     numbers: tuple[str, ...] = ()  # that went wrong in the newest attempt, in words, newest last
+    replicas: tuple[str, ...] = ()  # that differ in the newest attempt, in words, newest last
 
 
 def list_folders(state: Path) -> list[Path]:
@@ -125,6 +126,11 @@ def view_job(
         slow=tuple(slow_ranks(entries)),
         numbers=tuple(
             one.in_words for one in ledger.wrong_numbers if one.attempt == ledger.attempt
+        )[-_NUMBERS_SHOWN_MAX:],
+        replicas=tuple(
+            f"silent corruption at step {one.step}: {one.in_words}"
+            for one in ledger.differing
+            if one.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
     )
 

@@ -25,6 +25,7 @@ _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 _STEPS_BUCKETS: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
+_REPLICAS: Final = "replicas"
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
 
@@ -164,7 +165,7 @@ class Measures:
         )
         self.wrong_numbers = gauge(
             "numbers_wrong",
-            "Losses and gradient norms that went wrong in the newest attempt, by job_id and trouble: not_finite, spike, apart.",
+            "Losses and gradient norms that went wrong in the newest attempt, by job_id and trouble: not_finite, spike, apart; replicas: parts of snapshots that differ and ought to be equal.",
             "job_id",
             "trouble",
         )
@@ -216,6 +217,9 @@ class Measures:
         wrong = [one.trouble for one in ledger.wrong_numbers if one.attempt == ledger.attempt]
         for trouble in Trouble if ledger.wrong_numbers and ledger.job_id else ():
             self.wrong_numbers.labels(ledger.job_id, trouble.value).set(wrong.count(trouble))
+        if ledger.differing and ledger.job_id:
+            differing = [one for one in ledger.differing if one.attempt == ledger.attempt]
+            self.wrong_numbers.labels(ledger.job_id, _REPLICAS).set(len(differing))
 
     def note_checkpoint(self, job_id: str, view: CheckpointView | None) -> None:
         """Record a job's newest restorable checkpoint and what its saves cost; None: it has none."""
@@ -302,6 +306,7 @@ class Measures:
             _remove(gauge, job.job_id)
         for trouble in Trouble:
             _remove(self.wrong_numbers, job.job_id, trouble.value)
+        _remove(self.wrong_numbers, job.job_id, _REPLICAS)
         self._forget_checkpoint(job.job_id)
         self.snapshots.note(job.job_id, None)
 

@@ -37,7 +37,7 @@ def test_odd_replica_is_recorded_once() -> None:
     watch.receive(report(apart[2], node="n2"))
 
     (record,) = watch.due(Ledger())
-    assert record == ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,))
+    assert record == ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,), "n2")
     watch.receive(report(*apart))
     assert watch.due(Ledger()) == ()
 
@@ -45,7 +45,7 @@ def test_odd_replica_is_recorded_once() -> None:
 def test_what_the_journal_has_is_not_recorded_again() -> None:
     watch = equal_until(5)
     watch.receive(report(held(0, 6, "a"), held(1, 6, "a"), held(2, 6, "b")))
-    known = ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,))
+    known = ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,), "n1")
 
     assert watch.due(replace(Ledger(), differing=(known,))) == ()
 
@@ -83,8 +83,8 @@ def test_steps_that_some_ranks_never_tell_are_forgotten() -> None:
     ("record", "said"),
     [
         (
-            ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,)),
-            "silent corruption at step 6: model of rank 2 differs from that of ranks 0 and 1, "
+            ReplicasDiffer(1, 6, "model", (0, 1, 2), (2,), "n7"),
+            "silent corruption at step 6: model of rank 2 (n7) differs from that of ranks 0 and 1, "
             "though replicas are equal",
         ),
         (

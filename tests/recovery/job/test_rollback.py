@@ -14,6 +14,7 @@ from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.messages.exchange import BadNumber, NotFinite, Restore, SnapshotPoint, StepNumbers
 from tests.recovery.job.test_controller import SETTINGS, Bench
 from tests.recovery.job.test_planner import ledger, verdict
@@ -39,6 +40,21 @@ def test_job_goes_back_behind_the_first_step_with_wrong_numbers() -> None:
     assert rollback_due(wrong(NAN_40), ON) == BACK
     assert rollback_due(wrong(before, NAN_40), ON) == GoesBack(1, 38, 38, 1)
     assert rollback_due(wrong(replace(NAN_40, trouble=Trouble.APART)), ON) == BACK
+
+
+@pytest.mark.parametrize(("odd", "node"), [((1,), "n1"), ((), "")])
+def test_job_goes_back_behind_the_step_at_which_replicas_differ(
+    odd: tuple[int, ...], node: str
+) -> None:
+    differ = ReplicasDiffer(1, 40, "model", (0, 1, 2), odd, node)
+    state = wrong(differing=(differ, replace(differ, step=50)))
+
+    assert rollback_due(state, Policy()) is None
+    assert rollback_due(state, ON) == BACK
+    finding = rollback_finding(BACK, state, replace(ON, numbers_rollback_moves=True), "job")
+    assert (finding.ranks, finding.node) == (odd, node)
+    assert finding.blame is (Blame.RANK if odd else Blame.NOBODY)
+    assert "model of" in finding.summary
 
 
 @pytest.mark.parametrize(

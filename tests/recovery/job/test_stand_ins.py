@@ -304,4 +304,4 @@ def test_rank_whose_parameters_went_wrong_is_still_known_as_a_replica() -> None:
         told_parts(watch, step, f"a{step}", f"b{step}", f"a{step}")
         records += watch.due(state)
 
-    assert records == [ReplicasDiffer(1, 5, "model", (0, 1, 2), (1,))]
+    assert records == [ReplicasDiffer(1, 5, "model", (0, 1, 2), (1,), "n1")]
