@@ -105,6 +105,12 @@ class SnapshotKeeper:
             return False
         if self._slots is None:
             self._start()
+        newest = max((slot.header.step for slot in self._slots if self._is_own(slot)), default=-1)
+        if step <= newest:
+            # Ranks could begin from two states of one number: some from the first, some from the second.
+            text = "no snapshot of step %s is kept: there is one of step %s. Steps have to grow; count them on over epochs and stages"
+            self._say("again", text, step, newest)
+            return False
         if not all(slot.is_settled() for slot in self._slots):
             return False  # the device is behind: the next snapshot will do
         leaves = structure.Leaves(self._plan.keys if self._plan is not None else ())

@@ -55,6 +55,23 @@ def test_snapshots_alternate_between_two_files_and_both_come_back(rank: Snapshot
     assert 0 < last_ns < total_ns
 
 
+def test_a_step_has_one_snapshot_and_steps_that_go_back_have_none(
+    rank: SnapshotRank, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keeper = rank.keeper()
+    assert all(keeper.take(step, state_of(step)) for step in (10, 20))
+
+    assert not any(keeper.take(step, state_of(7)) for step in (20, 0, 10))
+    assert not rank.keeper().take(20, state_of(7)), "nor by a process that takes the rank's place"
+
+    assert rank.steps() == [10, 20]
+    assert is_state_of(rank.restore(3, 20), 20)
+    assert capsys.readouterr().err.count("there is one of step 20") == 2, "once in each process"
+    assert keeper.take(21, state_of(21))
+    rank.attempt = 4
+    assert rank.keeper().take(11, state_of(11)), "another attempt may begin further back"
+
+
 def test_a_later_attempt_goes_on_counting_and_keeps_the_newest(rank: SnapshotRank) -> None:
     keeper = rank.keeper()
     assert all(keeper.take(step, state_of(step)) for step in (10, 20, 30))
