@@ -6,6 +6,7 @@ ones by design. A job that got no further goes back behind where it began: the s
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.numbers.wrong import ToldNumber, Trouble
@@ -13,6 +14,9 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.snapshot_records import ReplicasDiffer
+
+NORM_LEADS_STEPS: Final = 3
+"""Our choice: gradients that are no numbers spoil the next loss, or a later one where scripts tell it every other step."""
 
 
 def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
@@ -26,8 +30,10 @@ def rollback_due(ledger: Ledger, policy: Policy) -> GoesBack | None:
     if not causes:
         return None
     wrong = _wrong(ledger, ledger.attempt)
+    caused_at = min(one.step for one in causes)
+    # A norm of long before belongs to a step that loss scaling has skipped.
     steps = [one.step for one in wrong if one.trouble is not Trouble.SPIKE]
-    first = min([*steps, *(one.step for one in causes)])
+    first = min([caused_at, *(one for one in steps if one >= caused_at - NORM_LEADS_STEPS)])
     behind = first
     began_at = None if ledger.started is None else ledger.started.choice.begins_at
     got_no_further = bool(before) and first <= before[-1].wrong_at

@@ -39,7 +39,12 @@ class NumbersWrong:
 
     @property
     def severity(self) -> Severity:
-        return Severity.WARNING if self.trouble is Trouble.SPIKE else Severity.CRITICAL
+        is_norm = self.quantity is ToldNumber.GRAD_NORM
+        if self.trouble is Trouble.SPIKE or (self.trouble is Trouble.NOT_FINITE and is_norm):
+            return (
+                Severity.WARNING
+            )  # loss scaling makes infinite norms by design; a loss follows what is wrong
+        return Severity.CRITICAL
 
     @property
     def in_words(self) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from detectors.finding import Severity
 from detectors.numbers.wrong import Trouble
 from recovery.api.wire import CheckpointView
 from recovery.journal.accounting import Account, Tier, account_all
@@ -214,7 +215,12 @@ class Measures:
 
     def note_numbers(self, ledger: Ledger) -> None:
         """Record which numbers of a job went wrong."""
-        wrong = [one.trouble for one in ledger.wrong_numbers if one.attempt == ledger.attempt]
+        wrong = [
+            one.trouble
+            for one in ledger.wrong_numbers
+            if one.attempt == ledger.attempt
+            if one.trouble is not Trouble.NOT_FINITE or one.severity is Severity.CRITICAL
+        ]
         for trouble in Trouble if ledger.wrong_numbers and ledger.job_id else ():
             self.wrong_numbers.labels(ledger.job_id, trouble.value).set(wrong.count(trouble))
         if ledger.differing and ledger.job_id:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame, Kind
+from detectors.finding import Blame, Kind, Severity
 from detectors.numbers.wrong import ToldNumber, Trouble
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.job.rollback import rollback_due, rollback_finding
@@ -40,6 +40,15 @@ def test_job_goes_back_behind_the_first_step_with_wrong_numbers() -> None:
     assert rollback_due(wrong(NAN_40), ON) == BACK
     assert rollback_due(wrong(before, NAN_40), ON) == GoesBack(1, 38, 38, 1)
     assert rollback_due(wrong(replace(NAN_40, trouble=Trouble.APART)), ON) == BACK
+
+
+def test_norm_of_a_step_that_loss_scaling_skipped_long_before_sends_the_job_no_further_back() -> (
+    None
+):
+    scaling = replace(NAN_40, step=3, quantity=ToldNumber.GRAD_NORM, value="infinite")
+
+    assert rollback_due(wrong(scaling, NAN_40), ON) == BACK
+    assert (scaling.severity, NAN_40.severity) == (Severity.WARNING, Severity.CRITICAL)
 
 
 @pytest.mark.parametrize(("odd", "node"), [((1,), "n1"), ((), "")])
