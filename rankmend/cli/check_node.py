@@ -1,4 +1,4 @@
-"""`rankmend check node`: is this node fit for a job? For people, scripts and Slurm prologs."""
+"""`rankmend check node`: is this node fit for a job? For people and scripts; for Slurm: `check_node_slurm`."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rankmend.cli import output
+from rankmend.cli.check_node_slurm import SLURM_S, NodeCommand, check_for_slurm
 from rankmend.cli.options import fail, json_option, print_json, seconds
 from rankmend.cli.output import echo
 from rankmend.errors import RankmendError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 UNCHECKED: Final = 64  # EX_USAGE in sysexits.h, as in `check log`: neither good nor bad
 COLLECT_S_MAX: Final = 1.5  # per sweep; a scan makes two with a pause between, 4 s in all
+COLLECT_FOR_SLURM_S_MAX: Final = 1.0  # leaves a second for Slurm's commands
+TIMEOUT_S: Final = 4.5  # with the start of Python, a check for Slurm takes less than 5 s
 BETWEEN_S: Final = 1.0
 ASK_S_MAX: Final = 1.0
 PAGE_BYTES_MAX: Final = 16_000_000
@@ -25,8 +28,17 @@ _WARNING, _CRITICAL = 1, 2
 _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
-@click.command()
+@click.command(cls=NodeCommand)
 @json_option
+@click.option(
+    "--for",
+    "use",
+    type=click.Choice(["person", "prolog", "epilog", "health"]),
+    default="person",
+    show_default=True,
+    help="Who asks: Slurm's prolog and epilog exit with 2 only for what keeps jobs off this node, "
+    "and its health check drains the node and exits with 0.",
+)
 @click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
 )
@@ -34,13 +46,44 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 @click.option("--procfs", metavar="FOLDER", help="Folder to read instead of /proc; implies --scan.")
 @click.option("--sysfs", metavar="FOLDER", help="Folder to read instead of /sys; implies --scan.")
 @click.option("--release", metavar="FINDING", help="Clear a latched finding in the agent.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(SLURM_S + 0.5, 60),
+    default=TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="End a check for Slurm by then, whatever hangs.",
+)
+@click.option(
+    "--drain-share",
+    "share_max",
+    type=click.FloatRange(0, 1),
+    metavar="SHARE",
+    help="Never have more of a partition's nodes drained by rankmend [default: 0.1; one node always may be].",
+)
+@click.option(
+    "--drain-unanswered",
+    is_flag=True,
+    help="For Slurm, also drain the node if a check gives no answer.",
+)
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    help="Log of drains [default: /var/log/rankmend/node-actions.jsonl for root].",
+)
 def node(
     as_json: bool,
+    use: str,
     config_path: Path | None,
     scan: bool,
     procfs: str | None,
     sysfs: str | None,
     release: str | None,
+    timeout_s: float,
+    share_max: float | None,
+    drain_unanswered: bool,
+    log: Path | None,
 ) -> None:
     """Check this node once, in less than 5 seconds.
 
@@ -48,19 +91,33 @@ def node(
     twice within a second, which misses faults that only show over time.
 
     Exit codes: 0 no findings, 1 warnings or something could not be checked, 2 critical findings,
-    64 wrong usage.
+    64 wrong usage. With --for prolog or epilog: 2 if jobs must be kept off this node, else 0; with
+    --for health: 0.
     """
-    from agent import config as configuration
 
-    try:
-        base = configuration.load(config_path) if config_path else configuration.AgentConfig()
-        config = configuration.override(base, procfs=procfs, sysfs=sysfs)
-        if release is not None:
-            _release(config, release)
-            return
+    def make_page(collect_s_max: float = COLLECT_S_MAX) -> dict[str, Any]:
+        config = _configured(config_path, procfs, sysfs)
         page = None if scan or procfs or sysfs else _ask(config)
-        if page is None:
-            page = _scan(config)
+        return _scan(config, collect_s_max) if page is None else page
+
+    if use != "person":
+        from agent.slurm.drain import SHARE_MAX
+        from agent.slurm.fitness import Use
+
+        check_for_slurm(
+            Use(use),
+            lambda: make_page(COLLECT_FOR_SLURM_S_MAX),
+            as_json=as_json,
+            timeout_s=timeout_s,
+            share_max=SHARE_MAX if share_max is None else share_max,
+            is_hang_obstacle=drain_unanswered,
+            log=log,
+        )
+    try:
+        if release is not None:
+            _release(_configured(config_path, procfs, sysfs), release)
+            return
+        page = make_page()
     except RankmendError as error:
         fail(str(error), UNCHECKED)
     if as_json:
@@ -76,6 +133,13 @@ def exit_code(page: dict[str, Any]) -> int:
     if "critical" in heard:
         return _CRITICAL
     return _WARNING if "warning" in heard or page["silent"] or page["blocked"] else 0
+
+
+def _configured(path: Path | None, procfs: str | None, sysfs: str | None) -> "AgentConfig":
+    from agent import config as configuration
+
+    base = configuration.load(path) if path else configuration.AgentConfig()
+    return configuration.override(base, procfs=procfs, sysfs=sysfs)
 
 
 def _release(config: "AgentConfig", finding_id: str) -> None:
@@ -110,7 +174,7 @@ def _ask(config: "AgentConfig") -> dict[str, Any] | None:
         return None
 
 
-def _scan(config: "AgentConfig") -> dict[str, Any]:
+def _scan(config: "AgentConfig", collect_s_max: float) -> dict[str, Any]:
     """Run every check twice, a second apart, and return the result in the form of the agent's page."""
     import logging
 
@@ -126,9 +190,9 @@ def _scan(config: "AgentConfig") -> dict[str, Any]:
     agent.findings.scan_only()
     try:
         began_s = clock.now_s()
-        agent.collect_once(COLLECT_S_MAX)
+        agent.collect_once(collect_s_max)
         time.sleep(max(0.0, began_s + BETWEEN_S - clock.now_s()))
-        agent.collect_once(COLLECT_S_MAX)
+        agent.collect_once(collect_s_max)
         return {**agent.findings.page(clock.now_s()), "asked": "a scan of one second"}
     finally:
         agent.stop()

@@ -1,0 +1,106 @@
+"""Slurm's commands, each with a time-out: they wait for minutes where slurmctld is away.
+
+Source: scontrol(1), sinfo(1); `State=IDLE+DRAIN`, `Partitions=a,b` and `Reason=... [user@time]` as Slurm 22.05 prints them.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from rankmend.errors import SourceError
+
+# slurmd gives its scripts a short PATH, and sites install Slurm elsewhere.
+PLACES: Final = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
+ANSWER_CHARACTERS_MAX: Final = 4_000_000  # sinfo of 20,000 nodes with a reason each
+_STATE: Final = re.compile(r"(?:^|\s)State=(\S+)")
+_PARTITIONS: Final = re.compile(r"(?:^|\s)Partitions=(\S+)")
+_REASON: Final = re.compile(r"(?:^|\s)Reason=(.*?) \[[^\[\]]*@[^\[\]]*\]")
+_DRAIN: Final = re.compile(r"drain|drng", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node as slurmctld knows it."""
+
+    name: str
+    state: str  # as Slurm writes it: "IDLE+DRAIN", "drained*"
+    reason: str = ""
+    partitions: tuple[str, ...] = ()
+
+    @property
+    def is_drained(self) -> bool:
+        return bool(_DRAIN.search(self.state))
+
+
+class SlurmCommands:
+    """Asks slurmctld by its command line. All calls together end before ``until_s`` (monotonic)."""
+
+    def __init__(self, until_s: float, environment: Mapping[str, str]) -> None:
+        self._until_s = until_s
+        self._environment = dict(environment)
+        self._path = ":".join((environment.get("PATH", ""), *PLACES))
+
+    def node(self, name: str) -> NodeRecord:
+        text = self._ask("scontrol", "show", "node", name, "--oneliner")
+        state = _STATE.search(text)
+        if state is None:
+            raise SourceError(f"scontrol show node {name} names no state: {text[:200]!r}")
+        reason, partitions = _REASON.search(text), _PARTITIONS.search(text)
+        return NodeRecord(
+            name,
+            state[1],
+            reason[1].strip() if reason else "",
+            tuple(partitions[1].split(",")) if partitions else (),
+        )
+
+    def partition_nodes(self, partition: str) -> tuple[NodeRecord, ...]:
+        text = self._ask(
+            *("sinfo", "--all", "--Node", "--noheader", f"--partition={partition}"),
+            "--format=%N|%T|%E",
+        )
+        rows = [line.split("|", 2) for line in text.splitlines()]
+        return tuple(
+            NodeRecord(name.strip(), state.strip(), reason.strip())
+            for name, state, reason in (row for row in rows if len(row) == 3)
+        )
+
+    def drain(self, name: str, reason: str) -> None:
+        self._ask("scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason}")
+
+    def undrain(self, name: str) -> None:
+        self._ask("scontrol", "update", f"nodename={name}", "state=undrain")
+
+    def _ask(self, program: str, *words: str) -> str:
+        found = shutil.which(program, path=self._path)
+        if found is None:
+            raise SourceError(f"no {program} in {self._path}")
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise SourceError(f"no time left for {program} {' '.join(words[:2])}")
+        process = subprocess.Popen(
+            [found, *words],
+            env={**self._environment, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        )
+        try:
+            out, errors = process.communicate(timeout=left_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise SourceError(f"{program} {words[0]} did not answer in {left_s:.1f} s") from None
+        if process.returncode != 0:
+            said = (errors or out).strip().splitlines()
+            raise SourceError(f"{program} {' '.join(words[:2])}: {said[-1][:200] if said else ''}")
+        return out[:ANSWER_CHARACTERS_MAX]

@@ -1,0 +1,134 @@
+"""Runs a function in a child process that can be left behind when it hangs.
+
+A read of a dead NFS mount or a stuck driver blocks in state D: not even SIGKILL ends it. The child holds none of the
+caller's streams, since whoever waits for their end, as slurmd does for its prolog's, would wait for the child.
+The number of children that may hang is bounded by slots: a stuck child keeps its slot.
+
+Call it while the process has one thread: the child is a fork.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rankmend.errors import RankmendError, SourceError
+
+SLOTS: Final = 4
+_REAP_S_MAX: Final = 0.2  # for a child that has been killed; one in state D stays
+_CHUNK_BYTES: Final = 1 << 16
+_ANSWER_BYTES_MAX: Final = 32_000_000
+_DESCRIPTORS_MAX: Final = 4096
+
+
+class ChildSilentError(SourceError):
+    """The child did not answer in time, or earlier ones still hang."""
+
+
+def call_in_child(
+    function: Callable[[], Any], timeout_s: float, slot_folder: Path | None = None
+) -> Any:
+    """Return what the function returns, which must be JSON; raise its RankmendError as a SourceError.
+
+    ``slot_folder``: private folder of the slots, made if it is missing. If it can't be made (an ordinary user), there are none.
+    """
+    until_s = time.monotonic() + timeout_s
+    slot = _take_slot(slot_folder) if slot_folder is not None else None
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _answer(function, writer, slot)
+    os.close(writer)
+    if slot is not None:
+        os.close(slot)
+    try:
+        data = _read_until(reader, until_s)
+    finally:
+        os.close(reader)
+        _end(pid)
+    if data is None:
+        raise ChildSilentError(f"no answer within {timeout_s:g} s")
+    return _result(data)
+
+
+def _result(data: bytes) -> Any:
+    try:
+        told = json.loads(data)
+    except ValueError:
+        raise ChildSilentError("the check ended without an answer") from None
+    if "error" in told:
+        raise SourceError(told["error"])
+    return told["result"]
+
+
+def _answer(function: Callable[[], Any], writer: int, slot: int | None) -> None:
+    """Run in the child; never returns."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        kept = {writer, slot}
+        for descriptor in range(3, _DESCRIPTORS_MAX):
+            if descriptor not in kept:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        try:
+            told = {"result": function()}
+        except RankmendError as error:
+            told = {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not look like a defect of the node
+            told = {"error": f"internal error: {type(error).__name__}: {error}"}
+        with os.fdopen(writer, "wb") as file:
+            file.write(json.dumps(told).encode())
+    finally:
+        os._exit(0)
+
+
+def _read_until(reader: int, until_s: float) -> bytes | None:
+    chunks: list[bytes] = []
+    size = 0
+    while size <= _ANSWER_BYTES_MAX:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0 or not select.select([reader], [], [], left_s)[0]:
+            return None
+        chunk = os.read(reader, _CHUNK_BYTES)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        size += len(chunk)
+    return None
+
+
+def _end(pid: int) -> None:
+    """Kill the child and what it started; reap it if it goes."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    until_s = time.monotonic() + _REAP_S_MAX
+    while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < until_s:
+        time.sleep(0.005)
+
+
+def _take_slot(folder: Path) -> int | None:
+    """Return a descriptor whose lock is the slot; raise if earlier children hold all of them."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for number in range(SLOTS):
+            descriptor = os.open(folder / f"check-{number}.lock", flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                os.close(descriptor)
+    except OSError:
+        return None
+    raise ChildSilentError(f"{SLOTS} earlier checks still run or hang: no further one was started")

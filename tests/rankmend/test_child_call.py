@@ -1,0 +1,102 @@
+"""A call that may hang: in a child that is left behind, a bounded number of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rankmend.child_call import SLOTS, ChildSilentError, call_in_child
+from rankmend.errors import SourceError
+
+
+def fail() -> None:
+    raise SourceError("cannot read x: no")
+
+
+def break_down() -> None:
+    raise ZeroDivisionError("oops")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_result_comes_back() -> None:
+    assert call_in_child(lambda: {"a": [1, "x"]}, 30) == {"a": [1, "x"]}
+
+
+def test_an_expected_error_keeps_its_text() -> None:
+    with pytest.raises(SourceError, match=r"^cannot read x: no$"):
+        call_in_child(fail, 30)
+
+
+def test_a_defect_is_named_as_one() -> None:
+    with pytest.raises(SourceError, match="internal error: ZeroDivisionError: oops"):
+        call_in_child(break_down, 30)
+
+
+def test_a_child_that_dies_gave_no_answer() -> None:
+    with pytest.raises(ChildSilentError, match="without an answer"):
+        call_in_child(die, 30)
+
+
+def test_a_hang_ends_at_the_timeout_and_leaves_nothing(tmp_path: Path) -> None:
+    def hang() -> None:
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        time.sleep(600)
+
+    with pytest.raises(ChildSilentError, match="no answer within 3 s"):
+        call_in_child(hang, 3)
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_child_holds_no_stream_of_the_caller(tmp_path: Path) -> None:
+    """slurmd waits for the end of its prolog's streams, not only of the prolog."""
+    code = (
+        "import os, sys, time\n"
+        "from rankmend import child_call\n"
+        "child_call._end = lambda pid: None\n"  # as if the kernel did not let it go
+        "def hang():\n"
+        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "try: child_call.call_in_child(hang, 3)\n"
+        "except child_call.ChildSilentError: print('silent')\n"
+    )
+    began_s = time.monotonic()
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True
+    )
+
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert done.stdout == "silent\n"
+    assert time.monotonic() - began_s < 45
+
+
+def test_stuck_children_hold_their_slots_and_no_further_one_starts(tmp_path: Path) -> None:
+    import fcntl
+
+    held = []
+    for number in range(SLOTS):
+        held.append(os.open(tmp_path / f"check-{number}.lock", os.O_RDWR | os.O_CREAT))
+        fcntl.flock(held[-1], fcntl.LOCK_EX)
+
+    with pytest.raises(ChildSilentError, match="4 earlier checks"):
+        call_in_child(lambda: 1, 30, tmp_path)
+    os.close(held.pop())
+    assert call_in_child(lambda: 1, 30, tmp_path) == 1
+
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def test_without_a_folder_for_slots_the_call_is_made_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    assert call_in_child(lambda: 1, 30, tmp_path / "file" / "slots") == 1
