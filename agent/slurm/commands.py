@@ -71,6 +71,14 @@ class SlurmCommands:
             for name, state, reason in (row for row in rows if len(row) == 3)
         )
 
+    def jobs_of(self, uid: int, node: str) -> tuple[str, ...]:
+        """Return the numbers of a user's jobs on a node, also of those that are about to end there."""
+        text = self._ask(
+            *("squeue", "--noheader", f"--user={uid}", f"--nodelist={node}", "--format=%A"),
+            "--states=configuring,running,suspended,completing,stopped",
+        )
+        return tuple(text.split())
+
     def drain(self, name: str, reason: str) -> None:
         self._ask("scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason}")
 

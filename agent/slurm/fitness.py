@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from detectors.finding import Action, Severity
 
-UNFIT: Final = 2  # exit code of prolog and epilog
+# Exit code of prolog and epilog. Not 2, which a shell, Python and the command line return for a mistake of their own.
+UNFIT: Final = 3
 
 
 class Use(Enum):

@@ -67,6 +67,11 @@ _COMMANDS = {
         "Pack an incident's evidence into one file, without secrets.",
     ),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
+    "cleanup": (
+        "rankmend.cli.cleanup",
+        "cleanup",
+        "Remove what a Slurm job has left on this node.",
+    ),
     "diagnose": (
         "rankmend.cli.diagnose",
         "diagnose",

@@ -36,7 +36,7 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     type=click.Choice(["person", "prolog", "epilog", "health"]),
     default="person",
     show_default=True,
-    help="Who asks: Slurm's prolog and epilog exit with 2 only for what keeps jobs off this node, "
+    help="Who asks: Slurm's prolog and epilog exit with 3 only for what keeps jobs off this node, "
     "and its health check drains the node and exits with 0.",
 )
 @click.option(
@@ -91,7 +91,7 @@ def node(
     twice within a second, which misses faults that only show over time.
 
     Exit codes: 0 no findings, 1 warnings or something could not be checked, 2 critical findings,
-    64 wrong usage. With --for prolog or epilog: 2 if jobs must be kept off this node, else 0; with
+    64 wrong usage. With --for prolog or epilog: 3 if jobs must be kept off this node, else 0; with
     --for health: 0.
     """
 

@@ -44,7 +44,7 @@ def test_a_healthy_node_takes_jobs(use: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("use", "code"), [("prolog", 2), ("epilog", 2), ("health", 0)])
+@pytest.mark.parametrize(("use", "code"), [("prolog", 3), ("epilog", 3), ("health", 0)])
 def test_a_critical_finding_keeps_jobs_off_also_where_slurm_does_not_answer(
     use: str, code: int, tmp_path: Path
 ) -> None:
@@ -120,7 +120,7 @@ def test_a_check_that_hangs_is_named_and_drains_nothing(use: str, tmp_path: Path
 def test_a_site_may_have_a_hang_keep_jobs_off(tmp_path: Path) -> None:
     done = check(tmp_path, "prolog", *hanging_sensor(tmp_path), "--drain-unanswered", timeout="20")
 
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert json.loads(done.stdout)["obstacles"] == ["no answer from thermal"]
 
 

@@ -298,6 +298,11 @@ def is_alive(ref: ProcessRef, root: str = PROC) -> bool:
 
 def send_kill(ref: ProcessRef) -> bool:
     """Send SIGKILL to this very process, and return whether it was there to be sent to."""
+    return send_signal(ref, signal.SIGKILL)
+
+
+def send_signal(ref: ProcessRef, number: signal.Signals) -> bool:
+    """Send a signal to this very process, and return whether it was there to be sent to."""
     try:
         handle = os.pidfd_open(ref.pid)
     except ProcessLookupError:
@@ -305,11 +310,11 @@ def send_kill(ref: ProcessRef) -> bool:
     except (OSError, AttributeError):
         # Linux before 5.3, or a Python built without it. A pid comes round again after all
         # the others (32,768 at least), not between these two lines.
-        return is_alive(ref) and _signal(lambda: os.kill(ref.pid, signal.SIGKILL))
+        return is_alive(ref) and _signal(lambda: os.kill(ref.pid, number))
     try:
         if not is_alive(ref):
             return False
-        return _signal(lambda: signal.pidfd_send_signal(handle, signal.SIGKILL))
+        return _signal(lambda: signal.pidfd_send_signal(handle, number))
     finally:
         os.close(handle)
 

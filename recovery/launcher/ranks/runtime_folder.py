@@ -5,6 +5,7 @@
                                                   .imports.json, and dumps of the flight recorder
     <root>/rankmend-<uid>/<job id>/snapshots/     rank-<r>.0.snapshot and .1.snapshot; kept between attempts
     <root>/rankmend-<uid>/<job id>/copies/        of other nodes' snapshots; kept between attempts
+    <root>/rankmend-<uid>/<job id>/slurm-job      number of the Slurm job, if the launcher runs in one
 
 Everything is 0700 and ours. Shared memory is open to all users, so another user may have made
 `rankmend-<uid>` first: then the folder is `rankmend-<uid>-<random>` beside it, whose name nobody can
@@ -28,6 +29,7 @@ from rankmend.foreign_links import make_private
 from rankmend.own_folder import own_folder
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.slurm_job_file import write_slurm_job
 from recovery.snapshots import leftovers
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class RuntimeFolder:
     def _make(self) -> None:
         for folder in (self.path, self.site, self.snapshots):
             make_private(folder, LaunchError, is_secret=True)
+        write_slurm_job(self.path, os.environ)
         self._link_site()
 
     def _link_site(self) -> None:

@@ -57,8 +57,8 @@ def test_a_hang_is_named_and_keeps_jobs_off_only_where_the_site_says_so() -> Non
     ("use", "is_fit", "code"),
     [
         (Use.PROLOG, True, 0),
-        (Use.PROLOG, False, 2),
-        (Use.EPILOG, False, 2),
+        (Use.PROLOG, False, 3),
+        (Use.EPILOG, False, 3),
         (Use.HEALTH, False, 0),
     ],
 )
