@@ -62,8 +62,7 @@ class SlurmCommands:
 
     def partition_nodes(self, partition: str) -> tuple[NodeRecord, ...]:
         text = self._ask(
-            *("sinfo", "--all", "--Node", "--noheader", f"--partition={partition}"),
-            "--format=%N|%T|%E",
+            *("sinfo", "--Node", "--noheader", f"--partition={partition}", "--format=%N|%T|%E"),
         )
         rows = [line.split("|", 2) for line in text.splitlines()]
         return tuple(
