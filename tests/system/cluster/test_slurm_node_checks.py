@@ -1,5 +1,6 @@
 """slurmd runs the shipped prolog, epilog and health check as they are, but for the paths of program and configuration."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -96,7 +97,7 @@ def site(folder: Path, *, timeout_s: float = 40, **scripts: str) -> Iterator[Sit
     # A node that takes long to answer is none of these tests' business.
     settings = {"SlurmdTimeout": "120", "SlurmctldDebug": "verbose"}
     if "HealthCheckProgram" in scripts:
-        settings |= {"HealthCheckInterval": "3", "HealthCheckNodeState": "ANY"}
+        settings |= {"HealthCheckInterval": "3", "HealthCheckNodeState": "ANY,CYCLE"}
     with slurm_cluster(folder / "slurm", 2, **settings, **installed) as cluster:
         yield Site(cluster, folder)
 
@@ -191,6 +192,8 @@ def test_an_epilog_removes_what_the_job_left(tmp_path: Path) -> None:
         beside.send_signal(signal.SIGTERM)
         beside.wait()
         shutil.rmtree(run, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            run.parent.rmdir()
 
 
 def user_id() -> int:

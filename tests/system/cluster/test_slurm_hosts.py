@@ -1,0 +1,265 @@
+"""A job under Slurm whose nodes are hosts of their own, each part of which is killed: three nodes, a spare, and a free node.
+
+Every case ends with the parameters of an undisturbed run; slurmctld's records, the nodes and rankmend's journal agree.
+"""
+
+import json
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.hosts import Host
+from tests.support.slurm_hosts import SlurmHosts, missing, slurm_hosts
+from tests.system.cluster.bed import LOCKSTEP, Watch
+from tests.system.faults.conftest import run_undisturbed
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
+]
+RANKS = 3
+DEADLINE_S = 150.0
+POLICY = """
+[policy]
+lease_s = 3
+kill_bound_s = 2
+lease_margin_s = 1
+node_silent_s = 2
+join_wait_s = 60
+evidence_wait_s = 0.5
+node_failures_max = 100
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmHosts]:
+    with slurm_hosts(tmp_path_factory.mktemp("slurm"), 5) as made:
+        yield made
+
+
+@dataclass
+class Job:
+    cluster: SlurmHosts
+    folder: Path
+    number: str = ""
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def submit(self) -> None:
+        self.checkpoints.mkdir(parents=True)
+        (self.folder / "policy.toml").write_text(POLICY)
+        states = f"{self.cluster.fleet.folder}/$SLURMD_NODENAME/{self.folder.name}"
+        words = [
+            *(sys.executable, "-m", "rankmend.cli", "run", "--nnodes=3:4", "--nproc-per-node=1"),
+            *(f"--config={self.folder}/policy.toml", f"--state-dir={states}"),
+            *("--rdzv-endpoint=$(scontrol show hostnames | head -n 1)", "--no-fork-server"),
+            *(f"--checkpoint-dir={self.checkpoints}", "--grace=10", str(LOCKSTEP)),
+            *(f"--checkpoint-dir={self.checkpoints}", f"--result={self.folder}/result.json"),
+            *(f"--until={self.folder}/enough", f"--published={self.folder}/published"),
+            *("--steps=1000000", "--step-s=0.02"),
+        ]
+        line = " ".join(words)
+        (self.folder / "run.sh").write_text(f"exec {line}\n")
+        self.number = self.cluster.submit(
+            "srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1"
+            f" sh {self.folder}/run.sh",
+            *("--nodes=4", "--no-kill", "--requeue", "--exclude=h5"),
+        )
+
+    def steps(self) -> list[int]:
+        names = (path.stem for path in self.checkpoints.glob("step-*.npz"))
+        return sorted(int(name.partition("-")[2]) for name in names)
+
+    def attempts(self) -> list[int]:
+        """Return the attempt that published each checkpoint, in the order of time."""
+        path = self.folder / "published"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [int(line.split()[0]) for line in lines]
+
+    def wait(self, is_so: Any, what: str) -> None:
+        def look() -> object:
+            state = self.cluster.job_field(self.number, "JobState")
+            return is_so() or state in ("FAILED", "CANCELLED", "NODE_FAIL")
+
+        try:
+            self.cluster.wait(look, what, DEADLINE_S)
+            assert is_so(), f"{what}: the job has ended"
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cluster.output(self.number)[-6000:]}") from None
+
+    def wait_training(self, after: int = 0) -> None:
+        """Wait until an attempt above ``after`` has published a checkpoint."""
+        self.wait(lambda: max(self.attempts(), default=0) > after, f"an attempt after {after}")
+
+    def rank_of(self, host: Host) -> psutil.Process | None:
+        """Return the process of the rank on a host."""
+        ranks = [one for one in host.processes("lockstep.py") if self._is_rank(one)]
+        return ranks[0] if ranks else None
+
+    def launcher_of(self, host: Host) -> psutil.Process:
+        return next(one for one in host.processes("rankmend.cli") if one.name() != "sh")
+
+    def _is_rank(self, process: psutil.Process) -> bool:
+        try:
+            variables = process.environ()
+        except psutil.Error:
+            return False
+        return "RANK" in variables and "RANKMEND_PROGRESS_FILE" in variables
+
+    def used(self) -> list[Host]:
+        """Return the hosts with a rank; the first node hosts the controller and the batch script."""
+        return [host for host in self.cluster.nodes if host.is_up and self.rank_of(host)]
+
+    def run_id(self) -> str:
+        (folder,) = self.cluster.nodes[0].path("/dev/shm/rankmend-0").iterdir()
+        return str(uuid.UUID(folder.name.partition("@")[0]))
+
+    def story(self) -> list[dict[str, Any]]:
+        """Return the records of the controller that the first node hosts."""
+        host = self.cluster.nodes[0]
+        state = f"{host.state}/{self.folder.name}"
+        words = (sys.executable, "-m", "rankmend.cli", "incidents", "--json")
+        told = json.loads(host.run([*words, f"--state-dir={state}"]).stdout)
+        incidents: list[dict[str, Any]] = told["incidents"] if isinstance(told, dict) else told
+        return incidents
+
+    def end(self, tmp_path: Path, state: str = "COMPLETED") -> None:
+        """Have the job end, and compare its parameters with those of an undisturbed run."""
+        (self.folder / "enough").touch()
+        self.wait(lambda: self.cluster.job_field(self.number, "JobState") == state, "the end")
+        last = json.loads((self.folder / "result.json").read_text())
+        expected = run_undisturbed(
+            tmp_path, "--step-s=0", f"--steps={last['step']}", world_size=RANKS
+        )
+        assert last == expected
+        assert self.attempts() == sorted(self.attempts())
+
+
+@pytest.fixture
+def job(cluster: SlurmHosts) -> Iterator[Job]:
+    made = Job(cluster, cluster.fleet.shared / f"job-{uuid.uuid4().hex[:8]}")
+    made.submit()
+    made.wait_training()
+    try:
+        with Watch(made.run_id()) as watch:
+            yield made
+        assert watch.looks > 0
+        assert watch.together == [], "two attempts ran at once"
+    finally:
+        cluster.run("scancel", made.number)
+        cluster.return_all()
+        for host in cluster.nodes:
+            for folder in host.path("/dev/shm").glob("rankmend-0/*"):
+                host.run(["rm", "-rf", f"/dev/shm/rankmend-0/{folder.name}"])
+
+
+def test_a_killed_rank_is_restarted_within_the_allocation(job: Job, tmp_path: Path) -> None:
+    victim = job.used()[-1]
+    rank = job.rank_of(victim)
+    assert rank is not None
+    rank.kill()
+
+    job.wait_training(after=1)
+    job.end(tmp_path)
+
+    assert job.cluster.job_field(job.number, "Restarts") == "0"
+    assert {state for state, _ in job.cluster.nodes_by_state().values()} <= {"idle", "completing"}
+    assert len(job.story()) == 1
+
+
+def test_a_killed_launcher_is_replaced_and_slurm_records_its_death(
+    job: Job, tmp_path: Path
+) -> None:
+    victim = job.used()[-1]
+    job.launcher_of(victim).kill()
+
+    job.wait_training(after=1)
+    assert victim not in job.used()
+    # srun's exit code is that of its worst task, also where the job reached its end without it.
+    job.end(tmp_path, state="FAILED")
+
+    assert job.cluster.job_field(job.number, "ExitCode") == "137:0"
+    assert job.cluster.job_field(job.number, "Restarts") == "0"
+
+
+def test_a_killed_slurmd_does_not_stop_the_job(job: Job, tmp_path: Path) -> None:
+    victim = job.used()[-1]
+    job.cluster.kill(victim.name)
+    before = len(job.attempts())
+    job.wait(lambda: len(job.attempts()) > before + 2, "it trains on")
+
+    assert job.rank_of(victim) is not None
+    job.cluster.start_node(victim)
+    job.end(tmp_path)
+
+    assert max(job.attempts()) == 1
+    assert job.cluster.job_field(job.number, "Restarts") == "0"
+
+
+def test_a_killed_slurmctld_does_not_stop_the_job(job: Job, tmp_path: Path) -> None:
+    job.cluster.kill("slurmctld")
+    before = len(job.attempts())
+    job.cluster.wait(lambda: len(job.attempts()) > before + 2, "it trains on", DEADLINE_S)
+    job.cluster.start_controller()
+    job.cluster.wait(
+        lambda: job.cluster.job_field(job.number, "JobState") == "RUNNING", "slurmctld knows it"
+    )
+    job.end(tmp_path)
+
+    assert max(job.attempts()) == 1
+
+
+def test_a_node_without_power_is_replaced_by_the_spare(job: Job, tmp_path: Path) -> None:
+    victim = job.used()[-1]
+    fault = victim.power_off()
+    job.wait_training(after=1)
+    assert len(job.used()) == RANKS
+    job.cluster.wait(
+        lambda: "down" in job.cluster.nodes_by_state()[victim.name][0], "slurmctld sees it"
+    )
+    assert job.cluster.nodes_by_state()[victim.name][1] == "Not responding"
+
+    fault.end()
+    job.cluster.start_node(victim)
+    job.end(tmp_path)
+
+
+def test_a_node_that_a_person_drains_in_mid_recovery_keeps_the_persons_reason(
+    job: Job, tmp_path: Path
+) -> None:
+    victim = job.used()[-1]
+    rank = job.rank_of(victim)
+    assert rank is not None
+    os.kill(rank.pid, signal.SIGKILL)
+    job.cluster.run("scontrol", "update", f"nodename={victim.name}", "state=drain", "reason=mine")
+
+    job.wait_training(after=1)
+    assert job.cluster.nodes_by_state()[victim.name] == ("draining", "mine")
+    job.end(tmp_path)
+
+
+def test_a_requeued_job_goes_on_from_its_checkpoint(job: Job, tmp_path: Path) -> None:
+    last = job.steps()[-1]
+    job.cluster.run("scontrol", "requeue", job.number)
+    job.cluster.wait(
+        lambda: job.cluster.job_field(job.number, "JobState") == "PENDING", "it is pending"
+    )
+    # A start at once can lose the job: slurmctld revokes the credential with a grain of a second.
+    begin = job.cluster.job_field(job.number, "StartTime")
+    assert begin
+    job.wait_training(after=1)
+    job.end(tmp_path)
+
+    assert job.cluster.job_field(job.number, "Restarts") == "1"
+    assert job.steps()[-1] > last
