@@ -41,7 +41,7 @@ class Cleanup:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class LeftProcess:
     pid: int
     command: str
 
@@ -54,8 +54,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class CleanupResult:
-    ended: tuple[Ended, ...] = ()  # in a dry run: that would be
-    alive: tuple[Ended, ...] = ()  # not even SIGKILL has ended them yet
+    ended: tuple[LeftProcess, ...] = ()  # in a dry run: that would be
+    alive: tuple[LeftProcess, ...] = ()  # not even SIGKILL has ended them yet
     removed: tuple[str, ...] = ()
     freed_bytes: int = 0
     kept: tuple[Kept, ...] = ()  # what looks like the job's, and stays
@@ -107,8 +107,8 @@ def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
     )
 
 
-def _shown(process: KernelProcess) -> Ended:
-    return Ended(process.pid, process.command)
+def _shown(process: KernelProcess) -> LeftProcess:
+    return LeftProcess(process.pid, process.command)
 
 
 def _listed(files: Sequence[Leftover], uid: int) -> list[ProcessRef]:
