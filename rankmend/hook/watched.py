@@ -15,7 +15,6 @@ import os
 
 import rankmend
 from rankmend.hook import layout
-from rankmend.hook.on_import import when_imported
 
 
 def number_of(environment, name):
@@ -42,11 +41,11 @@ def find_rank(environment):
     return None
 
 
-def watch():
-    """Count the steps of this process, if it is a rank, from its first optimizer step on."""
+def watch(module):
+    """Count the steps of this process, if it is a rank, from its first optimizer step on; ``module``: torch.optim.optimizer."""
     if find_rank(os.environ) is not None:
         rankmend._watch_by(_make_file)
-        when_imported("torch.optim.optimizer", _register)
+        _register(module)
 
 
 def _make_file():

@@ -1,13 +1,19 @@
 """Makes the folder that goes onto the PYTHONPATH of jobs of other launchers.
 
-    <folder>/sitecustomize.py            runs in each Python process, and looks at some variables
-    <folder>/lib-rankmend/rankmend/      the hook: nothing that Python would import by itself
+    <folder>/sitecustomize.py                       runs in each Python process, and looks at some variables
+    <folder>/lib-rankmend/<digest>/rankmend/        the hook: nothing that Python would import by itself
+    <folder>/lib-rankmend/current                   a link to the one that processes take that start now
 
-Copies, not links: so it can be mounted into a container, and an upgrade of rankmend changes no running job. It stands alone.
+Copies, not links: so it can be mounted into a container, and stands alone. The folder may be shared by many nodes (NFS) and brought
+up to date while jobs run and start: each change is one rename, and jobs keep what they started with for 30 days. Files take the
+place of Python's `__pycache__` folders, so that no process, of root or of another user, leaves compiled code for the others.
 """
 
+import hashlib
+import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -16,46 +22,120 @@ from rankmend.errors import ConfigError
 from rankmend.version import RANKMEND_VERSION
 
 VERSION_FILE: Final = "rankmend-version"
+KEPT_S: Final = 30 * 86400.0  # for jobs that began with it: few clusters let a job run for longer
 _PACKAGE: Final = Path(rankmend.__file__).resolve().parent
+_SITE: Final = _PACKAGE / "hook/site/sitecustomize.py"
+_NO_CACHE_OF_2_7: Final = ("sitecustomize.pyc", "sitecustomize.pyo")  # folders
+_NO_CACHE: Final = "Keeps Python from leaving compiled files here.\n"
 
 
 def make_hook_folder(folder: Path) -> None:
     """Make the folder, or bring it up to this version. Raises ConfigError where something else is in the way."""
-    if folder.exists() and not (folder / VERSION_FILE).is_file() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty, and no hook folder of rankmend")
     try:
-        if _is_current(folder):
-            return
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
-            made = Path(name) / "hook"
-            _copy_to(made)
-            if folder.exists():
-                folder.rename(Path(name) / "old")  # processes that are starting find one of the two
-            made.rename(folder)
+        if folder.exists() and not (folder / VERSION_FILE).is_file() and any(folder.iterdir()):
+            raise ConfigError(f"{folder} is not empty, and no hook folder of rankmend")
+        packages = folder / "lib-rankmend"
+        packages.mkdir(parents=True, exist_ok=True)
+        _replace(
+            folder / VERSION_FILE, RANKMEND_VERSION + "\n"
+        )  # first: whatever stops us, the folder is known as ours
+        _replace(folder / "__pycache__", _NO_CACHE)
+        for name in _NO_CACHE_OF_2_7:
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name).chmod(0o755)
+        digest = _digest()
+        _make_package(packages, digest)
+        _link(packages / "current", digest)
+        _replace(folder / "sitecustomize.py", _SITE.read_text(encoding="utf-8"))
+        for path in (folder, packages):
+            path.chmod(0o755)  # for every user, whatever the umask
+        _remove_old(packages, digest)
     except OSError as error:
         raise ConfigError(f"cannot make the hook folder {folder}: {error}") from error
-
-
-def _is_current(folder: Path) -> bool:
-    wanted = {path.relative_to(_PACKAGE): path.read_bytes() for path in _sources()}
-    package = folder / "lib-rankmend" / "rankmend"
-    return all(
-        (package / name).is_file() and (package / name).read_bytes() == content
-        for name, content in wanted.items()
-    )
 
 
 def _sources() -> list[Path]:
     return [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "hook").rglob("*.py"))]
 
 
-def _copy_to(folder: Path) -> None:
+def _digest() -> str:
+    digest = hashlib.sha256()
     for path in _sources():
-        target = folder / "lib-rankmend" / "rankmend" / path.relative_to(_PACKAGE)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    shutil.copyfile(_PACKAGE / "hook/site/sitecustomize.py", folder / "sitecustomize.py")
-    (folder / VERSION_FILE).write_text(RANKMEND_VERSION + "\n")
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)  # for every user, whatever the umask
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(_PACKAGE)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _make_package(packages: Path, digest: str) -> None:
+    """Make the package of this digest, unless it is there as it was made."""
+    target = packages / digest
+    if target.is_dir():
+        if _is_whole(target):
+            return
+        target.rename(tempfile.mkdtemp(prefix=".broken-", dir=packages))
+    made = Path(tempfile.mkdtemp(prefix=".new-", dir=packages))
+    try:
+        for path in _sources():
+            copy = made / "rankmend" / path.relative_to(_PACKAGE)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        for path in (made, *made.rglob("*")):
+            if path.is_dir():
+                (path / "__pycache__").write_text(_NO_CACHE)
+        for path in (made, *made.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        try:
+            made.rename(target)
+        except OSError:
+            if not _is_whole(target):  # else another node has made the same one just now
+                raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _is_whole(target: Path) -> bool:
+    package = target / "rankmend"
+    wanted = {str(path.relative_to(_PACKAGE)): path.read_bytes() for path in _sources()}
+    found = {str(path.relative_to(package)): path.read_bytes() for path in package.rglob("*.py")}
+    return wanted == found
+
+
+def _replace(path: Path, text: str) -> None:
+    """Give a file this text, by one rename, unless it has it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)  # compiled files of an earlier version
+    elif path.is_file() and path.read_bytes() == text.encode():
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).rename(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _link(link: Path, target: str) -> None:
+    if link.is_symlink() and str(link.readlink()) == target:
+        return
+    before = link.resolve() if link.is_symlink() else None
+    if before is None and link.is_dir():
+        shutil.rmtree(link)  # of a copy that has followed the link
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=link.parent) as name:
+        made = Path(name) / "link"
+        made.symlink_to(target)
+        made.rename(link)
+    if before is not None and before.is_dir():
+        os.utime(before)  # from now on it is old
+
+
+def _remove_old(packages: Path, digest: str) -> None:
+    """Remove what no job can use any more, and what an update that was killed has left."""
+    for path in packages.iterdir():
+        is_old = time.time() - path.lstat().st_mtime > KEPT_S
+        if is_old and path.is_dir() and not path.is_symlink() and path.name != digest:
+            shutil.rmtree(path, ignore_errors=True)

@@ -67,23 +67,23 @@ def test_options_of_a_container_mount_the_folder(folder: Path) -> None:
 def test_folder_holds_the_hook_alone_and_every_user_reads_it(folder: Path) -> None:
     assert env(folder).exit_code == 0
 
-    package = folder / "lib-rankmend" / "rankmend"
+    package = folder / "lib-rankmend" / "current" / "rankmend"
     assert (folder / "sitecustomize.py").is_file()
-    assert {path.name for path in package.iterdir()} == {"__init__.py", "hook"}
+    assert {path.name for path in package.iterdir()} == {"__init__.py", "__pycache__", "hook"}
     for path in (folder, *folder.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 
 
 def test_folder_is_brought_up_to_date_and_left_alone_where_it_is(folder: Path) -> None:
     env(folder)
-    layout = folder / "lib-rankmend/rankmend/hook/layout.py"
+    layout = folder / "lib-rankmend/current/rankmend/hook/layout.py"
     before = layout.stat().st_ino
     env(folder)
     assert layout.stat().st_ino == before
 
     text = layout.read_text()
     layout.write_text("VERSION = 0\n")
-    (folder / "lib-rankmend/rankmend/hook/gone.py").touch()
+    (folder / "lib-rankmend/current/rankmend/hook/gone.py").touch()
     env(folder)
 
     assert layout.read_text() == text

@@ -9,6 +9,18 @@ Python may come by here, so this file keeps to what Python 2.7 understands.
 import os
 import sys
 
+# A process with none of these trains on no GPU, or is to be watched by RANKMEND_WATCH=all.
+_OF_RANKS = (
+    "RANK",
+    "SLURM_STEP_ID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+)
+
 
 def _watch_torch():
     try:
@@ -31,38 +43,46 @@ def _watch_other_launchers():
     try:
         known = os.environ.get
         if (
-            known("RANKMEND_WATCH") == "1"
+            known("RANKMEND_WATCH")
             and not known("RANKMEND_PROGRESS_FILE")
-            and (known("RANK") or known("SLURM_STEP_ID") or known("OMPI_COMM_WORLD_RANK"))
+            and (known("RANKMEND_WATCH") == "all" or any(known(name) for name in _OF_RANKS))
             and sys.version_info >= (3, 8)
             and not os.path.exists("/etc/rankmend/watch-off")
         ):
-            _find_package()
-            from rankmend.hook import watched
-
-            watched.watch()
+            # The folder on PYTHONPATH has no package that a script could import instead of its own.
+            here = os.path.dirname(os.path.realpath(__file__))
+            package = os.path.realpath(os.path.join(here, "lib-rankmend", "current", "rankmend"))
+            machinery, bootstrap = _import_system()
+            path = os.path.join(package, "hook", "awaiting.py")
+            spec = machinery.spec_from_file_location("_rankmend_awaiting", path)
+            module = bootstrap.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            module.await_torch(package)
     except Exception:
         pass
 
 
-def _find_package():
-    # The folder on PYTHONPATH has no package that a script could import instead of its own.
-    machinery, bootstrap = _import_system()
-    finders = [getattr(finder, "find_spec", None) for finder in sys.meta_path]
-    if any(find is not None and find("rankmend", None) is not None for find in finders):
-        return  # the script's environment has one
-    here = os.path.dirname(os.path.realpath(__file__))
-    package = os.path.join(here, "lib-rankmend", "rankmend")
-    spec = machinery.spec_from_file_location(
-        "rankmend", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
-    )
-    module = bootstrap.module_from_spec(spec)
-    sys.modules["rankmend"] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules["rankmend"]
-        raise
+def _is_in_watch_folder():
+    return os.path.exists(os.path.join(os.path.dirname(__file__), "rankmend-version"))
+
+
+def _leave_path():
+    # The folder stays on PYTHONPATH, and so reaches children; this program's own path is what it is without us.
+    here = os.path.dirname(__file__)
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    sys.path_importer_cache.pop(here, None)
+
+
+def _is_imported_by_name():
+    # By Python itself, mostly. Others load what they have found, and may expect no error from that.
+    if not hasattr(sys, "_getframe"):
+        return False
+    frame = sys._getframe(1).f_back
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        if frame.f_code.co_name == "_find_and_load":
+            return True
+        frame = frame.f_back
+    return sys.version_info < (3,) and frame is not None and frame.f_globals["__name__"] == "site"
 
 
 def _import_system():
@@ -92,6 +112,7 @@ def _note_imports(is_begin):
 
 
 def _run_users_own():
+    """Run the sitecustomize that would have run without us, and return whether there is one."""
     # Others do as we do (New Relic's, Datadog's). So that a chain ends, each runs once, whoever
     # found the other: we, the one that Python ran first, and each one that we ran.
     done = sys.__dict__.setdefault("_rankmend_sitecustomize_done", set())
@@ -101,7 +122,20 @@ def _run_users_own():
         # Links are followed: the file in the folder on PYTHONPATH is one to this file.
         path = _source(os.path.join(folder, "sitecustomize.py"))
         if path not in done and _run_from(folder, path, done):
-            return
+            return True
+    return False
+
+
+def _run_users_own_or_be_none(is_imported_by_name, names):
+    # Where the user's own raises, Python 2.7 has taken the names of this module: no other is used after that.
+    try:
+        if not _run_users_own() and is_imported_by_name:
+            error = ImportError("No module named 'sitecustomize'")
+            error.name = "sitecustomize"  # as where there is none: then Python goes on, and we leave no trace
+            raise error
+    finally:
+        if is_imported_by_name:
+            names.pop("_rankmend_sitecustomize_done", None)
 
 
 def _source(path):
@@ -111,8 +145,11 @@ def _source(path):
 def _run_from(folder, path, done):
     """Return whether there was a sitecustomize in this folder, after running it."""
     if sys.version_info < (3,):
+        is_loaded = "imp" in sys.modules
         import imp
 
+        if not is_loaded:
+            del sys.modules["imp"]
         try:
             found = imp.find_module("sitecustomize", [folder])
         except ImportError:
@@ -136,5 +173,9 @@ _watch_torch()
 _watch_other_launchers()
 _offer_stacks()
 _note_imports(True)
-_run_users_own()
+if _is_in_watch_folder():
+    _leave_path()
+    _run_users_own_or_be_none(_is_imported_by_name(), sys.__dict__)
+else:
+    _run_users_own()
 _note_imports(False)
