@@ -39,17 +39,29 @@ def default_folder() -> Path:
     help="Where to put the hook: a path that the nodes of the job have, too "
     "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook].",
 )
-def env(place: str, folder: Path | None) -> None:
+@click.option("--users", help="Of a TaskProlog: only jobs of these users, as a,b.")
+@click.option(
+    "--partitions",
+    help="Of a TaskProlog: only jobs in these partitions; with --users, jobs of either.",
+)
+def env(place: str, folder: Path | None, users: str | None, partitions: str | None) -> None:
     """Print the variables that have a job watched: eval "$(rankmend watch env)".
 
     Makes the hook folder, or brings it up to date.
     """
     from rankmend.watch.hook_folder import make_hook_folder
-    from rankmend.watch.lines import WatchPlace, lines_for
+    from rankmend.watch.lines import Canary, WatchPlace, lines_for, parse_names
 
     chosen = (folder or default_folder()).absolute()
+    for option, given in (("--users", users), ("--partitions", partitions)):
+        if given is not None and WatchPlace(place) is not WatchPlace.TASKPROLOG:
+            fail(f"{option} is for --for taskprolog: a {place} is of one user")
     try:
+        canary = Canary(
+            parse_names(users, "user") if users is not None else (),
+            parse_names(partitions, "partition") if partitions is not None else (),
+        )
         make_hook_folder(chosen)
     except ConfigError as error:
         fail(str(error))
-    echo(lines_for(WatchPlace(place), str(chosen)).removesuffix("\n"))
+    echo(lines_for(WatchPlace(place), str(chosen), canary).removesuffix("\n"))

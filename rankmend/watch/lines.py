@@ -1,7 +1,34 @@
 """The lines that switch watching on, for each place where jobs get their environment. Pure."""
 
+import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+from rankmend.errors import ConfigError
+
+# Into a shell's `case`: nothing that it reads as a pattern or a command.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
+_SWITCH: Final = "/etc/rankmend/watch-off"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """Whose jobs a TaskProlog has watched: of any of these users, and in any of these partitions. Both empty: all."""
+
+    users: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+
+
+def parse_names(text: str, kind: str) -> tuple[str, ...]:
+    """Return the names of a list with commas, or raise ConfigError; ``kind``: of what they are."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"not the name of a {kind}: {name!r}")
+    return names
 
 
 class WatchPlace(Enum):
@@ -11,16 +38,11 @@ class WatchPlace(Enum):
     POD = "pod"  # a container of a Kubernetes pod
 
 
-def lines_for(place: WatchPlace, folder: str) -> str:
+def lines_for(place: WatchPlace, folder: str, canary: Canary | None = None) -> str:
     """Return what to put there. An empty part of PYTHONPATH would be the working folder, so none is made."""
     path = shlex.quote(folder)
     if place is WatchPlace.TASKPROLOG:
-        return (
-            "#!/bin/sh\n"
-            "# TaskProlog: Slurm takes over the variables that it prints.\n"
-            f'echo "export PYTHONPATH="{path}"${{PYTHONPATH:+:$PYTHONPATH}}"\n'
-            "echo export RANKMEND_WATCH=1\n"
-        )
+        return _task_prolog(path, canary or Canary())
     if place is WatchPlace.CONTAINER:
         return (
             f"--volume={path}:{path}:ro --ipc=host --env=PYTHONPATH={path} --env=RANKMEND_WATCH=1\n"
@@ -39,3 +61,30 @@ def lines_for(place: WatchPlace, folder: str) -> str:
             "  - {name: shared-memory, hostPath: {path: /dev/shm, type: Directory}}\n"
         )
     return f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}\nexport RANKMEND_WATCH=1\n"
+
+
+def _task_prolog(path: str, canary: Canary) -> str:
+    """Return a script that ends with 0, whatever there is: Slurm would end the task."""
+    lines = [
+        "#!/bin/sh",
+        "# TaskProlog: Slurm takes over the variables that it prints. It ends with 0, so that it never fails a job.",
+        f"[ -e {_SWITCH} ] && exit 0",
+        "# A folder that is gone, or on a server that does not answer, is left out.",
+        f"{{ timeout -s KILL 5 test -r {path}/sitecustomize.py; }} 2>/dev/null || exit 0",
+    ]
+    lists: Sequence[tuple[str, tuple[str, ...]]] = (
+        ("SLURM_JOB_USER", canary.users),
+        ("SLURM_JOB_PARTITION", canary.partitions),
+    )
+    if any(names for _variable, names in lists):
+        lines.append("chosen=")
+        for variable, names in lists:
+            if names:
+                lines.append(f'case "${variable}" in {"|".join(names)}) chosen=1 ;; esac')
+        lines.append('[ -n "$chosen" ] || exit 0')
+    lines += [
+        f'echo "export PYTHONPATH="{path}"${{PYTHONPATH:+:$PYTHONPATH}}"',
+        "echo export RANKMEND_WATCH=1",
+        "exit 0",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,5 +1,7 @@
 """`rankmend watch env` prints lines that work as they stand, and makes the folder that they name."""
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,6 +49,87 @@ def test_task_prolog_prints_what_slurm_takes_over(
     )
 
     assert told == f"export PYTHONPATH={folder}{after}\nexport RANKMEND_WATCH=1\n"
+
+
+def run_prolog(text: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    prolog = folder.parent / "prolog.sh"
+    prolog.write_text(text)
+    prolog.chmod(0o755)
+    return subprocess.run(
+        [prolog],
+        env={"PATH": "/usr/bin:/bin", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "partition", "is_watched"),
+    [
+        (("--users", "ada,bob"), "ada", "gpu", True),
+        (("--users", "ada,bob"), "bob", "gpu", True),
+        (("--users", "ada,bob"), "ad", "gpu", False),
+        (("--users", "ada,bob"), "", "", False),
+        (("--partitions", "debug"), "ada", "debug", True),
+        (("--partitions", "debug"), "ada", "gpu", False),
+        (("--users", "ada", "--partitions", "debug"), "eve", "debug", True),
+        (("--users", "ada", "--partitions", "debug"), "ada", "gpu", True),
+        (("--users", "ada", "--partitions", "debug"), "eve", "gpu", False),
+    ],
+)
+def test_canary_reaches_only_jobs_of_these_users_or_partitions(
+    folder: Path, options: tuple[str, ...], user: str, partition: str, is_watched: bool
+) -> None:
+    text = env(folder, "--for", "taskprolog", *options).stdout
+
+    done = run_prolog(text, folder, SLURM_JOB_USER=user, SLURM_JOB_PARTITION=partition)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("export RANKMEND_WATCH=1" in done.stdout) == is_watched
+    assert bool(done.stdout) == is_watched
+
+
+@pytest.mark.parametrize("name", ["", "a,,b", "*", "a b", "$(id)", "a;id", "-x", "a|b", "a)"])
+def test_name_that_a_shell_would_read_otherwise_is_refused(folder: Path, name: str) -> None:
+    told = env(folder, "--for", "taskprolog", f"--users={name}")
+
+    assert told.exit_code == 1
+    assert "not the name of a user: " in told.stderr
+    assert not folder.exists()
+
+
+def test_canary_is_for_a_task_prolog_alone(folder: Path) -> None:
+    told = env(folder, "--users", "ada")
+
+    assert told.exit_code == 1
+    assert "--users is for --for taskprolog" in told.stderr
+
+
+def test_task_prolog_whose_folder_is_gone_prints_nothing_and_fails_no_job(folder: Path) -> None:
+    text = env(folder, "--for", "taskprolog").stdout
+    shutil.rmtree(folder)
+
+    done = run_prolog(text, folder)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_task_prolog_honours_the_switch(folder: Path, tmp_path: Path) -> None:
+    prolog = tmp_path / "prolog.sh"
+    prolog.write_text(env(folder, "--for", "taskprolog").stdout)
+    (tmp_path / "etc" / "rankmend").mkdir(parents=True)
+    (tmp_path / "etc" / "rankmend" / "watch-off").touch()
+
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"mount --bind {tmp_path}/etc /etc && sh {prolog}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_lines_for_a_pod_name_the_folder_and_shared_memory(folder: Path) -> None:
