@@ -9,7 +9,6 @@ differences of all pairs: what else the machine does hits both halves alike.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,24 +20,34 @@ TASK = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_N
 LIMIT_MS = 5.0
 
 
-def time_start_ms(python: str, environment: dict[str, str]) -> float:
+def time_start_ms(python: str, environment: dict[str, str]) -> tuple[float, float]:
+    """Return the wall time and the processor time of one start."""
     began_s = time.perf_counter()
-    subprocess.run([python, "-c", "pass"], env=environment, check=True)
-    return (time.perf_counter() - began_s) * 1e3
+    pid = os.posix_spawn(python, [python, "-c", "pass"], environment)
+    _pid, status, used = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{python} ended with status {status}")
+    return (time.perf_counter() - began_s) * 1e3, (used.ru_utime + used.ru_stime) * 1e3
 
 
-def measure(python: str, hook: Path, rank: dict[str, str], pairs: int) -> tuple[float, float]:
-    """Return the median start without, and the median difference, in milliseconds."""
+def measure(python: str, hook: Path, rank: dict[str, str], pairs: int) -> list[tuple[float, float]]:
+    """Return for wall and processor time the median start without, and the median difference, in milliseconds."""
     plain = {"PATH": os.environ["PATH"], **rank}
     watched = {**plain, "PYTHONPATH": str(hook), "RANKMEND_WATCH": "1"}
-    starts, differences = [], []
+    without, with_hook = [], []
     for number in range(pairs):
-        order = (plain, watched) if number % 2 else (watched, plain)
-        times = [time_start_ms(python, environment) for environment in order]
-        without, with_hook = times if number % 2 else reversed(times)
-        starts.append(without)
-        differences.append(with_hook - without)
-    return statistics.median(starts), statistics.median(differences)
+        if number % 2:
+            without.append(time_start_ms(python, plain))
+        with_hook.append(time_start_ms(python, watched))
+        if not number % 2:
+            without.append(time_start_ms(python, plain))
+    return [
+        (
+            statistics.median(start[kind] for start in without),
+            statistics.median(b[kind] - a[kind] for a, b in zip(without, with_hook, strict=True)),
+        )
+        for kind in (0, 1)
+    ]
 
 
 def main() -> int:
@@ -52,9 +61,11 @@ def main() -> int:
         make_hook_folder(hook)
         print(f"{options.python}, {options.pairs} pairs, {os.cpu_count()} CPUs")
         for name, rank in (("no rank", {}), ("rank before PyTorch", TASK)):
-            start_ms, more_ms = measure(options.python, hook, rank, options.pairs)
-            is_within = is_within and more_ms < LIMIT_MS
-            print(f"{name:20} {start_ms:6.1f} ms without, {more_ms:+.2f} ms with")
+            for kind, (start_ms, more_ms) in zip(
+                ("wall", "CPU"), measure(options.python, hook, rank, options.pairs), strict=True
+            ):
+                is_within = is_within and more_ms < LIMIT_MS
+                print(f"{name:20} {kind:4} {start_ms:6.1f} ms without, {more_ms:+.2f} ms with")
     return 0 if is_within else 1
 
 

@@ -54,7 +54,7 @@ class WatchedJob:
     job_id: uuid.UUID
     name: str
     user: str
-    launcher: str  # "torchrun", "srun", "mpirun"
+    launcher: str  # "torchrun", "srun", "mpirun", "hydra"
     slurm_job: str  # its number; empty: not Slurm's
 
 

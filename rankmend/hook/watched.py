@@ -31,6 +31,9 @@ def find_rank(environment):
         ("torchrun", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
         ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
     ]
+    # Hydra's, of MPICH and Intel MPI. Under `srun --mpi=pmi2` they are those of the step: then srun's count.
+    if environment.get("PMI_RANK") != environment.get("SLURM_PROCID"):
+        kinds.append(("hydra", "PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"))
     # In a batch script, which is no task of a step, Slurm sets the same.
     if environment.get("SLURM_STEP_ID"):
         kinds.append(("srun", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"))

@@ -23,7 +23,12 @@ def find_job(environment, launcher):
     scheduled = [environment.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID")]
     attempt = 1 + (number_of(environment, "SLURM_RESTART_COUNT") or 0)
     run = environment.get("TORCHELASTIC_RUN_ID", "")
-    if launcher == "srun":
+    if (
+        launcher == "hydra"
+    ):  # tells no number of a run: what tells its ranks' rendezvous from another's
+        names = ("SLURM_STEP_ID", "PMI_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        own = ["hydra"] + [environment.get(name, "") for name in names]
+    elif launcher == "srun":
         own = ["step", environment.get("SLURM_STEP_ID", "")]
     elif launcher == "mpirun":
         own = [

@@ -9,17 +9,8 @@ Python may come by here, so this file keeps to what Python 2.7 understands.
 import os
 import sys
 
-# A process with none of these trains on no GPU, or is to be watched by RANKMEND_WATCH=all.
-_OF_RANKS = (
-    "RANK",
-    "SLURM_STEP_ID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-)
+# Of torchrun, srun, Open MPI and Hydra: a process with none of these is no rank.
+_OF_RANKS = ("RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def _watch_torch():
@@ -43,9 +34,9 @@ def _watch_other_launchers():
     try:
         known = os.environ.get
         if (
-            known("RANKMEND_WATCH")
+            known("RANKMEND_WATCH") == "1"
             and not known("RANKMEND_PROGRESS_FILE")
-            and (known("RANKMEND_WATCH") == "all" or any(known(name) for name in _OF_RANKS))
+            and any(known(name) for name in _OF_RANKS)
             and sys.version_info >= (3, 8)
             and not os.path.exists("/etc/rankmend/watch-off")
         ):

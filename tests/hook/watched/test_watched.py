@@ -55,6 +55,12 @@ MPIRUN = {
     **{"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"},
     "PMIX_NAMESPACE": "host-7@1",
 }
+HYDRA = {
+    **{"PMI_RANK": "6", "PMI_SIZE": "9", "MPI_LOCALRANKID": "2"},
+    **{"MASTER_ADDR": "node1", "MASTER_PORT": "29500"},
+}
+# Hydra starts a proxy on each node by srun: a step of one task a node.
+HYDRA_BY_SRUN = {**SRUN, **HYDRA, "SLURM_PROCID": "1", "SLURM_NTASKS": "3"}
 
 
 @dataclass
@@ -130,10 +136,25 @@ def site(tmp_path: Path, hook: Path) -> Site:
         (TORCHRUN, ["pretrain", "root", "torchrun", ""], [1, 1, 4, 3, 5, "pretrain"]),
         (SRUN, ["llama", "root", "srun", "41"], [5, 1, 8, 1, 5, "llama"]),
         (MPIRUN, ["train.py", "root", "mpirun", ""], [2, 0, 3, 1, 5, "train.py"]),
+        (HYDRA, ["train.py", "root", "hydra", ""], [6, 2, 9, 1, 5, "train.py"]),
+        (HYDRA_BY_SRUN, ["llama", "root", "hydra", "41"], [6, 2, 9, 1, 5, "llama"]),
+        (
+            {**SRUN, "PMI_RANK": "5", "PMI_SIZE": "8"},
+            ["llama", "root", "srun", "41"],
+            [5, 1, 8, 1, 5, "llama"],
+        ),
         # The launcher closest to the script counts.
         ({**SRUN, **TORCHRUN}, ["llama", "root", "torchrun", "41"], [1, 1, 4, 3, 5, "llama"]),
     ],
-    ids=["torchrun", "srun", "mpirun", "torchrun in srun"],
+    ids=[
+        "torchrun",
+        "srun",
+        "mpirun",
+        "hydra",
+        "hydra by srun",
+        "srun with pmi2",
+        "torchrun in srun",
+    ],
 )
 def test_rank_of_another_launcher_is_found_with_its_job_and_its_steps(
     site: Site, python: str, rank: dict[str, str], job: list[str], read: list[object]
