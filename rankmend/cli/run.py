@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -13,6 +13,9 @@ from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
 from rankmend.cli.units import DURATION, RATE
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
+
+if TYPE_CHECKING:
+    from recovery.run.options import RunOptions
 
 # torchrun options that are accepted and ignored: rankmend does not poll, and every rank is a separate program.
 _IGNORED: Final = ("monitor_interval", "start_method", "event_log_handler")
@@ -103,6 +106,19 @@ Examples:
 )
 @click.option(
     *_both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Number of nodes."
+)
+@click.option(
+    "--spares",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="S",
+    help="How many of the nodes wait as spares: --nnodes 4 --spares 1 is --nnodes 3:4.",
+)
+@click.option(
+    "--slurm/--no-slurm",
+    default=True,
+    show_default=True,
+    help="Under srun, take from Slurm what is not given: nodes, where they meet, ranks by GPUs.",
 )
 @click.option(
     *_both("--standalone"),
@@ -391,7 +407,7 @@ def run(context: click.Context, /, **options: Any) -> None:
         _warn_unknown_variables(context)
         for name in _IGNORED:
             _warn_ignored(context, name, options.pop(name))
-        asked = RunOptions(**options)
+        asked = _take_from_slurm(context, RunOptions(**options))
         mode = choose_mode(asked)
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
@@ -417,6 +433,21 @@ def run(context: click.Context, /, **options: Any) -> None:
         echo(f"rankmend: {error}", err=True)
         code = 1
     sys.exit(code)
+
+
+def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions":
+    if not asked.slurm or not os.environ.get("SLURM_JOB_ID"):
+        return asked
+    from recovery.run.slurm.taking import take_from_slurm
+
+    source = context.get_parameter_source
+    given = {name for name in context.params if source(name) is not ParameterSource.DEFAULT}
+
+    def say(text: str) -> None:
+        if not asked.quiet:
+            echo(f"rankmend: {text}", err=True)
+
+    return take_from_slurm(asked, given, os.environ, say)
 
 
 def _warn_ignored(context: click.Context, name: str, value: object) -> None:

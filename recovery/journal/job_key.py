@@ -71,10 +71,11 @@ def key_of_one_node(
     parts += [task] if task else []
     if not parts:
         return _anonymous()
-    digest = _digest("\0".join(command))
-    name = rdzv_id or slurm_name(environment) or ""
+    digest = _digest(_joined(command))
+    label = rdzv_id or slurm_name(environment) or ""
+    name = rdzv_id or slurm_title(environment) or label
     reason = "--rdzv-id and its command line" if rdzv_id else "SLURM_JOB_ID and its command line"
-    return JobKey(":".join((*parts, digest)), name, reason, is_derived=True)
+    return JobKey(":".join((*parts, digest)), name, reason, label=label, is_derived=True)
 
 
 def key_of_meeting(
@@ -82,13 +83,18 @@ def key_of_meeting(
     rdzv_id: str | None,
     environment: Mapping[str, str],
     checkpoint_folder: Path | None,
+    command: Sequence[str] = (),
 ) -> JobKey:
-    """Return the key of a job whose launchers meet at --rdzv-endpoint, the same on every node."""
+    """Return the key of a job whose launchers meet, the same on every node.
+
+    ``command``: working folder, script and arguments, where the place of the meeting does not tell the
+    runs of an allocation apart. They are the same on every node, and after a requeue.
+    """
     if job:
         return _named(job)
     if checkpoint_folder is not None:
         return _of_folder(checkpoint_folder, rdzv_id)
-    return _of_scheduler(rdzv_id, environment) or _anonymous()
+    return _of_scheduler(rdzv_id, environment, command) or _anonymous()
 
 
 def key_at_service(
@@ -96,17 +102,18 @@ def key_at_service(
     rdzv_id: str | None,
     environment: Mapping[str, str],
     checkpoint_folder: Path | None,
+    command: Sequence[str] = (),
 ) -> JobKey:
     """Return the key by which a controller's service knows the job, the same on every node.
 
-    One service has jobs of many nodes and containers, in which one path can be many folders. So
+    ``command`` tells the runs of one allocation apart that name no checkpoint folder. One service has jobs of many nodes and containers, in which one path can be many folders. So
     the folder alone is the key only where there is neither --rdzv-id nor a Slurm job.
     """
     if job:
         return _named(job)
-    outer = _of_scheduler(rdzv_id, environment)
     if checkpoint_folder is None:
-        return outer or _anonymous()
+        return _of_scheduler(rdzv_id, environment, command) or _anonymous()
+    outer = _of_scheduler(rdzv_id, environment, ())
     inner = _of_folder(checkpoint_folder, rdzv_id)
     if outer is None:
         return inner
@@ -118,6 +125,15 @@ def slurm_name(environment: Mapping[str, str]) -> str | None:
     """Return the cluster and number of the Slurm job that this process belongs to, or None."""
     number = environment.get("SLURM_JOB_ID")
     return f"{environment.get('SLURM_CLUSTER_NAME', 'slurm')}-{number}" if number else None
+
+
+def slurm_title(environment: Mapping[str, str]) -> str | None:
+    """Return the Slurm job's name and number for people, as in train-12, or train-12_3 of an array; None: no name."""
+    name, number = environment.get("SLURM_JOB_NAME"), environment.get("SLURM_JOB_ID")
+    if not name or not number:
+        return None
+    array, task = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    return f"{name}-{array}_{task}" if array and task else f"{name}-{number}"
 
 
 def _named(job: str) -> JobKey:
@@ -136,14 +152,21 @@ def _of_folder(folder: Path, rdzv_id: str | None) -> JobKey:
     )
 
 
-def _of_scheduler(rdzv_id: str | None, environment: Mapping[str, str]) -> JobKey | None:
+def _of_scheduler(
+    rdzv_id: str | None, environment: Mapping[str, str], command: Sequence[str]
+) -> JobKey | None:
     if rdzv_id:
         return JobKey(f"rdzv:{rdzv_id}", rdzv_id, "--rdzv-id")
-    name = slurm_name(environment)
-    if name is None:
+    label = slurm_name(environment)
+    if label is None:
         return None
-    cluster, _dash, number = name.rpartition("-")
-    return JobKey(f"slurm:{cluster}:{number}", name, "SLURM_JOB_ID")
+    cluster, _dash, number = label.rpartition("-")
+    text = f"slurm:{cluster}:{number}"
+    title = slurm_title(environment) or label
+    if not command:
+        return JobKey(text, title, "SLURM_JOB_ID", label=label)
+    reason = "SLURM_JOB_ID and its command line"
+    return JobKey(f"{text}:{_digest(_joined(command))}", title, reason, label=label)
 
 
 def _slurm_task(environment: Mapping[str, str]) -> str | None:
@@ -158,6 +181,10 @@ def _slurm_task(environment: Mapping[str, str]) -> str | None:
 def _anonymous() -> JobKey:
     token = uuid.uuid4().hex[:8]
     return JobKey(f"{ANONYMOUS}{token}", f"anonymous-{token}", "nothing names it")
+
+
+def _joined(command: Sequence[str]) -> str:
+    return "\0".join(command)
 
 
 def _digest(text: str) -> str:

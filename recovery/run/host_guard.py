@@ -33,6 +33,7 @@ REFRESH_S: Final = 2.0  # between two updates of the note: small against the lea
 STAGGER_S: Final = 5.0  # between launchers that may take over, so that the first one does
 LINGER_S: Final = 15.0  # for the others to learn of the end; their longest pause after a failure
 _LINGER_LOOK_S: Final = 0.1
+_PORT_TRIES: Final = 4  # each but the last may lose a race for the port
 _REIGNS_KEPT: Final = 3
 
 
@@ -55,6 +56,7 @@ class HostGuard:
         self._refreshed_at_s = 0.0
         self._moved_at_s = time.monotonic()  # when the note last changed
         self._has_explained = False
+        self._foreign_beat: tuple[int, int] | None = None
         self._ending = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_note, name="host-note", daemon=True),
@@ -86,7 +88,17 @@ class HostGuard:
             return
         if site.folder is not None and not self._is_free(site.folder):
             return
+        if self._options.slurm_run and site.folder is not None:
+            self._begin_anywhere()
+            return
         self._begin(site.meeting.port, is_sure=site.meeting.is_host is True)
+
+    def _begin_anywhere(self) -> None:
+        """Become the host on any free port: the others read it in the note."""
+        for _try in range(_PORT_TRIES):
+            if self._begin(None, is_sure=False):
+                return
+        self._begin(None, is_sure=True)
 
     def _is_free(self, folder: HostFolder) -> bool:
         """Return whether no other node hosts the job; wait until that is certain."""
@@ -99,6 +111,8 @@ class HostGuard:
             time.sleep(REFRESH_S / 2)
             note = folder.read()
             if note is not None and (note.epoch, note.beat) != (first.epoch, first.beat):
+                if self._is_of_other_step(note):
+                    raise other_step(note)
                 say(f"{note.node} hosts this job")
                 self._follow(note)
                 return False
@@ -139,6 +153,7 @@ class HostGuard:
             fingerprint=identity.fingerprint,
             epoch=epoch,
             beat=0,
+            slurm_run=self._options.slurm_run,
         )
         began_s = time.monotonic()
         try:
@@ -155,9 +170,23 @@ class HostGuard:
             self._hurry()
         return True
 
+    def _is_of_other_step(self, note: HostNote) -> bool:
+        """Return whether the launchers of another Slurm step, or of its last start, meet by this note."""
+        return note.slurm_run != self._options.slurm_run and bool(self._options.slurm_run)
+
+    def _pass_over(self, note: HostNote) -> None:
+        """Wait for our own step's host; give up where another step runs this job and goes on."""
+        beat = (note.epoch, note.beat)
+        if note.outcome is None and self._foreign_beat not in (None, beat):
+            self._client.refuse(other_step(note))
+        self._foreign_beat = beat
+
     def _follow(self, note: HostNote | None) -> None:
         """Use the host in the note from now on."""
         if note is None or note.epoch < self._epoch:
+            return
+        if self._is_of_other_step(note):
+            self._pass_over(note)
             return
         if note.key != self._site.key.text:
             raise ConfigError(
@@ -289,6 +318,17 @@ class HostGuard:
             say(f"this node no longer hosts the controller: {reason}")
         if host is not None:
             host.stop()
+
+
+def other_step(note: HostNote) -> JobHeldError:
+    """Return the error of a launcher whose job another step runs already."""
+    job, _restarts, step = (*note.slurm_run.split(":"), "", "")[:3]
+    who = f"step {step} of Slurm job {job}" if step else f"a launcher on {note.node}"
+    return JobHeldError(
+        f"{who} runs this job already (its controller is on {note.node}). A job is recognised by "
+        f"its checkpoint folder, else by its script and arguments: give this one another --checkpoint-dir or "
+        f"another name with --job"
+    )
 
 
 def _reign(state: Path, epoch: int, *, is_continued: bool) -> Path:

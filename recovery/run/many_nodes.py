@@ -7,15 +7,15 @@ The controller is a service (--controller), or the launcher at the rendezvous en
 import logging
 import os
 import re
-import socket
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
 from rankmend import logs
 from rankmend.clock import Clock, SystemClock
-from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.errors import ConfigError, JobHeldError
 from rankmend.node import node_name
 from rankmend.printable import printable
 from recovery.api.contact import check_url, is_loopback
@@ -55,17 +55,26 @@ from recovery.run.node_launcher import (
 )
 from recovery.run.options import (
     RunOptions,
+    command_line,
     grace_s,
-    parse_nodes,
+    node_range,
     stop_signals,
 )
 from recovery.run.remote_link import RemoteLink
+from recovery.run.route import route_address
 from recovery.snapshots.copies.copier import NO_LIMIT_BYTES_PER_S, CopierProcess
 from recovery.snapshots.copies.copy_messages import StartCopier
 
 log = logging.getLogger(__name__)
 
-_ATTRIBUTES: Final = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT")
+_ATTRIBUTES: Final = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_RESTART_COUNT",
+)
 
 
 def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int:
@@ -74,7 +83,9 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     assert options.controller is not None, "chosen by it"
     urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
     client = LauncherClient(urls, token_file=options.token_file, ca_file=options.ca_file)
-    key = key_at_service(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    key = key_at_service(
+        options.job, options.rdzv_id, environment, options.checkpoint_dir, command_line(options)
+    )
     if key.is_anonymous:
         raise ConfigError(
             "the launchers of a job find each other by its name: give --job or --rdzv-id, or "
@@ -138,21 +149,6 @@ def _title(name: str) -> str:
     return printable(name.encode(errors="replace").decode())[:128].strip() or "job"
 
 
-def route_address(host: str, port: int) -> str:
-    """Return this machine's address on its route to ``host``. Sends nothing."""
-    try:
-        family, kind, _protocol, _name, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise LaunchError(
-            f"no route to {host}: {error}; name this node's address with --local-addr"
-        ) from error
-
-
 class Node:
     """One node's run of a job, from joining to the exit code."""
 
@@ -182,14 +178,15 @@ class Node:
 
     def _make_request(self, overrides: Mapping[str, float], job_id: uuid.UUID | None) -> Join:
         options, environment = self._options, self._environment
-        least, most = parse_nodes(options.nnodes)
+        least, most = node_range(options)
         slurm = [environment.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT")]
+        run = options.slurm_run or (":".join(slurm) if slurm[0] else "")
         return Join(
             key=self._key.text,
             name=_title(self._key.name),
             node=self.name,
             launcher_id=self.launcher_id,
-            run=printable(":".join(slurm)) if slurm[0] else "",
+            run=printable(run),
             nodes_min=least,
             nodes_max=most,
             slots=self.slots,
@@ -252,7 +249,7 @@ class Node:
 
     def _open_folder(self, job_id: str) -> JobFolder:
         """Open this node's folder of the job, which one launcher at a time may hold."""
-        key = JobKey(f"{self._key.text}|{job_id}", self._key.name, self._key.reason)
+        key = replace(self._key, text=f"{self._key.text}|{job_id}", is_derived=False)
         known = uuid.UUID(job_id)
         try:
             return open_job(

@@ -22,12 +22,21 @@ from recovery.journal.saved_budgets import decode_budgets
 from recovery.launcher.early_stop import exit_on
 from recovery.ownership.claim import OwnerKind
 from recovery.run.host_guard import HostGuard
-from recovery.run.many_nodes import Node, begin_logging, checked_node_name, route_address
+from recovery.run.many_nodes import Node, begin_logging, checked_node_name
 from recovery.run.meeting_client import MeetingClient
 from recovery.run.meeting_note import HostFolder
 from recovery.run.meeting_site import Site
 from recovery.run.node_launcher import own_folder, state_folder
-from recovery.run.options import Meeting, RunOptions, make_policy, parse_meeting, stop_signals
+from recovery.run.options import (
+    Meeting,
+    RunOptions,
+    command_line,
+    make_policy,
+    parse_meeting,
+    stop_signals,
+)
+from recovery.run.route import route_address
+from recovery.run.slurm.meeting_folder import make_meeting_folder
 from recovery.service.meeting_secret import read_secret
 
 log = logging.getLogger(__name__)
@@ -38,7 +47,7 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
     begin_logging()
     meeting = parse_meeting(options)
     key = _job_key(options, environment, meeting)
-    shared = _shared_folder(options, environment, meeting)
+    shared = _shared_folder(options, environment, meeting, key)
     site = Site(
         meeting=meeting,
         key=key,
@@ -47,7 +56,7 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         name=checked_node_name(options, environment),
         state=state_folder(options, environment) / "hosts" / _folder_name(options, key, meeting),
         policy=make_policy(options),
-        budgets=_budgets(options),
+        budgets=_budgets(options, shared),
         quiet=options.quiet,
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
@@ -74,7 +83,9 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
 
 
 def _job_key(options: RunOptions, environment: Mapping[str, str], meeting: Meeting) -> JobKey:
-    key = key_of_meeting(options.job, options.rdzv_id, environment, options.checkpoint_dir)
+    # Where Slurm names the place, it is the same for all runs of an allocation.
+    line = command_line(options) if options.slurm_run else ()
+    key = key_of_meeting(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
     if not key.is_anonymous:
         return key
     return JobKey(f"meeting:{meeting}", f"meeting-{meeting.port}", "where its nodes meet")
@@ -85,18 +96,20 @@ def _folder_name(options: RunOptions, key: JobKey, meeting: Meeting) -> str:
 
     Other jobs, which meet elsewhere, may have the same --rdzv-id or SLURM_JOB_ID.
     """
-    if options.job or options.checkpoint_dir is not None:
+    if options.job or options.checkpoint_dir is not None or options.slurm_run:
         return key.folder_name
     return replace(key, text=f"{key.text}@{meeting}").folder_name
 
 
 def _shared_folder(
-    options: RunOptions, environment: Mapping[str, str], meeting: Meeting
+    options: RunOptions, environment: Mapping[str, str], meeting: Meeting, key: JobKey
 ) -> Path | None:
     """Return the folder for the note, or raise ConfigError if the launchers share no secret."""
     if options.checkpoint_dir is not None:
         check_writable(options.checkpoint_dir.absolute())
         return options.checkpoint_dir.absolute() / BESIDE
+    if options.slurm_run:
+        return make_meeting_folder(environment, key.folder_name)
     if options.token_file is not None:
         return None
     if is_loopback(meeting.host):  # all of them are on this machine
@@ -112,10 +125,11 @@ def _shared_folder(
     )
 
 
-def _budgets(options: RunOptions) -> BudgetWriter | None:
-    if options.checkpoint_dir is None:
+def _budgets(options: RunOptions, shared: Path | None) -> BudgetWriter | None:
+    """Return what keeps the budgets where the job's next host finds them, on any node."""
+    if shared is None or not (options.slurm_run or options.checkpoint_dir is not None):
         return None
-    return BudgetWriter(BudgetCopy(options.checkpoint_dir.absolute() / BESIDE / "budgets.json"))
+    return BudgetWriter(BudgetCopy(shared / "budgets.json"))
 
 
 def _known_job(site: Site) -> uuid.UUID | None:

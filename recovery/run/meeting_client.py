@@ -2,6 +2,7 @@
 
 import threading
 
+from rankmend.errors import RankmendError
 from recovery.api.contact import Contact
 from recovery.api.controller_errors import UnreachableError
 from recovery.api.launcher_client import LauncherClient
@@ -19,6 +20,7 @@ class MeetingClient:
         self._lock = threading.Lock()
         self._client: LauncherClient | None = None
         self._target: tuple[str, str] | None = None
+        self._refusal: RankmendError | None = None
         if site.folder is None:
             assert site.secret is not None, "without a folder there is a token file"
             self.point(url_of(site.meeting.host, site.meeting.port), site.secret)
@@ -36,6 +38,10 @@ class MeetingClient:
         if old is not None:
             old.close()
         return True
+
+    def refuse(self, reason: RankmendError) -> None:
+        """Have whoever waits for a host give up, unless there has been one."""
+        self._refusal = reason
 
     @property
     def url(self) -> str:
@@ -72,6 +78,8 @@ class MeetingClient:
 
     def _now(self) -> LauncherClient:
         client = self._client
+        if client is None and self._refusal is not None:
+            raise self._refusal
         if client is None:
             folder = self._site.folder
             assert folder is not None, "without a folder the host is known from the start"

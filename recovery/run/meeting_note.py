@@ -33,6 +33,7 @@ class HostNote(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     beat: int
     outcome: JobOutcome | None = None  # the job's outcome under this host
+    slurm_run: str = ""  # start of the Slurm step whose launchers meet; "": not named by Slurm
 
 
 class HostFolder:

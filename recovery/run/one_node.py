@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from rankmend import logs
 from rankmend.checkpoint_figures import CheckpointFigures
@@ -58,6 +57,7 @@ from recovery.run.node_launcher import (
 from recovery.run.one_node_desk import answer_person
 from recovery.run.options import (
     RunOptions,
+    command_line,
     grace_s,
     make_policy,
     stop_signals,
@@ -109,7 +109,7 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     policy = make_policy(options)
     clock = SystemClock()
     copy = BudgetCopy(setup.beside / "budgets.json") if setup.beside else None
-    line = (str(Path.cwd()), options.target, *options.arguments)
+    line = command_line(options)
     key = key_of_one_node(options.job, options.rdzv_id, environment, options.checkpoint_dir, line)
     with exit_on(stop_signals(options)):
         ownership = own_folder(options, OwnerKind.LAUNCHER, key, environment)

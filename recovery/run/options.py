@@ -41,6 +41,9 @@ class RunOptions:
     arguments: tuple[str, ...] = ()
     nproc_per_node: str = "1"
     nnodes: str = "1"
+    spares: int = 0  # of these nodes
+    slurm: bool = True  # take from a Slurm step what is not given
+    slurm_run: str = ""  # names this start of a step, where Slurm says where its nodes meet
     standalone: bool = False
     node_rank: int | None = None
     rdzv_backend: str | None = None
@@ -125,7 +128,7 @@ class Meeting:
 
 
 def choose_mode(options: RunOptions) -> Mode:
-    least, most = parse_nodes(options.nnodes)
+    least, most = node_range(options)
     if options.shrink_multiple < 0:
         raise ConfigError(f"--shrink-multiple {options.shrink_multiple}: it can't be negative")
     if options.controller is not None:
@@ -142,6 +145,24 @@ def choose_mode(options: RunOptions) -> Mode:
             f"--shrink-multiple needs --nnodes MIN:MAX, but --nnodes is {options.nnodes}"
         )
     return Mode.MEETING
+
+
+def node_range(options: RunOptions) -> tuple[int, int]:
+    """Return the minimum and maximum of nodes, from --nnodes and --spares."""
+    least, most = parse_nodes(options.nnodes)
+    if not options.spares:
+        return least, most
+    if least != most:
+        raise ConfigError(
+            f"--spares {options.spares} and --nnodes {options.nnodes} both say how many nodes are "
+            f"spare: give one of them"
+        )
+    if not 0 < options.spares < most:
+        raise ConfigError(
+            f"--spares {options.spares}: of {most} nodes at least one has to train, so at most "
+            f"{most - 1} can be spare"
+        )
+    return most - options.spares, most
 
 
 def parse_nodes(text: str) -> tuple[int, int]:
@@ -192,6 +213,11 @@ def _split_endpoint(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
         raise ConfigError(f"--rdzv-endpoint {text!r} is not HOST:PORT")
     return host, int(port)
+
+
+def command_line(options: RunOptions) -> tuple[str, ...]:
+    """Return what tells the runs of a sweep apart: working folder, script and arguments."""
+    return (str(Path.cwd()), options.target, *options.arguments)
 
 
 def grace_s(options: RunOptions, environment: Mapping[str, str]) -> float:

@@ -1,0 +1,30 @@
+"""Finds the addresses of a Slurm job's nodes: by name, and where names mean nothing, by asking Slurm."""
+
+import re
+import socket
+from typing import Final
+
+from rankmend.errors import ConfigError
+from recovery.run.slurm.client import ask_slurm
+
+_ADDRESS: Final = re.compile(r"(?:^|\s)NodeAddr=([A-Za-z0-9._:-]{1,255})(?:\s|$)")
+
+
+def node_address(node: str) -> str:
+    """Return a name or an address at which other nodes reach ``node``."""
+    try:
+        socket.getaddrinfo(node, None)
+    except OSError:
+        return _ask_slurm(node)
+    return node
+
+
+def _ask_slurm(node: str) -> str:
+    told = ask_slurm("scontrol", "--oneliner", "show", "node", node)
+    found = _ADDRESS.search(told)
+    if found is None:
+        raise ConfigError(
+            f"node {node} of the Slurm job has no address: its name can't be resolved, and Slurm names "
+            f"none; say where the nodes meet with --rdzv-endpoint HOST:PORT"
+        )
+    return found[1]
