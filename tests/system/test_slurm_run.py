@@ -1,0 +1,217 @@
+"""`srun rankmend run` on a real Slurm cluster: the examples as they stand, faults, a sweep, a requeue."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 400.0
+STEPS = 150
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    pytest.importorskip("torch")
+    if reason := missing():
+        pytest.skip(reason)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), 4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Return a user's folder, with the examples of the repository in it."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "home").mkdir()
+    subprocess.run(
+        [sys.executable, "examples/digits/prepare.py", "digits.npz"], cwd=tmp_path, check=True
+    )
+    return tmp_path
+
+
+def submit(slurm: SlurmCluster, place: Path, *words: str) -> str:
+    """Submit in a user's folder, with the rankmend of these tests on the PATH; return the job's number."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = slurm.run(
+        "sbatch", "--parsable", "--chdir", str(place), *words,
+        PATH=path, HOME=str(place / "home"), OMP_NUM_THREADS="1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def example(name: str) -> str:
+    return str(ROOT / "examples" / "slurm" / name)
+
+
+def wait_for(condition: Callable[[], object], what: str, output: Path) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        said = output.read_text() if output.exists() else "nothing"
+        assert time.monotonic() < until_s, f"not {what}: {said}"
+        time.sleep(0.1)
+
+
+def processes(place: Path, node: str, *, ranks: bool) -> list[int]:
+    """Return the ranks, or the launchers, that run on a node for a job of this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes().split(b"\0")
+            words = path.with_name("cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        here = {f"SLURMD_NODENAME={node}".encode(), f"HOME={place}/home".encode()}
+        is_rank = any(one.startswith(b"RANKMEND_PROGRESS_FILE=") for one in variables)
+        is_launcher = b"run" in words[:4] and any(one.endswith(b"/rankmend") for one in words[:3])
+        if here <= set(variables) and (is_rank if ranks else is_launcher and not is_rank):
+            found.append(int(path.parent.name))
+    return found
+
+
+def steps_told(output: Path) -> list[int]:
+    text = output.read_text() if output.exists() else ""
+    return [int(one) for one in re.findall(r"step +(\d+)  loss", text)]
+
+
+def result(place: Path) -> dict[str, object]:
+    told: dict[str, object] = json.loads((place / "result.json").read_text())
+    return told
+
+
+def journals(place: Path) -> list[dict[str, object]]:
+    return [
+        json.loads(path.read_text())
+        for path in sorted((place / "home").glob(".local/state/rankmend/jobs/*/job.json"))
+    ]
+
+
+def undisturbed(tmp: Path, place: Path) -> object:
+    """Return the digest of the parameters after the same steps on three ranks that nothing disturbs."""
+    words = ["run", "--nproc-per-node=3", "--no-slurm", f"--state-dir={tmp}/state"]
+    script = str(ROOT / "examples/digits_torch/train.py")
+    settings = [f"--data={place}/digits.npz", f"--checkpoint-dir={tmp}/ckpt", f"--steps={STEPS}"]
+    subprocess.run(
+        [str(Path(sys.executable).parent / "rankmend"), *words, script, *settings, f"--result={tmp}/result.json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=DEADLINE_S,
+    )  # fmt: skip
+    return json.loads((tmp / "result.json").read_text())["sha256"]
+
+
+def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
+    slurm: SlurmCluster, place: Path
+) -> None:
+    page = (ROOT / "docs/use/slurm.md").read_text()
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    lines = block.splitlines()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {
+        "PATH": path, "HOME": str(place / "home"), "OMP_NUM_THREADS": "1", **slurm.environment,
+    }  # fmt: skip
+
+    told = [
+        subprocess.run(
+            ["bash", "-ec", line], cwd=place, env=environment, capture_output=True, text=True,
+            timeout=120, check=True,
+        ).stdout
+        for line in lines
+    ]  # fmt: skip
+
+    (job,) = re.findall(r"Submitted batch job (\d+)", "".join(told))
+    state = slurm.wait_job(job, DEADLINE_S)
+    out = (place / "digits.out").read_text()
+    assert state == "COMPLETED", out + slurm.logs()
+    assert out.count(f"from Slurm job {job}, step 0: 4 nodes, of which 1 spare") == 1
+    assert "it is a spare" in out
+    assert result(place)["step"] == 300
+
+
+def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
+    slurm: SlurmCluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    output = place / "digits.out"
+    job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
+    wait_for(lambda: steps_told(output), "a step", output)
+
+    victims = [pid for node in slurm.nodes for pid in processes(place, node, ranks=True)]
+    os.kill(victims[0], signal.SIGKILL)
+    wait_for(lambda: "attempt 2 makes progress" in output.read_text(), "restarted", output)
+    working = [node for node in slurm.nodes[1:] if processes(place, node, ranks=True)]
+    for pid in processes(place, working[0], ranks=False):
+        os.kill(pid, signal.SIGKILL)
+    wait_for((place / "result.json").exists, "done", output)
+
+    state = slurm.wait_job(job, DEADLINE_S)
+    out = output.read_text()
+    assert state in ("FAILED", "COMPLETED"), out  # srun tells of the launcher that was killed
+    assert "attempt 3 makes progress on 3 ranks" in out
+    assert "done: every rank ended with exit code 0" in out
+    assert result(place)["sha256"] == undisturbed(tmp_path_factory.mktemp("undisturbed"), place)
+
+
+def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
+    slurm: SlurmCluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    output = place / "digits.out"
+    job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
+    wait_for(lambda: steps_told(output), "a step", output)
+
+    assert slurm.run("scancel", "--signal=TERM", job).returncode == 0
+    wait_for(lambda: "restart 1: 4 nodes" in output.read_text(), "requeued", output)
+    state = slurm.wait_job(job, DEADLINE_S)
+
+    out = output.read_text()
+    assert state == "COMPLETED", out + slurm.logs()
+    assert "stopped: stop asked for: SIGTERM" in out
+    assert "failed after step" not in out
+    assert out.count("from the beginning (no checkpoint found") == 1
+    assert result(place)["sha256"] == undisturbed(tmp_path_factory.mktemp("undisturbed"), place)
+
+
+def test_eight_runs_of_a_sweep_in_one_allocation_are_eight_jobs(
+    slurm: SlurmCluster, place: Path
+) -> None:
+    job = submit(slurm, place, example("sweep.sbatch"), "--steps=30")
+
+    state = slurm.wait_job(job, DEADLINE_S)
+
+    outs = [path.read_text() for path in sorted(place.glob("sweep-*.out"))]
+    assert state == "COMPLETED", outs
+    assert len(outs) == 8
+    assert all("done: every rank ended with exit code 0" in out for out in outs), outs
+    assert len({one["job_id"] for one in journals(place)}) == 8
+
+
+def test_second_step_with_the_same_checkpoints_is_refused_on_every_node(
+    slurm: SlurmCluster, place: Path
+) -> None:
+    script = f"{ROOT}/examples/digits_torch/train.py"
+    line = (
+        "srun --exact --nodes=2 --ntasks=2 --ntasks-per-node=1 rankmend run --checkpoint-dir ckpt "
+        f"{script} --data digits.npz --checkpoint-dir ckpt --steps 100000"
+    )
+    (place / "two.sh").write_text(
+        f"#!/bin/bash\n{line} > one.out 2>&1 &\nfirst=$!\n"
+        "until grep -q 'makes progress' one.out; do sleep 0.2; done\n"
+        f"{line} > two.out 2>&1\necho second $?\nscancel --signal=TERM $SLURM_JOB_ID\nwait $first\necho first $?\n"
+    )
+    job = submit(slurm, place, "--nodes=4", "--output=two-steps.out", str(place / "two.sh"))
+
+    slurm.wait_job(job, DEADLINE_S)
+
+    told = (place / "two.out").read_text()
+    assert (place / "two-steps.out").read_text().split() == ["second", "75", "first", "143"], told
+    assert told.count("runs this job already") == 2, told
