@@ -156,7 +156,7 @@ def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
 
     state = slurm.wait_job(job, DEADLINE_S)
     out = output.read_text()
-    assert state in ("FAILED", "COMPLETED"), out  # srun tells of the launcher that was killed
+    assert state == "COMPLETED", out  # though srun tells of the launcher that was killed
     assert "attempt 3 makes progress on 3 ranks" in out
     assert "done: every rank ended with exit code 0" in out
     assert result(place)["sha256"] == undisturbed(tmp_path_factory.mktemp("undisturbed"), place)
