@@ -33,6 +33,8 @@ REFRESH_S: Final = 2.0  # between two updates of the note: small against the lea
 STAGGER_S: Final = 5.0  # between launchers that may take over, so that the first one does
 LINGER_S: Final = 15.0  # for the others to learn of the end; their longest pause after a failure
 _LINGER_LOOK_S: Final = 0.1
+# Updates of the note after which another Slurm step counts as alive: one that is ending may make a last one.
+_MOVES_OF_ANOTHER: Final = 3
 _PORT_TRIES: Final = 4  # each but the last may lose a race for the port
 _REIGNS_KEPT: Final = 3
 
@@ -57,6 +59,7 @@ class HostGuard:
         self._moved_at_s = time.monotonic()  # when the note last changed
         self._has_explained = False
         self._foreign_beat: tuple[int, int] | None = None
+        self._foreign_moves = 0
         self._ending = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_note, name="host-note", daemon=True),
@@ -112,7 +115,10 @@ class HostGuard:
             note = folder.read()
             if note is not None and (note.epoch, note.beat) != (first.epoch, first.beat):
                 if self._is_of_other_step(note):
-                    raise other_step(note)
+                    self._pass_over(note)
+                    self._client.check()
+                    first, began_s = note, time.monotonic()
+                    continue
                 say(f"{note.node} hosts this job")
                 self._follow(note)
                 return False
@@ -177,9 +183,11 @@ class HostGuard:
     def _pass_over(self, note: HostNote) -> None:
         """Wait for our own step's host; give up where another step runs this job and goes on."""
         beat = (note.epoch, note.beat)
-        if note.outcome is None and self._foreign_beat not in (None, beat):
-            self._client.refuse(other_step(note))
+        if self._foreign_beat not in (None, beat):
+            self._foreign_moves += 1
         self._foreign_beat = beat
+        if note.outcome is None and self._foreign_moves >= _MOVES_OF_ANOTHER:
+            self._client.refuse(other_step(note))
 
     def _follow(self, note: HostNote | None) -> None:
         """Use the host in the note from now on."""

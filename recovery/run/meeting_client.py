@@ -43,6 +43,11 @@ class MeetingClient:
         """Have whoever waits for a host give up, unless there has been one."""
         self._refusal = reason
 
+    def check(self) -> None:
+        """Raise the reason to give up, if there is one and there has been no host."""
+        if self._client is None and self._refusal is not None:
+            raise self._refusal
+
     @property
     def url(self) -> str:
         client = self._client
@@ -77,9 +82,8 @@ class MeetingClient:
                 self._client.close()
 
     def _now(self) -> LauncherClient:
+        self.check()
         client = self._client
-        if client is None and self._refusal is not None:
-            raise self._refusal
         if client is None:
             folder = self._site.folder
             assert folder is not None, "without a folder the host is known from the start"

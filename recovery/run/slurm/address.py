@@ -15,12 +15,12 @@ def node_address(node: str) -> str:
     try:
         socket.getaddrinfo(node, None)
     except OSError:
-        return _ask_slurm(node)
+        return parse_address(node, ask_slurm("scontrol", "--oneliner", "show", "node", node))
     return node
 
 
-def _ask_slurm(node: str) -> str:
-    told = ask_slurm("scontrol", "--oneliner", "show", "node", node)
+def parse_address(node: str, told: str) -> str:
+    """Return the address of a node in what `scontrol show node` says of it."""
     found = _ADDRESS.search(told)
     if found is None:
         raise ConfigError(

@@ -160,3 +160,28 @@ def refusal(state: Path, key: JobKey) -> str:
     finally:
         os.close(first.lock_descriptor)
     return str(caught.value)
+
+
+def test_runs_of_a_sweep_at_a_service_and_where_slurm_says_where_to_meet_are_jobs_of_their_own() -> (
+    None
+):
+    lines = [("/home/me", "train.py", "--lr", str(number)) for number in range(8)]
+
+    for key in (key_of_meeting, key_at_service):
+        texts = {key(None, None, SLURM, None, line).text for line in lines}
+        again = {key(None, None, REQUEUED, None, line).text for line in lines}
+
+        assert len(texts) == 8
+        assert again == texts
+
+
+def test_job_is_shown_by_its_slurm_name_and_its_folder_outlives_a_change_of_that() -> None:
+    named = {**SLURM, "SLURM_JOB_NAME": "llama"}
+    element = {**named, "SLURM_ARRAY_JOB_ID": "11", "SLURM_ARRAY_TASK_ID": "3"}
+    line = ("train.py",)
+
+    one, other = (key_of_one_node(None, None, env, None, line) for env in (named, SLURM))
+
+    assert (one.name, other.name) == ("llama-12", "red-12")
+    assert one.folder_name == other.folder_name
+    assert key_of_one_node(None, None, element, None, line).name == "llama-11_3"
