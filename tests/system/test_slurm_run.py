@@ -14,10 +14,10 @@ import pytest
 
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 400.0
-STEPS = 150
+STEPS = 100
 
 
 @pytest.fixture(scope="module")
@@ -97,18 +97,32 @@ def journals(place: Path) -> list[dict[str, object]]:
     ]
 
 
-def undisturbed(tmp: Path, place: Path) -> object:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> object:
     """Return the digest of the parameters after the same steps on three ranks that nothing disturbs."""
-    words = ["run", "--nproc-per-node=3", "--no-slurm", f"--state-dir={tmp}/state"]
-    script = str(ROOT / "examples/digits_torch/train.py")
-    settings = [f"--data={place}/digits.npz", f"--checkpoint-dir={tmp}/ckpt", f"--steps={STEPS}"]
+    tmp = tmp_path_factory.mktemp("undisturbed")
     subprocess.run(
-        [str(Path(sys.executable).parent / "rankmend"), *words, script, *settings, f"--result={tmp}/result.json"],
+        [sys.executable, str(ROOT / "examples/digits/prepare.py"), "digits.npz"],
+        cwd=tmp,
+        check=True,
+    )
+    words = ["run", "--nproc-per-node=3", "--state-dir=state", "--checkpoint-dir=ckpt"]
+    script = str(ROOT / "examples/digits_torch/train.py")
+    settings = ["--data=digits.npz", "--checkpoint-dir=ckpt", "--result=result.json"]
+    subprocess.run(
+        [
+            str(Path(sys.executable).parent / "rankmend"),
+            *words,
+            script,
+            *settings,
+            f"--steps={STEPS}",
+        ],
+        cwd=tmp,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
         timeout=DEADLINE_S,
-    )  # fmt: skip
-    return json.loads((tmp / "result.json").read_text())["sha256"]
+    )
+    return result(tmp)["sha256"]
 
 
 def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
@@ -140,7 +154,7 @@ def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
 
 
 def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
-    slurm: SlurmCluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+    slurm: SlurmCluster, place: Path, undisturbed: object
 ) -> None:
     output = place / "digits.out"
     job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
@@ -159,11 +173,11 @@ def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
     assert state == "COMPLETED", out  # though srun tells of the launcher that was killed
     assert "attempt 3 makes progress on 3 ranks" in out
     assert "done: every rank ended with exit code 0" in out
-    assert result(place)["sha256"] == undisturbed(tmp_path_factory.mktemp("undisturbed"), place)
+    assert result(place)["sha256"] == undisturbed
 
 
 def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
-    slurm: SlurmCluster, place: Path, tmp_path_factory: pytest.TempPathFactory
+    slurm: SlurmCluster, place: Path, undisturbed: object
 ) -> None:
     output = place / "digits.out"
     job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
@@ -178,7 +192,7 @@ def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
     assert "stopped: stop asked for: SIGTERM" in out
     assert "failed after step" not in out
     assert out.count("from the beginning (no checkpoint found") == 1
-    assert result(place)["sha256"] == undisturbed(tmp_path_factory.mktemp("undisturbed"), place)
+    assert result(place)["sha256"] == undisturbed
 
 
 def test_eight_runs_of_a_sweep_in_one_allocation_are_eight_jobs(
