@@ -16,6 +16,7 @@ from agent.collectors.inventory import ExpectedDevices
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
+from rankmend.watched_report import report_url
 
 GPUS_MAX: Final = 64
 GPU_CALL_S_MIN: Final = 0.5  # PCIe throughput alone takes 0.02 s
@@ -64,6 +65,12 @@ class AlertSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     runbooks: str = RUNBOOKS  # absolute URL of the folder that alerts link to
 
 
+class WatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who judges the jobs of other launchers. docs/use/watch.md"""
+
+    controller: str | None = None  # URL; with the certificate of [alerts]. None: nobody is told
+
+
 class EndpointTls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """PEM files of the endpoint. docs/operate/agent.md"""
 
@@ -96,6 +103,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     expect: ExpectedDevices = ExpectedDevices()
     findings: FindingsSettings = FindingsSettings()
     alerts: AlertSettings = AlertSettings()
+    watch: WatchSettings = WatchSettings()
     plugins: dict[str, Any] = {}  # enabled, and a table for each plugin: docs/reference/plugins.md
 
 
@@ -133,6 +141,10 @@ def override(config: AgentConfig, **flags: object) -> AgentConfig:
 def check(config: AgentConfig) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     check_runbooks(config.alerts.runbooks)
+    if config.watch.controller is not None:
+        report_url(config.watch.controller)
+        if not config.watched_jobs:
+            raise ConfigError("watch.controller is set, and watched_jobs is false: nothing is told")
     _check_collectors(config)
     intervals_s = dict(config.intervals_s)
     if config.interval_s is not None:

@@ -25,7 +25,7 @@ from agent.ranks.table import (
     newest_attempts,
     read_rank,
 )
-from agent.ranks.watched import WatchedRanks
+from agent.ranks.watched import WatchedJob, WatchedRanks
 from rankmend.agent_socket import ShownCheckpoint, Told
 from rankmend.clock import Clock
 from rankmend.errors import SourceError
@@ -210,6 +210,15 @@ class RanksView:
     samples: tuple[RankSample, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedSamples:
+    """The jobs of other launchers, and their ranks, as they stood at one time."""
+
+    at_s: float
+    jobs: tuple[WatchedJob, ...]
+    samples: tuple[RankSample, ...]
+
+
 def measure_steps(records: tuple[StepRecord, ...]) -> StepTimes | None:
     """Return the pace over ``records``, or None while there is no finished interval.
 
@@ -270,6 +279,7 @@ class RanksCollector:
         self._files = PathSource(pattern) if pattern else None
         self._watched = watched
         self.newest = RanksView(clock.now_s(), ())  # for the page of ranks
+        self.newest_watched = WatchedSamples(clock.now_s(), (), ())  # for the controller
 
     def collect(self) -> Iterator[Metric]:
         files = self._files.ranks() if self._files else []
@@ -281,6 +291,9 @@ class RanksCollector:
             if (rank.identity.job_id, rank.identity.rank) not in shown:
                 samples.append(read_rank(rank, now_s, STEPS_MAX + 1))
         self.newest = RanksView(now_s, tuple(samples))
+        ids = {job.job_id for job in jobs}
+        seen = tuple(sample for sample in samples if sample.identity.job_id in ids)
+        self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen)
         for sample in samples:
             yield from rank_metrics(sample, now_s)
         for job in jobs:

@@ -10,13 +10,14 @@ from agent.config import AgentConfig
 from agent.control_socket import ControlSocket, control_path
 from agent.daemon import memory
 from agent.daemon.main_loop import STOPPING, MainLoop
-from agent.daemon.node_agent import NodeAgent
+from agent.daemon.node_agent import NodeAgent, Stoppable
 from agent.findings.journal import FindingStore
 from agent.nvml.commands import gpu_commands
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, make_context
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
+from agent.watch.sender import WatchSender
 from rankmend.agent_socket import socket_paths
 from rankmend.alerting import AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
 from rankmend.version import RANKMEND_VERSION
+from rankmend.watched_report import report_url
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +62,12 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         raise
     agent.runner.start()
     server.start()
-    for target in targets:
-        target.start()
+    senders: list[AlertmanagerTarget | WatchSender] = [
+        *targets,
+        *_watch_senders(config, agent, clock),
+    ]
+    for sender in senders:
+        sender.start()
     if rank_socket is not None:
         rank_socket.start()
     if control is not None:
@@ -89,18 +95,19 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
         MainLoop(agent.runner, server, notifier, clock, reload).run(inbox)
     finally:
         agent.runner.stop()
-        for target in targets:
-            target.stop()
-        if control is not None:
-            control.stop()
+        _stop(*senders, control)
         agent.stop()
         if store is not None:
             store.close()
-        if rank_socket is not None:
-            rank_socket.stop()
-        server.stop()
+        _stop(rank_socket, server)
         notifier.close()
     log.info("agent stopped")
+
+
+def _stop(*parts: Stoppable | None) -> None:
+    for part in parts:
+        if part is not None:
+            part.stop()
 
 
 def _open_socket(config: AgentConfig, table: RankTable, clock: Clock) -> RankSocket | None:
@@ -131,3 +138,20 @@ def _alert_targets(config: AgentConfig, clock: Clock) -> list[AlertmanagerTarget
         return []
     post = make_post(alerts.ca_file, alerts.cert_file, alerts.key_file)
     return [AlertmanagerTarget(target_url(url), clock, post) for url in alerts.urls]
+
+
+def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> list[WatchSender]:
+    """Return what tells a controller of the jobs of other launchers, if one is named."""
+    if config.watch.controller is None:
+        return []
+    alerts = config.alerts
+    sender = WatchSender(
+        agent.node,
+        report_url(config.watch.controller),
+        clock,
+        make_post(alerts.ca_file, alerts.cert_file, alerts.key_file),
+        lambda: agent.ranks.newest_watched,
+        agent.runner.views,
+        Path(config.procfs),
+    )
+    return [sender]

@@ -45,6 +45,7 @@ class _Told(msgspec.Struct):
     launcher: Text
     name: Text
     slurm_job: Text
+    restarter: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class WatchedJob:
     user: str
     launcher: str  # "torchrun", "srun", "mpirun", "hydra"
     slurm_job: str  # its number; empty: not Slurm's
+    restarter: str = ""  # what starts its ranks again: "torchelastic", "nvrx"; empty: nothing
 
 
 class WatchedRanks:
@@ -169,7 +171,9 @@ def _read_job(folder: Path, uid: int) -> WatchedJob | None:
     except (SourceError, msgspec.MsgspecError, OSError) as error:
         log.warning("watched job refused", extra={"path": str(folder), "error": str(error)})
         return None
-    return WatchedJob(job_id, told.name, _user_name(uid), told.launcher, told.slurm_job)
+    return WatchedJob(
+        job_id, told.name, _user_name(uid), told.launcher, told.slurm_job, told.restarter
+    )
 
 
 def _read_owned(path: Path, uid: int) -> bytes:

@@ -43,6 +43,16 @@ def find_job(environment, launcher):
     return json.dumps(scheduled + own), attempt
 
 
+def find_restarter(environment):
+    """Return what starts the ranks again after a failure, or nothing: whoever acts on the job must leave that to it."""
+    # nvidia-resiliency-ext: its launcher is a torchrun with a monitor for each rank, which also ends hung ones.
+    if environment.get("FT_RANK_MONITOR_IPC_SOCKET") or environment.get("FT_LAUNCHER_IPC_SOCKET"):
+        return "nvrx"
+    if number_of(environment, "TORCHELASTIC_MAX_RESTARTS"):
+        return "torchelastic"
+    return ""
+
+
 def make():
     """Make this rank's progress file and return its path. Raises OSError or ValueError; may be called by ranks only."""
     found = find_rank(os.environ)
@@ -119,6 +129,7 @@ def _tell_job(folder, key, launcher):
         "launcher": launcher,
         "name": name[:_TEXT_MAX],
         "slurm_job": environment.get("SLURM_JOB_ID", "")[:_TEXT_MAX],
+        "restarter": find_restarter(environment),
     }
     descriptor, temporary = tempfile.mkstemp(prefix=".job-", dir=folder)
     try:

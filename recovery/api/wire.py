@@ -382,6 +382,42 @@ class Window(Struct, kw_only=True):
     is_expected: bool = False  # nodes may be ones that the controller does not know yet
 
 
+class WatchedFinding(Struct):
+    """A rank that a watched job waits for, or (no ranks) the verdict that no machine is to blame."""
+
+    kind: str
+    blame: str
+    summary: str
+    node: str
+    ranks: list[int]
+    evidence: list[str]
+
+
+class WatchedView(Struct):
+    """A job that another launcher has started, as the agents of its nodes report it."""
+
+    job_id: str
+    name: str
+    user: str
+    launcher: str
+    slurm_job: str  # its number; empty: not Slurm's
+    restarter: str  # what starts its ranks again by itself: torchelastic, nvrx; empty: nothing
+    attempt: int
+    world_size: int
+    ranks_seen: int  # living ones, on nodes with an agent
+    nodes: list[str]
+    step: int | None
+    step_s: float | None
+    state: str  # value of recovery.watched.verdict.WatchedState
+    state_age_s: float
+    reason: str
+    findings: list[WatchedFinding] = []
+
+
+class Watched(Struct):
+    watched: list[WatchedView]
+
+
 class Done(Struct):
     text: str
 

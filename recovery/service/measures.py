@@ -19,6 +19,7 @@ from recovery.service.bmc_readings import BmcReadings
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 from recovery.service.snapshot_gauges import SnapshotGauges
+from recovery.service.watched_gauges import WatchedGauges
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
@@ -194,6 +195,7 @@ class Measures:
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
         self.snapshots = SnapshotGauges(prefix, self.registry)
+        self.watched = WatchedGauges(prefix, self.registry)
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
 

@@ -12,12 +12,20 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Final
 
+from detectors.finding import Severity
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
-from recovery.cluster.notices import EndedJob, Notice, NoticeKind, RunningJob, find_notices
+from recovery.cluster.notices import (
+    NOTICES_MAX,
+    EndedJob,
+    Notice,
+    NoticeKind,
+    RunningJob,
+    find_notices,
+)
 from recovery.journal.job_records import OutcomeKind
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.served_job import Job
@@ -102,7 +110,11 @@ def look(worker: Worker) -> tuple[Notice, ...]:
     desk = worker.desk
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
-    return find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
+    found = find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
+    told = sorted(
+        (*found, *worker.watched.notices()), key=lambda one: one.severity is not Severity.CRITICAL
+    )
+    return tuple(told[:NOTICES_MAX])
 
 
 def escalated(worker: Worker) -> list[EndedJob]:

@@ -35,6 +35,7 @@ class Touches(Enum):
     NODES = "nodes"  # the nodes of a maintenance window
     SCOPE = "the scope"  # `cluster`, `job:UUID` or `node:NAME`
     OWN_JOB = "its own job"  # a launcher's: the job must be its subject's own
+    REPORTED_NODE = "the reported node"  # an agent's: the body names it
     ALERTS = "alerts"  # their nodes; their jobs, where the subject is limited to some
 
 
@@ -259,6 +260,10 @@ def _alerts(asked: Asked, _world: World) -> Touch:
     return Touch(alerts=tuple({(one.node, one.job_id): None for one in asked.targets}))
 
 
+def _reported_node(asked: Asked, _world: World) -> Touch:
+    return Touch(alerts=((asked.body.node, ""),))
+
+
 _TOUCH: Final[dict[Touches, Callable[[Asked, World], Touch]]] = {
     Touches.NOTHING: _nothing,
     Touches.CLUSTER: _cluster,
@@ -268,6 +273,7 @@ _TOUCH: Final[dict[Touches, Callable[[Asked, World], Touch]]] = {
     Touches.NODES: _nodes,
     Touches.SCOPE: _scope,
     Touches.OWN_JOB: _own_job,
+    Touches.REPORTED_NODE: _reported_node,
     Touches.ALERTS: _alerts,
 }
 

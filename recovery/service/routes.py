@@ -6,10 +6,20 @@ made from this table.
 
 from typing import Any, Final
 
+from rankmend.watched_report import BYTES_MAX, WatchedReport, decode
 from recovery.api import wire
 from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_report
 from recovery.messages.exchange import Order, Report
-from recovery.service.handlers import alerts, cluster, health, incidents, jobs, launchers, nodes
+from recovery.service.handlers import (
+    alerts,
+    cluster,
+    health,
+    incidents,
+    jobs,
+    launchers,
+    nodes,
+    watched,
+)
 from recovery.service.permission import Touches
 from recovery.service.roles import Role
 from recovery.service.route import (
@@ -33,6 +43,7 @@ _ALERT: Final = (Role.ALERT, Role.REPORT)
 _REPORT: Final = Body(Report, lambda text, _now_unix_s: decode_report(text), MESSAGE_BYTES_MAX)
 _POSTED: Final = Body(list[dict[str, Any]], alerts.read_posted, ALERT_BYTES_MAX)
 _WEBHOOK: Final = Body(dict[str, Any], alerts.read_webhook, ALERT_BYTES_MAX)
+_WATCHED: Final = Body(WatchedReport, lambda text, _now_unix_s: decode(text), BYTES_MAX)
 _BECAUSE: Final = body(wire.Because)
 _DONE: Final = answer(wire.Done)
 
@@ -55,6 +66,9 @@ _ALERTS = (
     Route("webhook", "POST", "/v1/alertmanager", alerts.webhook, RequestKind.ALERT, _ALERT, Touches.ALERTS,
           _WEBHOOK, answer(wire.Taken),
           "Accept Alertmanager's webhook (version 4)"),
+    Route("report_watched", "POST", "/v1/watched", watched.report, RequestKind.ALERT, _ALERT, Touches.REPORTED_NODE,
+          _WATCHED, answer(wire.Done),
+          "Report the jobs of other launchers on a node"),
 )  # fmt: skip
 _READS = (
     Route("jobs", "GET", "/v1/jobs", jobs.jobs, RequestKind.READ, _READ, Touches.OWN_PART,
@@ -66,6 +80,9 @@ _READS = (
     Route("nodes", "GET", "/v1/nodes", nodes.nodes, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Nodes),
           "List nodes"),
+    Route("watched", "GET", "/v1/watched", watched.watched, RequestKind.READ, _READ, Touches.OWN_PART,
+          NOTHING, answer(wire.Watched),
+          "List the jobs of other launchers, and what is wrong with them"),
     Route("incidents", "GET", "/v1/incidents", incidents.incidents, RequestKind.READ, _READ, Touches.OWN_PART,
           query(incidents.IncidentsQuery), answer(wire.Incidents),
           "List incidents with their MTTR, newest first"),

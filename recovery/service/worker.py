@@ -25,6 +25,7 @@ from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, FullError
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
+from recovery.watched.watched_jobs import WatchedJobs
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class Worker:
         self.desk = desk
         self.inbox = WorkerInbox(hearing)
         self.alerts = AlertDelivery(desk, jobs, clock.now_s())
+        self.watched = WatchedJobs(hearing.now_s, lambda name: jobs.policy_for(name).hung)
         self.hearing = hearing
         self._board = board
         self._listener = listener
@@ -109,6 +111,7 @@ class Worker:
         now_s = self._clock.now_s()
         self._tick(now_s)
         self.alerts.retell(now_s)
+        self.watched.tick()
         self.jobs.sweep(now_s)
         self._board.flush()
         self.turned_at_s = self._clock.now_s()

@@ -1,0 +1,120 @@
+"""What a node's agent tells the controller of the jobs that other launchers have started (docs/reference/watched-report.md).
+
+Both sides use these types. All times travel as ages, and names as their users have given them: who shows them makes
+them printable.
+"""
+
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from rankmend.errors import ConfigError
+
+VERSION: Final = 1
+PATH: Final = "/v1/watched"
+BYTES_MAX: Final = 4 * 1024 * 1024  # 512 ranks with sections and full rings: 2.5 MB
+JOBS_MAX: Final = 512  # of one node: each has a rank there
+RANKS_MAX: Final = 512  # of one job on one node, as many as an agent shows
+TIMINGS_MAX: Final = 33
+PLACES_MAX: Final = 16  # GPUs or NICs of one rank
+REPORT_S: Final = (
+    5.0  # between two reports of a node: a stopped rank is to be named within a minute
+)
+
+Age = Annotated[float, Meta(ge=0, le=1e9)]
+Total = Annotated[float, Meta(ge=0, le=1e12)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Number = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+Text = Annotated[str, Meta(max_length=256)]
+Places = Annotated[tuple[Text, ...], Meta(max_length=PLACES_MAX)]
+
+
+class ReportedStep(Struct, frozen=True, array_like=True):
+    """One finished step of a rank with sections. Totals are since the process attached."""
+
+    number: Count
+    step: Count
+    age_s: Age
+    duration_s: Age | None
+    compute_s: Total
+    communication_s: Total
+    waited_s: Total
+    io_s: Total
+    checkpoint_s: Total
+
+
+class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One living rank of a job on this node."""
+
+    rank: Number
+    world_size: Annotated[int, Meta(ge=1, le=0xFFFFFFFF)]
+    attempt: Number
+    local_rank: Number = 0
+    pid: Count
+    start_ticks: Count = 0  # when its process began: with the pid it names one process
+    process_state: Annotated[str, Meta(max_length=1)] = ""  # letter of /proc/PID/stat
+    attached_age_s: Age | None = None
+    steps_done: Count = 0
+    step: Count | None = None  # number of the newest
+    is_relative: bool = False  # step numbers count from the start of the process
+    step_age_s: Age | None = None
+    step_s: Age | None = None  # median of the newest steps
+    # Of the main thread since it began: on a processor, and ready for one. None: the kernel does not tell.
+    running_s: Total | None = None
+    ready_s: Total | None = None
+    # Only where the job's owner asked for sections.
+    section: Annotated[str, Meta(max_length=16)] = "idle"
+    section_age_s: Age | None = None
+    sections_entered: Count = 0
+    collectives_entered: Count = 0
+    collective_timeout_s: Age | None = None
+    has_pairs: bool = False
+    steps: Annotated[tuple[ReportedStep, ...], Meta(max_length=TIMINGS_MAX)] = ()
+    gpus: Places = ()
+    nics: Places = ()
+    error: Text = ""  # why its progress file can't be read
+
+
+class ReportedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job with its living ranks on this node."""
+
+    job_id: Annotated[
+        str, Meta(pattern=r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
+    ]
+    name: Text
+    user: Text
+    launcher: Text
+    slurm_job: Text = ""
+    restarter: Text = ""  # what restarts its ranks by itself: torchelastic, nvrx; empty: nothing
+    ranks: Annotated[tuple[ReportedRank, ...], Meta(max_length=RANKS_MAX)] = ()
+
+
+class WatchedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All watched jobs of one node; those that it no longer names have no rank there."""
+
+    version: Annotated[int, Meta(ge=1, le=VERSION + 1)] = VERSION
+    node: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)")]
+    jobs: Annotated[tuple[ReportedJob, ...], Meta(max_length=JOBS_MAX)] = ()
+
+
+_DECODER: Final = msgspec.json.Decoder(WatchedReport)
+
+
+def decode(body: bytes) -> WatchedReport:
+    """Return a report, or raise `msgspec.DecodeError`."""
+    return _DECODER.decode(body)
+
+
+def report_url(text: str) -> str:
+    """Return the address of a controller such as ``https://controller:9477`` to which reports go."""
+    parts = urlsplit(text)
+    try:
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _port = parts.port
+    except ValueError:
+        is_url = False
+    if not is_url or parts.query or parts.fragment:
+        raise ConfigError(f"watch.controller is not http(s)://HOST[:PORT][/PREFIX]: {text!r}")
+    return text.rstrip("/") + PATH

@@ -1,0 +1,26 @@
+"""Jobs of other launchers: what agents report of them, and the list with the verdicts."""
+
+from rankmend.watched_report import WatchedReport
+from recovery.api import wire
+from recovery.service.backend import Backend
+from recovery.service.call import Call
+from recovery.service.permission import is_limited
+
+
+async def report(backend: Backend, call: Call[WatchedReport]) -> wire.Done:
+    told = call.given
+    refused = await backend.ask(lambda: backend.worker.watched.take(told))
+    return wire.Done(f"{refused} jobs find no room" if refused else "taken")
+
+
+async def watched(backend: Backend, call: Call[None]) -> wire.Watched:
+    """Return the jobs that the subject may see: by their names, and with each of their nodes."""
+    subject = call.subject
+    shown = await backend.ask(backend.worker.watched.views)
+    if is_limited(subject):
+        shown = [
+            one
+            for one in shown
+            if subject.may_use_job(one.name) and all(map(subject.may_use_node, one.nodes))
+        ]
+    return wire.Watched(shown)

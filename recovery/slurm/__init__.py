@@ -1,0 +1,1 @@
+"""Slurm, as the controller asks it and acts on it."""

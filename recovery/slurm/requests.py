@@ -1,0 +1,33 @@
+"""What is asked of Slurm: one request is one intent, named by its key, however often it is asked."""
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class SchedulerAction(str, enum.Enum):
+    DRAIN = "drain"  # the nodes take no new jobs
+    RESUME = "resume"  # undo our own drain of the nodes
+    REBOOT = "reboot"  # the nodes restart as soon as they are empty
+    CANCEL = "cancel"  # the job ends
+    REQUEUE = "requeue"  # the job waits for nodes again, without the named ones
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerRequest:
+    key: str  # the same intent has the same key: it is carried out once
+    action: SchedulerAction
+    nodes: tuple[
+        str, ...
+    ] = ()  # names as Slurm has them; for CANCEL and REQUEUE those to do without
+    slurm_job: str = ""  # its number, for CANCEL and REQUEUE
+    reason: str = ""  # one line for people; Slurm shows it with a drained node
+
+
+class Scheduler(Protocol):
+    def ask(self, request: SchedulerRequest, /) -> None:
+        """Have the request carried out, once for each key. Returns at once, with the request durable.
+
+        Raises ConfigError for a request that makes no sense, and JournalError where it can't be kept.
+        """
+        ...

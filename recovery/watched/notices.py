@@ -1,0 +1,73 @@
+"""What people must hear of a watched job. Pure.
+
+The names are those of our own jobs' alerts; that nobody but a person does anything about it stands in ``todo``.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from detectors.finding import Finding, Kind, Severity
+from detectors.wording import ranks_in_words
+from recovery.cluster.notices import Notice, NoticeKind
+from recovery.watched.verdict import WatchedState, WatchedVerdict
+
+_SLOW_MAX: Final = 8  # ranks of one job; more of them have a common cause
+_RANKS_MAX: Final = 32
+
+
+class JudgedJob(Protocol):
+    """A job with its verdict."""
+
+    job_id: str
+    name: str
+    slurm_job: str
+    restarter: str
+    verdict: WatchedVerdict
+
+
+def notices_of(job: JudgedJob) -> Iterator[Notice]:
+    """Return what there is to tell of one job."""
+    if job.verdict.state is WatchedState.HUNG:
+        yield _hung(job, job.verdict.findings[0])
+    elif job.verdict.state is WatchedState.SLOW:
+        yield from (_slow(job, finding) for finding in job.verdict.findings[:_SLOW_MAX])
+
+
+def say_job(job: JudgedJob) -> str:
+    """Return how people call the job."""
+    return f"{job.name} (Slurm job {job.slurm_job})" if job.slurm_job else job.name
+
+
+def _hung(job: JudgedJob, finding: Finding) -> Notice:
+    who = f"it waits for {ranks_in_words(finding.ranks)}" if finding.ranks else "no rank is blamed"
+    where = f" on {finding.node}" if finding.node else ""
+    if job.restarter:
+        todo = f"{job.restarter} restarts its ranks; rankmend leaves it alone"
+    elif job.slurm_job:
+        todo = f"look at {finding.node or 'its nodes'}; `scontrol requeue {job.slurm_job}` or `scancel` ends it"
+    else:
+        todo = f"look at {finding.node or 'its nodes'}; it waits until somebody ends it"
+    return Notice(
+        NoticeKind.RANK_HUNG,
+        Severity.WARNING if job.restarter else Severity.CRITICAL,
+        f"job {say_job(job)} hung, {who}{where}: {finding.summary}",
+        f"{todo}; `rankmend status` shows the evidence",
+        job.job_id,
+        job.name,
+        node=finding.node,
+        rank=",".join(str(rank) for rank in sorted(finding.ranks)[:_RANKS_MAX]),
+    )
+
+
+def _slow(job: JudgedJob, finding: Finding) -> Notice:
+    assert finding.kind is Kind.RANK_SLOW, "of a job that waits for slow ranks"
+    return Notice(
+        NoticeKind.RANK_SLOW,
+        finding.severity,
+        f"job {say_job(job)}: {finding.summary}",
+        f"inspect {finding.node or 'its node'}; `rankmend status` shows the evidence; training continues",
+        job.job_id,
+        job.name,
+        node=finding.node,
+        rank=",".join(str(rank) for rank in finding.ranks),
+    )

@@ -1,0 +1,143 @@
+"""All watched jobs of a controller: reports of agents in, verdicts out. For the deciding thread.
+
+Nothing is kept on disk: agents report all that is so every few seconds, and a controller that starts anew knows it again
+after one report of each node. How long a job's pauses have been is then learnt anew, too.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from detectors.finding import Finding
+from detectors.hang.live import HungLimits
+from rankmend.watched_report import WatchedReport
+from recovery.api import wire
+from recovery.cluster.notices import Notice
+from recovery.watched.job_watch import JobWatch
+from recovery.watched.notices import notices_of
+from recovery.watched.verdict import WatchedState
+
+JOBS_MAX: Final = 5_000
+RANKS_MAX: Final = 500_000  # of all jobs: 1 GB
+LOOK_S: Final = 1.0
+ENDED_KEPT_S: Final = 600.0  # a launcher may start the ranks again
+SILENT_KEPT_S: Final = 3600.0  # a job whose nodes report nothing
+
+log = logging.getLogger(__name__)
+
+
+class WatchedJobs:
+    def __init__(self, now_s: Callable[[], float], limits_for: Callable[[str], HungLimits]) -> None:
+        """``now_s``: listened seconds; ``limits_for`` gives a job's limits for stand-stills by its name."""
+        self._now_s = now_s
+        self._limits_for = limits_for
+        self.jobs: dict[str, JobWatch] = {}
+        self._of_node: dict[str, frozenset[str]] = {}  # the jobs of its newest report
+        self._looked_at_s = 0.0
+        self.refused = 0
+        self.found: Counter[str] = Counter()  # times that a job's trouble began, by kind
+
+    def take(self, report: WatchedReport) -> int:
+        """Take in a node's report; return how many of its jobs find no room."""
+        now_s, refused = self._now_s(), 0
+        named = set()
+        ranks = sum(len(job.seats) for job in self.jobs.values()) if report.jobs else 0
+        for told in report.jobs:
+            job = self.jobs.get(told.job_id)
+            if job is None:
+                if len(self.jobs) >= JOBS_MAX or ranks + len(told.ranks) > RANKS_MAX:
+                    refused += 1
+                    continue
+                job = self.jobs[told.job_id] = JobWatch(told, now_s)
+            job.take(report.node, told, now_s)
+            named.add(told.job_id)
+        for job_id in self._of_node.get(report.node, frozenset()) - named:
+            if (missed := self.jobs.get(job_id)) is not None:
+                missed.miss(report.node, now_s)
+        if named:
+            self._of_node[report.node] = frozenset(named)
+        else:
+            self._of_node.pop(report.node, None)
+        if refused and not self.refused:
+            log.warning("watched jobs find no room", extra={"node": report.node, "jobs": refused})
+        self.refused += refused
+        return refused
+
+    def tick(self) -> None:
+        """Judge every job once a second."""
+        now_s = self._now_s()
+        if now_s - self._looked_at_s < LOOK_S:
+            return
+        self._looked_at_s = now_s
+        for job_id, job in list(self.jobs.items()):
+            try:
+                self._judge(job, now_s)
+            except Exception:  # of one job: the others are judged all the same
+                log.exception("watched job not judged", extra={"job": job.name})
+                del self.jobs[job_id]
+            if self._is_over(job, now_s):
+                self.jobs.pop(job_id, None)
+
+    def _judge(self, job: JobWatch, now_s: float) -> None:
+        before = job.trouble
+        job.judge(self._limits_for(job.name), now_s)
+        if job.trouble > before:
+            self.found[job.verdict.state.value] += 1
+
+    def _is_over(self, job: JobWatch, now_s: float) -> bool:
+        kept_s = {WatchedState.ENDED: ENDED_KEPT_S, WatchedState.UNKNOWN: SILENT_KEPT_S}
+        limit_s = kept_s.get(job.verdict.state)
+        return limit_s is not None and now_s - job.since_s >= limit_s
+
+    # What there is to tell.
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Return what people must hear of now."""
+        return tuple(notice for job in self.jobs.values() for notice in notices_of(job))
+
+    def counts(self) -> dict[str, int]:
+        """Return how many jobs are in each state."""
+        counts = Counter(job.verdict.state for job in self.jobs.values())
+        return {state.value: counts[state] for state in WatchedState}
+
+    def views(self) -> list[wire.WatchedView]:
+        """Return the jobs as the API shows them, those in trouble first."""
+        now_s = self._now_s()
+        ordered = sorted(
+            self.jobs.values(),
+            key=lambda job: (not job.verdict.state.is_trouble, job.name, job.job_id),
+        )
+        return [_view(job, now_s) for job in ordered]
+
+
+def _view(job: JobWatch, now_s: float) -> wire.WatchedView:
+    return wire.WatchedView(
+        job_id=job.job_id,
+        name=job.name,
+        user=job.user,
+        launcher=job.launcher,
+        slurm_job=job.slurm_job,
+        restarter=job.restarter,
+        attempt=job.attempt,
+        world_size=job.world_size,
+        ranks_seen=len(job.living),
+        nodes=job.nodes,
+        step=job.step(),
+        step_s=job.step_s(),
+        state=job.verdict.state.value,
+        state_age_s=max(0.0, now_s - job.since_s),
+        reason=job.verdict.reason,
+        findings=[_view_finding(one) for one in job.verdict.findings],
+    )
+
+
+def _view_finding(finding: Finding) -> wire.WatchedFinding:
+    return wire.WatchedFinding(
+        kind=finding.kind.value,
+        blame=finding.blame.value,
+        summary=finding.summary,
+        node=finding.node,
+        ranks=list(finding.ranks),
+        evidence=[f"{one.source}: {one.text}" for one in finding.evidence],
+    )

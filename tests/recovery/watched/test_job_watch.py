@@ -1,0 +1,281 @@
+"""The verdict on a watched job, from what its nodes' agents tell."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from detectors.finding import Blame
+from detectors.hang.live import HungLimits
+from rankmend.watched_report import ReportedJob, ReportedRank, WatchedReport, decode
+from recovery.cluster.notices import NoticeKind
+from recovery.watched.job_watch import SILENT_S
+from recovery.watched.verdict import WatchedState
+from recovery.watched.watched_jobs import ENDED_KEPT_S, WatchedJobs
+
+JOB = "6d0c4b1e-0000-4000-8000-000000000001"
+EVERY_S = 5.0
+
+
+@dataclass
+class Cluster:
+    """Two nodes with two ranks each, whose agents report every five seconds."""
+
+    now_s: float = 1000.0
+    nodes: dict[str, list[int]] = field(default_factory=lambda: {"n1": [0, 1], "n2": [2, 3]})
+    step_s: float = 0.5
+    world_size: int = 4
+    attempt: int = 1
+    restarter: str = ""
+    paused_at_s: float | None = None  # since when no rank steps
+    states: dict[int, str] = field(default_factory=dict)
+    busy: dict[int, float] = field(default_factory=dict)
+    began_at_s: float = 1000.0
+    stood_s: float = 0.0
+    pids: int = 100
+
+    def __post_init__(self) -> None:
+        self.jobs = WatchedJobs(lambda: self.now_s, lambda _name: HungLimits())
+        self.used = dict.fromkeys(range(64), 0.0)
+
+    def rank(self, rank: int) -> ReportedRank:
+        at_s = self.now_s if self.paused_at_s is None else self.paused_at_s
+        steps = int((at_s - self.began_at_s - self.stood_s) / self.step_s)
+        last_s = self.began_at_s + self.stood_s + steps * self.step_s
+        return ReportedRank(
+            rank=rank,
+            world_size=self.world_size,
+            attempt=self.attempt,
+            pid=self.pids + rank,
+            start_ticks=7,
+            process_state=self.states.get(rank, "S"),
+            attached_age_s=self.now_s - self.began_at_s,
+            steps_done=steps,
+            step=steps,
+            step_age_s=self.now_s - last_s,
+            step_s=self.step_s,
+            running_s=self.used[rank],
+            ready_s=0.0,
+        )
+
+    def told(self, node: str) -> WatchedReport:
+        ranks = tuple(self.rank(rank) for rank in self.nodes[node])
+        job = ReportedJob(
+            job_id=JOB, name="llama", user="ann", launcher="srun", slurm_job="41",
+            restarter=self.restarter, ranks=ranks,
+        )  # fmt: skip
+        report = WatchedReport(node=node, jobs=(job,) if ranks else ())
+        return decode(msgspec.json.encode(report))
+
+    def run(self, for_s: float, silent: tuple[str, ...] = ()) -> WatchedState:
+        until_s = self.now_s + for_s
+        while self.now_s < until_s:
+            self.now_s += EVERY_S
+            for rank in self.used:
+                self.used[rank] += EVERY_S * self.busy.get(rank, 0.4)
+            for node in self.nodes:
+                if node not in silent:
+                    self.jobs.take(self.told(node))
+            self.jobs.tick()
+        return self.state
+
+    def pause(self) -> None:
+        self.paused_at_s = self.now_s
+
+    def go_on(self) -> None:
+        assert self.paused_at_s is not None
+        self.stood_s += self.now_s - self.paused_at_s
+        self.paused_at_s = None
+
+    @property
+    def job(self):  # type: ignore[no-untyped-def]
+        return self.jobs.jobs[JOB]
+
+    @property
+    def state(self) -> WatchedState:
+        state = self.job.verdict.state
+        assert isinstance(state, WatchedState)
+        return state
+
+
+def test_stopped_rank_is_named_within_a_minute_with_its_node() -> None:
+    cluster = Cluster()
+    assert cluster.run(60) is WatchedState.TRAINING
+
+    cluster.pause()
+    cluster.states[2] = "T"
+
+    assert cluster.run(40) is WatchedState.HUNG
+    (notice,) = cluster.jobs.notices()
+    assert (notice.kind, notice.rank, notice.node) == (NoticeKind.RANK_HUNG, "2", "n2")
+    assert "llama (Slurm job 41) hung, it waits for rank 2 on n2" in notice.summary
+
+
+def test_stopped_rank_of_a_job_with_long_steps_is_named_within_a_minute_too() -> None:
+    cluster = Cluster(step_s=120.0)
+    cluster.run(600)
+
+    cluster.pause()
+    cluster.states[2] = "T"
+
+    assert cluster.run(40) is WatchedState.HUNG
+    assert cluster.job.verdict.ranks == (2,)
+
+
+def test_job_that_goes_on_is_told_of_no_more() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.pause()
+    cluster.states[2] = "T"
+    cluster.run(40)
+
+    cluster.states.clear()
+    cluster.go_on()
+
+    assert cluster.run(10) is WatchedState.TRAINING
+    assert cluster.jobs.notices() == ()
+
+
+def test_pause_of_all_ranks_is_no_hang_before_half_an_hour_and_then_accuses_nobody() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.pause()
+
+    assert cluster.run(1700) is WatchedState.TRAINING
+    assert cluster.run(200) is WatchedState.HUNG
+    (finding,) = cluster.job.verdict.findings
+    assert finding.blame is Blame.NOBODY
+    assert "no rank is blamed" in cluster.jobs.notices()[0].summary
+
+
+def test_pause_that_ended_by_itself_makes_the_next_one_longer() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.pause()
+    cluster.run(1500)
+    cluster.go_on()
+    cluster.run(60)
+
+    cluster.pause()
+
+    assert cluster.run(2500) is WatchedState.TRAINING
+    assert cluster.run(600) is WatchedState.HUNG
+
+
+def test_job_whose_ranks_are_all_stopped_is_suspended() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.pause()
+    cluster.states = dict.fromkeys(range(4), "T")
+
+    assert cluster.run(300) is WatchedState.SUSPENDED
+    assert cluster.jobs.notices() == ()
+
+
+def test_job_of_a_silent_node_is_unknown_and_not_hung() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.pause()
+
+    assert cluster.run(SILENT_S + EVERY_S, silent=("n2",)) is WatchedState.UNKNOWN
+    assert cluster.run(3000, silent=("n2",)) is WatchedState.UNKNOWN
+    assert "n2" in cluster.job.verdict.reason
+
+
+def test_ranks_that_end_while_one_still_saves_are_no_hang() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.pause()
+    cluster.nodes = {"n1": [0], "n2": []}
+
+    assert cluster.run(1500) is WatchedState.TRAINING
+
+
+def test_rank_that_is_dead_and_not_reaped_has_ended() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.pause()
+    cluster.states = {1: "Z", 2: "Z", 3: "Z"}
+
+    assert cluster.run(1500) is WatchedState.TRAINING
+    assert cluster.job.living == {0}
+
+
+def test_job_without_ranks_has_ended_and_is_forgotten() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.nodes = {"n1": [], "n2": []}
+
+    assert cluster.run(10) is WatchedState.ENDED
+    while JOB in cluster.jobs.jobs and cluster.now_s < 1000 + 2 * ENDED_KEPT_S:
+        cluster.now_s += EVERY_S
+        cluster.jobs.tick()
+    assert cluster.jobs.jobs == {}
+
+
+def test_ranks_in_new_processes_begin_a_new_run_whatever_number_their_attempt_has() -> None:
+    cluster = Cluster()
+    cluster.run(100)
+
+    cluster.pids, cluster.began_at_s = 200, cluster.now_s
+
+    assert cluster.run(100) is WatchedState.TRAINING
+    assert cluster.job.observation.newest_step == 200
+    assert cluster.run(1900) is WatchedState.TRAINING
+
+
+def test_rank_that_works_while_the_others_wait_is_named() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.busy = {3: 0.95}
+
+    assert cluster.run(30) is WatchedState.TRAINING
+    assert cluster.run(60) is WatchedState.SLOW
+    (notice,) = cluster.jobs.notices()
+    assert (notice.kind, notice.rank, notice.node) == (NoticeKind.RANK_SLOW, "3", "n2")
+
+
+def test_ranks_that_all_spin_while_they_wait_are_not_compared() -> None:
+    cluster = Cluster(busy=dict.fromkeys(range(4), 1.0))
+
+    assert cluster.run(300) is WatchedState.TRAINING
+
+
+def test_rank_that_is_busy_in_pauses_alone_is_not_named() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    for _pause in range(10):
+        cluster.pause()
+        cluster.busy = {0: 1.0}  # rank 0 evaluates, and the others wait
+        cluster.run(20)
+        cluster.go_on()
+        cluster.busy = {}
+        assert cluster.run(20) is WatchedState.TRAINING
+
+
+def test_job_that_another_restarter_tends_is_told_of_without_urgency() -> None:
+    cluster = Cluster(restarter="torchelastic")
+    cluster.run(60)
+    cluster.pause()
+    cluster.states[2] = "T"
+    cluster.run(40)
+
+    (notice,) = cluster.jobs.notices()
+
+    assert notice.severity.value == "warning"
+    assert "torchelastic restarts its ranks" in notice.todo
+
+
+def test_counts_say_how_often_trouble_began() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.pause()
+    cluster.states[2] = "T"
+    cluster.run(60)
+
+    assert cluster.jobs.found == {"hung": 1}
+    assert cluster.jobs.counts()["hung"] == 1
