@@ -8,7 +8,7 @@ launcher itself, data loader workers and other children are left alone. Then the
 
 Only the user writes there, and everybody reads. The job's UUID is made of the user's id and of what all its ranks know
 alike, so that ranks on other nodes have the same one, and another user can't speak for it. Steps are counted, and nothing
-is wrapped. Whatever fails costs the watching alone.
+is wrapped, unless the owner asks for sections (RANKMEND_WATCH_SECTIONS). Whatever fails costs the watching alone.
 """
 
 import os
@@ -62,7 +62,7 @@ def _register(module):
         from rankmend.hook import torch_steps
 
         class Counter(torch_steps.Counter):
-            """Attaches at the first step, and wraps nothing."""
+            """Attaches at the first step."""
 
             is_begun = False
 
@@ -75,7 +75,9 @@ def _register(module):
             after_step._torchdynamo_disable = True
             after_step._torchdynamo_disable_msg = None
 
-        counter = Counter(torch_steps.NoInstaller())
+        # To tell sections, collectives are wrapped: only where the job's owner asks for it.
+        has_sections = os.environ.get(layout.ENV_WATCH_SECTIONS) == "1"
+        counter = Counter(torch_steps.Installer() if has_sections else torch_steps.NoInstaller())
         module.register_optimizer_step_post_hook(counter.after_step)
     except Exception:
         pass

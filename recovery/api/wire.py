@@ -412,6 +412,7 @@ class WatchedView(Struct):
     state_age_s: float
     reason: str
     findings: list[WatchedFinding] = []
+    act: str = ""  # what is done about it by policy, or why nothing is; empty: people are told
 
 
 class Watched(Struct):

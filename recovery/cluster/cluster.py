@@ -38,6 +38,7 @@ from recovery.journal.cluster_records import (
     PowerOffAsked,
     Spent,
     Unpaused,
+    WatchedAsked,
     WindowAdded,
     WindowRemoved,
 )
@@ -157,6 +158,12 @@ class ClusterController:
         if refusal is None:
             self._note(f"{asked.node} is lost to {asked.incident_id}: switching it off", asked.node)
         return refusal is None
+
+    def note_watched(self, asked: WatchedAsked) -> None:
+        """Journal what the scheduler is about to be asked about a watched job, or raise JournalError."""
+        self._write(asked)
+        if not asked.is_dry:
+            self._note(f"{asked.reason}: {asked.action}", f"job:{asked.job_id}")
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Note which nodes run ranks now."""

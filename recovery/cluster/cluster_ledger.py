@@ -21,6 +21,7 @@ from recovery.journal.cluster_records import (
     PowerOffAsked,
     Spent,
     Unpaused,
+    WatchedAsked,
     WindowAdded,
     WindowRemoved,
 )
@@ -29,6 +30,7 @@ from recovery.journal.records import Entry
 _BLAMES_KEPT: Final = 100  # per node
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget allows
+_WATCHED_KEPT: Final = 1_000  # a hang that is older than so many is acted on anew
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
@@ -56,6 +58,7 @@ class ClusterLedger:
     spent: tuple[tuple[float, Spent], ...] = ()
     acknowledged: dict[str, Acknowledged] = field(default_factory=dict)  # by incident
     power_offs: tuple[tuple[float, PowerOffAsked], ...] = ()
+    watched: tuple[tuple[float, WatchedAsked], ...] = ()
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -84,6 +87,15 @@ class ClusterLedger:
     def blames_since(self, node: str, since_unix_s: float) -> int:
         """Return how many incidents have accused the node since then."""
         return sum(blame.unix_s >= since_unix_s for blame in self.past(node).blames)
+
+    def watched_asked(self, key: str) -> WatchedAsked | None:
+        """Return what was asked of the scheduler about this hang of a watched job; the newest counts."""
+        found = (one for _unix_s, one in reversed(self.watched) if one.key == key)
+        return next(found, None)
+
+    def watched_asked_since(self, since_unix_s: float) -> int:
+        """Return how often the scheduler was asked about watched jobs since then, dry runs left out."""
+        return sum(unix_s > since_unix_s and not one.is_dry for unix_s, one in self.watched)
 
     def is_spent(self, job_id: str, incident_id: str, try_number: int) -> bool:
         """Return whether this plan was let through already."""
@@ -172,3 +184,9 @@ def _(record: Acknowledged, ledger: ClusterLedger, _unix_s: float) -> ClusterLed
 def _(record: PowerOffAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     kept = (*ledger.power_offs, (unix_s, record))[-_POWER_OFFS_KEPT:]
     return replace(ledger, power_offs=kept)
+
+
+@_fold.register
+def _(record: WatchedAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    kept = (*ledger.watched, (unix_s, record))[-_WATCHED_KEPT:]
+    return replace(ledger, watched=kept)

@@ -21,6 +21,33 @@ class Approval(Enum):
     ALL = "all"  # every plan
 
 
+class WatchedAction(Enum):
+    """What is done about a job of another launcher that hangs and waits for a rank that is known."""
+
+    TELL = "tell"  # people are told, and nothing is done
+    DRAIN = "drain"  # the rank's node takes no new jobs
+    CANCEL = "cancel"
+    REQUEUE = "requeue"  # without the rank's node
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRules:
+    action: WatchedAction = WatchedAction.TELL
+    dry_run: bool = True  # requests are journaled and shown, and not made
+    # How long a verdict must have stood: who has stopped a process for a look at it goes on within a minute.
+    confirm_s: float = 120.0
+    # As many as fail in an hour of a large cluster; more is a cause that jobs share.
+    acts_per_hour_max: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.confirm_s <= DAY_S:
+            raise ConfigError(f"watched: confirm_s is {self.confirm_s:g}, not from 0 to {DAY_S:g}")
+        if not 0 <= self.acts_per_hour_max <= 100:
+            raise ConfigError(
+                f"watched: acts_per_hour_max is {self.acts_per_hour_max}, not from 0 to 100"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Budgets:
     # Alerts and slow ranks stop a job that trains; a rule that misfires would stop all of them.
@@ -113,6 +140,7 @@ class ClusterPolicy:
     budgets: Budgets = field(default_factory=Budgets)
     quarantine: Quarantine = field(default_factory=Quarantine)
     alerts: AlertRules = field(default_factory=AlertRules)
+    watched: WatchedRules = field(default_factory=WatchedRules)
     overrides: tuple[JobOverride, ...] = ()
 
     def approval_for(self, job_name: str) -> Approval:

@@ -27,11 +27,12 @@ from recovery.cluster.cluster_limits import (
     ClusterPolicy,
     JobOverride,
     Quarantine,
+    WatchedRules,
 )
 from recovery.journal.limits import Policy
 
 _BYTES_MAX: Final = 1024 * 1024
-_TOP: Final = ("cluster", "budgets", "quarantine", "alerts", "policy", "hang", "jobs")
+_TOP: Final = ("cluster", "budgets", "quarantine", "alerts", "watched", "policy", "hang", "jobs")
 _OVERRIDE: Final = ("match", "approval", "dry_run", "policy", "hang")
 
 
@@ -87,6 +88,7 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
             convert_table(table_of(tables, "budgets"), Budgets, ("budgets",)),
             convert_table(table_of(tables, "quarantine"), Quarantine, ("quarantine",)),
             convert_table(table_of(tables, "alerts"), AlertRules, ("alerts",)),
+            convert_table(table_of(tables, "watched"), WatchedRules, ("watched",)),
             tuple(override for _rules, override in read),
         ),
         policy,

@@ -105,6 +105,20 @@ class PowerOffAsked:
     incident_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class WatchedAsked:
+    """The scheduler is about to be asked to act on a job of another launcher, or (dry) would be."""
+
+    key: str  # one hang of the job
+    job_id: str
+    job: str
+    slurm_job: str
+    action: str  # value of recovery.cluster.cluster_limits.WatchedAction
+    nodes: tuple[str, ...]
+    reason: str
+    is_dry: bool
+
+
 ClusterRecord: TypeAlias = (
     NodeBlamed
     | NodeHeld
@@ -116,6 +130,7 @@ ClusterRecord: TypeAlias = (
     | WindowRemoved
     | Acknowledged
     | PowerOffAsked
+    | WatchedAsked
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -129,4 +144,5 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "window_removed": WindowRemoved,
     "acknowledged": Acknowledged,
     "power_off_asked": PowerOffAsked,
+    "watched_asked": WatchedAsked,
 }

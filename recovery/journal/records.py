@@ -63,8 +63,8 @@ from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms
-MINOR: Final = 6
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs
+MINOR: Final = 7
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB

@@ -54,7 +54,7 @@ class Worker:
         self.desk = desk
         self.inbox = WorkerInbox(hearing)
         self.alerts = AlertDelivery(desk, jobs, clock.now_s())
-        self.watched = WatchedJobs(hearing.now_s, lambda name: jobs.policy_for(name).hung)
+        self.watched = WatchedJobs(hearing.now_s, lambda name: jobs.policy_for(name).hung, desk)
         self.hearing = hearing
         self._board = board
         self._listener = listener

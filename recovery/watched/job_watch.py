@@ -62,6 +62,7 @@ class JobWatch:
         self.run = 0  # counts the sets of processes
         self.verdict = WatchedVerdict(WatchedState.STARTING, "no rank has made two steps")
         self.since_s = now_s  # when the verdict's state began
+        self.act = ""  # what is done about it, or why nothing is
         self.trouble = 0  # counts hangs and times of slowness
         self.observation = Observation(0, 1)
         self._begin(0, 1)

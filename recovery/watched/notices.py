@@ -23,6 +23,7 @@ class JudgedJob(Protocol):
     slurm_job: str
     restarter: str
     verdict: WatchedVerdict
+    act: str
 
 
 def notices_of(job: JudgedJob) -> Iterator[Notice]:
@@ -41,7 +42,9 @@ def say_job(job: JudgedJob) -> str:
 def _hung(job: JudgedJob, finding: Finding) -> Notice:
     who = f"it waits for {ranks_in_words(finding.ranks)}" if finding.ranks else "no rank is blamed"
     where = f" on {finding.node}" if finding.node else ""
-    if job.restarter:
+    if job.act:
+        todo = job.act
+    elif job.restarter:
         todo = f"{job.restarter} restarts its ranks; rankmend leaves it alone"
     elif job.slurm_job:
         todo = f"look at {finding.node or 'its nodes'}; `scontrol requeue {job.slurm_job}` or `scancel` ends it"

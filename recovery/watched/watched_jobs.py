@@ -7,13 +7,19 @@ after one report of each node. How long a job's pauses have been is then learnt 
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from detectors.finding import Finding
 from detectors.hang.live import HungLimits
+from rankmend.errors import RankmendError
 from rankmend.watched_report import WatchedReport
 from recovery.api import wire
+from recovery.cluster.cluster_ledger import ClusterLedger
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.cluster.notices import Notice
+from recovery.journal.cluster_records import WatchedAsked
+from recovery.slurm.requests import Scheduler
+from recovery.watched.acting import decide
 from recovery.watched.job_watch import JobWatch
 from recovery.watched.notices import notices_of
 from recovery.watched.verdict import WatchedState
@@ -27,9 +33,31 @@ SILENT_KEPT_S: Final = 3600.0  # a job whose nodes report nothing
 log = logging.getLogger(__name__)
 
 
+class WatchDesk(Protocol):
+    """The part of `recovery.cluster.cluster.ClusterController` that acts need."""
+
+    @property
+    def policy(self) -> ClusterPolicy: ...
+    @property
+    def ledger(self) -> ClusterLedger: ...
+    def now_unix_s(self) -> float: ...
+    def note_watched(self, asked: WatchedAsked) -> None: ...
+
+
 class WatchedJobs:
-    def __init__(self, now_s: Callable[[], float], limits_for: Callable[[str], HungLimits]) -> None:
-        """``now_s``: listened seconds; ``limits_for`` gives a job's limits for stand-stills by its name."""
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        limits_for: Callable[[str], HungLimits],
+        desk: WatchDesk | None = None,
+    ) -> None:
+        """``now_s``: listened seconds; ``limits_for`` gives a job's limits for stand-stills by its name.
+
+        Without a ``desk`` people are told, and nothing else is done.
+        """
+        self._desk = desk
+        self.scheduler: Scheduler | None = None  # set where there is one
+        self._asked: dict[str, None] = {}  # keys of what this process has asked of it
         self._now_s = now_s
         self._limits_for = limits_for
         self.jobs: dict[str, JobWatch] = {}
@@ -84,6 +112,33 @@ class WatchedJobs:
         job.judge(self._limits_for(job.name), now_s)
         if job.trouble > before:
             self.found[job.verdict.state.value] += 1
+        job.act = self._act(job, now_s)
+
+    def _act(self, job: JobWatch, now_s: float) -> str:
+        """Do what the policy wants done, and return what that is, or why nothing is."""
+        if self._desk is None:
+            return ""
+        desk, scheduler = self._desk, self.scheduler
+        act = decide(
+            job,
+            now_s - job.since_s,
+            desk.policy,
+            desk.ledger,
+            desk.now_unix_s(),
+            has_scheduler=scheduler is not None,
+        )
+        try:
+            if act.record is not None:
+                desk.note_watched(act.record)
+            request = act.request
+            if request is not None and scheduler is not None and request.key not in self._asked:
+                scheduler.ask(request)
+                self._asked[request.key] = None
+                if len(self._asked) > JOBS_MAX:
+                    del self._asked[next(iter(self._asked))]
+        except RankmendError as error:  # asked again at the next look
+            return f"{act.text}: failed: {error}"
+        return act.text
 
     def _is_over(self, job: JobWatch, now_s: float) -> bool:
         kept_s = {WatchedState.ENDED: ENDED_KEPT_S, WatchedState.UNKNOWN: SILENT_KEPT_S}
@@ -128,6 +183,7 @@ def _view(job: JobWatch, now_s: float) -> wire.WatchedView:
         state=job.verdict.state.value,
         state_age_s=max(0.0, now_s - job.since_s),
         reason=job.verdict.reason,
+        act=job.act,
         findings=[_view_finding(one) for one in job.verdict.findings],
     )
 

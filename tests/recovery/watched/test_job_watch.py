@@ -29,6 +29,7 @@ class Cluster:
     paused_at_s: float | None = None  # since when no rank steps
     states: dict[int, str] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)
+    behind: dict[int, int] = field(default_factory=dict)  # steps that a rank has not made
     began_at_s: float = 1000.0
     stood_s: float = 0.0
     pids: int = 100
@@ -49,8 +50,8 @@ class Cluster:
             start_ticks=7,
             process_state=self.states.get(rank, "S"),
             attached_age_s=self.now_s - self.began_at_s,
-            steps_done=steps,
-            step=steps,
+            steps_done=steps - self.behind.get(rank, 0),
+            step=steps - self.behind.get(rank, 0),
             step_age_s=self.now_s - last_s,
             step_s=self.step_s,
             running_s=self.used[rank],
