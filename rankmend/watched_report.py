@@ -1,4 +1,4 @@
-"""What a node's agent tells the controller of the jobs that other launchers have started (docs/reference/watched-report.md).
+"""What a node's agent tells the controller of the jobs that other launchers have started (docs/reference/api.md).
 
 Both sides use these types. All times travel as ages, and names as their users have given them: who shows them makes
 them printable.

@@ -2,13 +2,14 @@
 
 from rankmend.cli.controller_options import Access, explain, find_job
 from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
 
 
 class ControllerReader:
-    watch_s = 2.0  # four requests per picture, a 25th of one subject's limit
+    watch_s = 2.0  # five requests per picture, a 20th of one subject's limit
 
     def __init__(self, client: OperatorClient, access: Access) -> None:
         self._client = client
@@ -19,10 +20,13 @@ class ControllerReader:
         plans, cluster = client.plans(), client.cluster()
         if wanted.job is None:
             jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
-            return Picture(client.url, jobs, nodes, plans, cluster)
+            return Picture(client.url, jobs, nodes, plans, cluster, watched=client.watched())
+        watched = [one for one in client.watched() if is_named(one, wanted.job)]
+        if watched and not _is_own(client, wanted.job):
+            return Picture(client.url, [], [], [], cluster, watched=watched)
         detail = client.job(find_job(client, wanted.job, with_ended=True).job_id)
         plans = [plan for plan in plans if plan.job_id == detail.job.job_id]
-        return Picture(client.url, [detail.job], detail.nodes, plans, cluster)
+        return Picture(client.url, [detail.job], detail.nodes, plans, cluster, watched=watched)
 
     def picture_or_problem(self, wanted: Wanted) -> Picture | str:
         """Return the problem of a controller that does not answer: that is when people look."""
@@ -56,3 +60,9 @@ class ControllerReader:
 
     def _id_of(self, job: str | None) -> str | None:
         return None if job is None else find_job(self._client, job, with_ended=True).job_id
+
+
+def _is_own(client: OperatorClient, job: str) -> bool:
+    """Return whether a launcher of ours has started a job that is named so."""
+    jobs = client.jobs(with_ended=True)
+    return any(one.name.startswith(job) or one.job_id.startswith(job) for one in jobs)

@@ -38,6 +38,7 @@ class Picture:
     plans: "Sequence[wire.PlanView]"
     cluster: "wire.Cluster"
     state_dir: str = ""
+    watched: "Sequence[wire.WatchedView]" = ()  # jobs of other launchers
 
 
 class Reader(Protocol):

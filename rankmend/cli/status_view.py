@@ -13,6 +13,7 @@ from rankmend.cli.output import clean
 from rankmend.cli.reader import Picture, Reader, Wanted
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
+from rankmend.cli.watched_lines import render_watched
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def plain(picture: Picture) -> dict[str, Any]:
     return {
         "controller": picture.controller,
         "jobs": msgspec.to_builtins(picture.jobs),
+        "watched": msgspec.to_builtins(picture.watched),
         "nodes": msgspec.to_builtins(picture.nodes),
         "plans": msgspec.to_builtins(picture.plans),
         "cluster": msgspec.to_builtins(picture.cluster),
@@ -106,6 +108,10 @@ def _lines(picture: Picture) -> "list[tuple[str, str]]":
     url = picture.controller
     lines = [] if url is None else [("controller", f"{url} answers")]
     lines += [(f"job {job.name} {job.job_id}", _head(job, picture).plain) for job in picture.jobs]
+    lines += [
+        (f"watched {job.name} {job.job_id}", f"{job.name}  {job.state}  {job.reason}".rstrip())
+        for job in picture.watched
+    ]
     lines += [(f"plan of {one.incident_id or one.job}", _say_plan(one)) for one in picture.plans]
     lines += [
         (f"node {one.node} of job {one.job_id}", f"{one.node}: {one.held}")
@@ -124,10 +130,11 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     parts: list[RenderableType] = [Text(picture.controller or picture.state_dir, style="dim")]
     parts += [Text(_say_pause(one), style="yellow") for one in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
-    if not picture.jobs:
+    if not picture.jobs and not picture.watched:
         parts.append(Text("no running job (--all shows ended ones)"))
     for job in picture.jobs:
         parts += _render_job(job, picture)
+    parts += render_watched(picture.watched)
     if picture.nodes:
         parts.append(_render_nodes(picture, wanted))
         hidden = len(picture.nodes) - _NODES_SHOWN

@@ -1,12 +1,14 @@
 """Requests of people, scripts and Alertmanager to a controller: views and commands."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from urllib.parse import urlencode
 
 import msgspec
 
 from recovery.api import wire
 from recovery.api.connection import ControllerConnection, part
+from recovery.api.controller_errors import RefusedError
 from recovery.messages.outside import PersonAct
 
 
@@ -21,6 +23,15 @@ class OperatorClient(ControllerConnection):
 
     def nodes(self) -> list[wire.NodeView]:
         return self.ask("GET", "/v1/nodes", wire.Nodes).nodes
+
+    def watched(self) -> list[wire.WatchedView]:
+        """Return the jobs of other launchers; an older controller knows none."""
+        try:
+            return self.ask("GET", "/v1/watched", wire.Watched).watched
+        except RefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return []
 
     def incidents(self, job_id: str | None = None, *, limit: int = 100) -> list[wire.IncidentView]:
         query = {"limit": limit} | ({"job": job_id} if job_id else {})

@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,8 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "order": ({L}, JOB_ON_NODE),
     "alerts": ({T, R}, NODE),
     "webhook": ({T, R}, NODE),
+    "report_watched": ({T, R}, NODE),
+    "watched": ({READ}, ALL),
     "jobs": ({READ}, ALL),
     "job": ({READ}, JOB),
     "nodes": ({READ}, ALL),
@@ -119,6 +122,7 @@ class World:
                 "version": "4",
                 "alerts": [{"labels": {"alertname": "RankmendX", "node": "n1"}}],
             },
+            "report_watched": {"node": "n1", "jobs": [_watched(OWN)]},
             "command": {"act": "reset_budgets"},
             "add_window": {"nodes": ["n1"], "from_unix_s": 2e9, "until_unix_s": 2e9 + 60},
         }
@@ -135,7 +139,8 @@ class World:
         ledger = worker.desk.ledger
         jobs = {job_id: len(job.launchers) for job_id, job in worker.jobs.running.items()}
         active = sorted(one.target.key for one in worker.desk.alerts.active)
-        return ledger.number, jobs, active
+        watched = {one.name: sorted(one.heard_at_s) for one in worker.watched.jobs.values()}
+        return ledger.number, jobs, active, watched
 
     def restore(self) -> None:
         """Have a pause and a window to end, as each request finds them."""
@@ -144,6 +149,18 @@ class World:
         admin.pause("walk", f"job:{self.ours.job_id}")
         self.window = admin.add_window(_window(["n1"])).window_id
         admin.close()
+
+
+def _watched(name: str) -> dict[str, Any]:
+    """Return what an agent reports of a rank that another launcher has started."""
+    rank = {"rank": 0, "world_size": 1, "attempt": 1, "pid": 7, "process_state": "S", "steps_done": 3}
+    return {
+        "job_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
+        "name": name,
+        "user": "alice",
+        "launcher": "torchrun",
+        "ranks": [rank],
+    }
 
 
 def _window(nodes: list[str]) -> Any:
@@ -191,6 +208,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         world.ours = _start(world, OWN, "n1", "n2")
         _start(world, OTHER, "x1", "x2")
         fail_rank(world.ours)
+        for node, name in (("n1", OWN), ("x1", OTHER)):
+            body = msgspec.json.encode({"node": node, "jobs": [_watched(name)]})
+            world.ask(Role.ALERT, "none", "POST", "/v1/watched", body)
         admin = up.client("admin")
         wait_until(lambda: bool(admin.incidents(world.ours.job_id)), "an incident")
         world.incident = admin.incidents(world.ours.job_id)[0].incident_id

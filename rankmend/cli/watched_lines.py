@@ -1,0 +1,57 @@
+"""The lines of `rankmend status` about jobs that other launchers have started."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rankmend.cli.options import seconds
+from rankmend.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from recovery.api import wire
+
+_SHOWN: Final = 40  # jobs; those in trouble come first
+_COLOURS: Final = {"training": "green", "hung": "red", "slow": "yellow", "unknown": "yellow"}
+
+
+def is_named(job: "wire.WatchedView", wanted: str) -> bool:
+    """Return whether a person's word names the job: the beginning of its name or UUID, or its number in Slurm."""
+    return job.name.startswith(wanted) or job.job_id.startswith(wanted) or job.slurm_job == wanted
+
+
+def say_head(job: "wire.WatchedView") -> str:
+    """Return what the job is and how far it has come, in one line."""
+    slurm = f", Slurm job {job.slurm_job}" if job.slurm_job else ""
+    seen = "" if job.ranks_seen == job.world_size else f" ({job.ranks_seen} seen)"
+    head = f"{job.launcher} of {job.user}{slurm}, {job.world_size} ranks{seen} on {len(job.nodes)} nodes"
+    if job.step is not None:
+        head += f", step {job.step}"
+    if job.step_s is not None:
+        head += f", {seconds(job.step_s)} a step"
+    return printable(head)
+
+
+def say_trouble(job: "wire.WatchedView") -> list[str]:
+    """Return what is wrong, with the evidence, and what is done about it."""
+    lines = [job.reason] if job.reason and job.state != "ended" else []
+    if job.state in ("hung", "slow"):
+        lines += [f"  {line}" for finding in job.findings for line in finding.evidence]
+    if job.act:
+        lines.append(job.act)
+    return [printable(line) for line in lines]
+
+
+def render_watched(jobs: "Sequence[wire.WatchedView]") -> "list[RenderableType]":
+    """Return the lines for people."""
+    from rich.text import Text
+
+    lines: list[RenderableType] = []
+    for job in jobs[:_SHOWN]:
+        colour = _COLOURS.get(job.state, "white")
+        name = (printable(job.name), "bold")
+        lines.append(Text.assemble(name, "  ", (job.state, colour), f"  {say_head(job)}"))
+        lines += [Text(f"  {line}") for line in say_trouble(job)]
+    if len(jobs) > _SHOWN:
+        lines.append(Text(f"and {len(jobs) - _SHOWN} more watched jobs (--json)", style="dim"))
+    return lines

@@ -1,0 +1,179 @@
+"""What the agent tells the controller of watched jobs, and that nothing waits for it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.collectors.ranks import RanksCollector
+from agent.metrics import Metric
+from agent.ranks.table import RankTable
+from agent.watch.report import make_report, places_of, read_run_times, read_state
+from agent.watch.sender import STALE_S, WatchSender
+from rankmend.alerting import AlertError
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError
+from rankmend.watched_report import WatchedReport, decode, report_url
+from tests.agent.test_watched import Machine
+
+PROC = Path("/proc")
+
+
+class Site:
+    """A node with a watched job, and a controller that takes reports or refuses them."""
+
+    def __init__(self, root: Path) -> None:
+        self.machine = Machine(root)
+        self.machine.tell(restarter="nvrx")
+        self.writer = self.machine.add(2)
+        self.clock = SystemClock()
+        self.ranks = RanksCollector(RankTable(), self.clock, None, self.machine.ranks)
+        self.reports: list[WatchedReport] = []
+        self.is_away = False
+        self.late_s = 0.0
+        self.sender = WatchSender(
+            "n1", "http://controller/v1/watched", self, self.post,
+            lambda: self.ranks.newest_watched, lambda: (), PROC,
+        )  # fmt: skip
+
+    def now_s(self) -> float:
+        return self.clock.now_s() + self.late_s
+
+    def unix_s(self) -> float:
+        return self.clock.unix_s()
+
+    def post(self, _url: str, body: bytes) -> None:
+        if self.is_away:
+            raise AlertError("connection refused")
+        self.reports.append(decode(body))
+
+    def send(self) -> float:
+        list(self.ranks.collect())
+        return self.sender.send()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_report_has_the_job_its_rank_and_what_its_process_does(site: Site) -> None:
+    for step in range(5):
+        site.writer.step(step)
+
+    site.send()
+
+    (report,) = site.reports
+    (job,) = report.jobs
+    (rank,) = job.ranks
+    assert (report.node, job.name, job.slurm_job, job.restarter) == ("n1", "pretrain", "41", "nvrx")
+    assert (rank.rank, rank.world_size, rank.pid) == (2, 4, os.getpid())
+    assert (rank.steps_done, rank.step, rank.steps) == (5, 4, ())
+    assert rank.process_state in ("R", "S")
+    assert rank.running_s is not None
+    assert rank.running_s > 0
+    assert rank.step_age_s is not None
+
+
+def test_steps_of_a_rank_with_sections_are_told_once_and_again_after_a_failure(site: Site) -> None:
+    with site.writer.section("compute"):
+        pass
+    for step in range(3):
+        site.writer.step(step)
+    site.send()
+    site.writer.step(3)
+    site.is_away = True
+    site.send()
+    site.is_away = False
+    site.writer.step(4)
+    site.send()
+    site.send()
+
+    told = [[step.number for step in one.jobs[0].ranks[0].steps] for one in site.reports]
+    assert told == [[1, 2, 3], [4, 5], []]
+
+
+def test_end_of_the_last_job_is_told_once(site: Site) -> None:
+    site.writer.step(1)
+    site.send()
+    (site.machine.job / "rank-2.progress").unlink()
+    for _time in range(3):
+        site.send()
+
+    assert [len(one.jobs) for one in site.reports] == [1, 0]
+
+
+def test_node_without_watched_jobs_sends_nothing(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    (site.machine.job / "rank-2.progress").unlink()
+
+    site.send()
+
+    assert site.reports == []
+
+
+def test_samples_that_are_old_are_not_told(site: Site) -> None:
+    site.writer.step(1)
+    list(site.ranks.collect())
+    site.late_s = STALE_S + 1
+
+    site.sender.send()
+
+    assert site.reports == []
+
+
+def test_controller_that_is_away_is_asked_less_and_less_often(site: Site) -> None:
+    site.writer.step(1)
+    site.is_away = True
+
+    waits_s = [site.send() for _time in range(6)]
+
+    assert waits_s == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    site.is_away = False
+    assert site.send() == 5.0
+
+
+def test_rank_whose_file_is_broken_is_told_as_broken(site: Site) -> None:
+    site.writer.step(1)
+    site.send()
+    path = site.machine.job / "rank-2.progress"
+    data = bytearray(path.read_bytes())
+    data[64:] = b"\xff" * (len(data) - 64)
+    with path.open("r+b") as file:
+        file.write(data)
+
+    site.send()
+
+    assert site.reports[-1].jobs[0].ranks[0].error
+
+
+def test_devices_of_a_rank_are_those_of_the_agents_own_series() -> None:
+    rank = (("job_id", "a"), ("rank", "3"))
+    gpu = Metric("rankmend_rank_gpu_info", 1, (*rank, ("gpu", "0"), ("uuid", "GPU-7"), ("pci_bus_id", ""), ("pid", "1")))  # fmt: skip
+    nic = Metric("rankmend_rank_nic_info", 1, (*rank, ("device", "mlx5_1"), ("port", "1")))
+
+    places = places_of([gpu, nic, nic])
+
+    assert places.gpus == {("a", 3): ("GPU-7",)}
+    assert places.nics == {("a", 3): ("mlx5_1",)}
+
+
+def test_process_that_is_gone_has_no_state_and_no_times() -> None:
+    assert (read_state(PROC, 2**22 + 1), read_run_times(PROC, 2**22 + 1)) == ("", None)
+
+
+def test_address_that_is_none_is_refused() -> None:
+    assert report_url("https://controller.example:9477/") == (
+        "https://controller.example:9477/v1/watched"
+    )
+    with pytest.raises(ConfigError, match="ftp://"):
+        report_url("ftp://controller.example")
+
+
+def test_report_of_no_jobs_is_small(site: Site) -> None:
+    (site.machine.job / "rank-2.progress").unlink()
+    list(site.ranks.collect())
+
+    report = make_report("n1", site.ranks.newest_watched, 0.0, PROC, places_of(()), {})
+
+    assert report == WatchedReport(node="n1")

@@ -1,0 +1,299 @@
+"""A real controller judges jobs of real launchers under real Slurm, from what a real agent reports. Their script is any PyTorch script."""
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rankmend.watch.hook_folder import make_hook_folder
+from rankmend.watch.lines import WatchPlace, lines_for
+from recovery.api import wire
+from recovery.service.setup import make_node_files
+from tests.support.agent import AgentProcess, ranks_page, running_agent
+from tests.support.service import FullClient, Running, make_folder, running
+from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+
+pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
+NAMED_S_MAX = 60.0  # what docs/use/watch.md says of a stopped rank
+PATIENT_S = 240.0
+# RANK and SIZE name variables; MEET is a file. A rank works for WORK seconds of its own processor a step, DOUBLE works twice
+# as long; REST is spent asleep by all. PAUSES: the first step compiles, all evaluate, and rank 0 alone saves and evaluates.
+SCRIPT = """
+import os, sys, time
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+rank, size = (int(os.environ[name]) for name in sys.argv[1:3])
+meet, double, work_s, rest_s, pauses = sys.argv[3], int(sys.argv[4]), *map(float, sys.argv[5:8])
+dist.init_process_group("gloo", f"file://{meet}", rank=rank, world_size=size)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.Adam(model.parameters())
+
+def work(seconds):
+    end_s, x = time.thread_time() + seconds, torch.ones(64, 64)
+    while time.thread_time() < end_s:
+        x = x * 1.0
+
+def train(step):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, 64)).sum()
+    work(work_s * (2 if rank == double else 1))
+    loss.backward()
+    optimizer.step()
+    time.sleep(rest_s)
+
+if pauses:
+    work(3.0)
+for step in range(100000):
+    train(step)
+    if pauses and step == 1:
+        work(3.0)
+    if pauses and step % 20 == 19:
+        time.sleep(4.0)
+        if rank == 0:
+            torch.save(model.state_dict(), meet + ".pt")
+            work(2.0)
+        dist.barrier()
+"""
+
+
+class Inbox(http.server.BaseHTTPRequestHandler):
+    """Takes alerts, as Alertmanager does."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.alerts += json.loads(body)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_words: object) -> None:
+        return
+
+
+@dataclass
+class Site:
+    slurm: SlurmCluster
+    up: Running
+    agent: AgentProcess
+    port: int
+    client: FullClient
+    alerts: list[dict[str, dict[str, str]]]
+    folder: Path
+
+    def view(self, name: str) -> wire.WatchedView | None:
+        seen = self.client.ask("GET", "/v1/watched", wire.Watched).watched
+        return next((one for one in seen if one.name == name), None)
+
+    def wait(self, name: str, is_so: Callable[[wire.WatchedView], bool], limit_s: float) -> float:
+        """Wait for a job's verdict; return how long that took."""
+        began_s, seen = time.monotonic(), None
+        while time.monotonic() < began_s + limit_s:
+            seen = self.view(name)
+            if seen is not None and is_so(seen):
+                return time.monotonic() - began_s
+            time.sleep(0.2)
+        raise AssertionError(f"{name} after {limit_s:g} s: {seen}\n{self.slurm.logs()}")
+
+    def submit(self, name: str, launch: str, names: str, settings: str) -> str:
+        """Submit a job of one node whose script is launched so; return its number."""
+        script, meet = self.folder / "train.py", self.folder / f"{name}.meet"
+        (self.slurm.folder / f"{name}.sh").write_text(
+            f"#!/bin/sh\n#SBATCH --nodes=1 --ntasks=4 --job-name={name} --output={name}.log\nexport OMP_NUM_THREADS=1\n"
+            f"{launch} {script} {names} {meet} {settings}\n"
+        )
+        done = self.slurm.run("sbatch", f"{name}.sh")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[-1]
+
+    def pid_of(self, name: str, rank: int) -> int:
+        found = [
+            one
+            for one in ranks_page(self.agent, self.port)
+            if one["job_name"] == name and one["rank"] == rank
+        ]
+        (only,) = found
+        return int(str(only["pid"]))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    pytest.importorskip("torch")
+    if reason := missing():
+        pytest.skip(reason)
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun (openmpi-bin)")
+    folder = tmp_path_factory.mktemp("verdicts")
+    hook, prolog = folder / "hook", folder / "task_prolog.sh"
+    make_hook_folder(hook)
+    prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
+    prolog.chmod(0o755)
+    (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
+    (folder / "slurm").mkdir()
+    controller = folder / "controller"
+    make_folder(controller)
+    cert, key = make_node_files(controller, "n1", folder / "node")
+    inbox = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Inbox)
+    inbox.alerts = []  # type: ignore[attr-defined]
+    threading.Thread(target=inbox.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{inbox.server_port}"
+    try:
+        with (
+            slurm_cluster(folder / "slurm", 4, TaskProlog=str(prolog)) as slurm,
+            running(controller, lambda config: _with_alertmanager(config, address)) as up,
+        ):
+            (folder / "agent.toml").write_text(
+                f'node = "n1"\nsocket = "{folder}/agent.sock"\ndisabled = ["mounts", "disk_health"]\n'
+                f'[alerts]\nca_file = "{up.ca}"\ncert_file = "{cert}"\nkey_file = "{key}"\n'
+                f'[watch]\ncontroller = "{up.url}"\n'
+            )
+            with running_agent("--config", str(folder / "agent.toml")) as (agent, port):
+                client = up.client("admin")
+                yield Site(slurm, up, agent, port, client, inbox.alerts, folder)  # type: ignore[attr-defined]
+                slurm.run("scancel", "--signal=KILL", "--user=root")
+    finally:
+        inbox.shutdown()
+        inbox.server_close()
+
+
+def _with_alertmanager(config, address):  # type: ignore[no-untyped-def]
+    told = msgspec.structs.replace(config.alertmanagers, urls=(address,))
+    return msgspec.structs.replace(config, alertmanagers=told)
+
+
+# mpirun asks Slurm for its nodes, and takes these for other hosts than this one, whose name differs.
+LAUNCHERS = {
+    "torchrun": (
+        f"srun --ntasks=1 {sys.executable} -m torch.distributed.run --standalone --nproc-per-node=2",
+        "RANK WORLD_SIZE",
+    ),
+    "srun": (f"srun --ntasks=2 {sys.executable}", "SLURM_PROCID SLURM_NTASKS"),
+    "mpirun": (
+        f"srun --ntasks=1 mpirun --mca ras ^slurm --mca plm ^slurm --allow-run-as-root --oversubscribe -n 2 {sys.executable}",
+        "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE",
+    ),
+}
+
+
+def test_stopped_rank_of_each_launcher_is_named_within_a_minute_and_no_other_job(
+    site: Site,
+) -> None:
+    light = "-1 0.02 0.3 0"
+    numbers = {
+        name: site.submit(f"stopped-{name}", *launched, light)
+        for name, launched in LAUNCHERS.items()
+    }
+    other = site.submit("undisturbed", *LAUNCHERS["srun"], light)
+    jobs = [*(f"stopped-{name}" for name in LAUNCHERS), "undisturbed"]
+    for job in jobs:
+        site.wait(job, lambda one: one.state == "training" and (one.step or 0) > 5, PATIENT_S)
+    for name in LAUNCHERS:
+        shown = site.view(f"stopped-{name}")
+        assert shown is not None
+        assert (shown.launcher, shown.slurm_job, shown.user) == (name, numbers[name], "root")
+
+    began_s = time.monotonic()
+    pids = [site.pid_of(f"stopped-{name}", 1) for name in LAUNCHERS]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    for name in LAUNCHERS:
+        left_s = began_s + NAMED_S_MAX - time.monotonic()
+        site.wait(f"stopped-{name}", lambda one: one.state == "hung", left_s)
+        shown = site.view(f"stopped-{name}")
+        assert shown is not None
+        (finding,) = shown.findings
+        assert (finding.ranks, finding.node, finding.kind) == ([1], "n1", "rank_hung")
+    named = {("RankmendRankHung", f"stopped-{name}", "1", "n1") for name in LAUNCHERS}
+    _wait_for_alerts(site, named)
+    shown = site.view("undisturbed")
+    assert shown is not None
+    assert shown.state == "training"
+
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    for name in LAUNCHERS:
+        site.wait(f"stopped-{name}", lambda one: one.state == "training", PATIENT_S)
+    for number in [*numbers.values(), other]:
+        site.slurm.run("scancel", number)
+    for job in jobs:
+        site.wait(job, lambda one: one.state == "ended", PATIENT_S)
+
+
+def _wait_for_alerts(site: Site, named: set[tuple[str, str, str, str]]) -> None:
+    until_s = time.monotonic() + PATIENT_S
+    while True:
+        labels = [one["labels"] for one in list(site.alerts)]
+        told = {
+            (one["alertname"], one.get("job_name", ""), one.get("rank", ""), one.get("node", ""))
+            for one in labels
+        }
+        if named <= told:
+            return
+        assert time.monotonic() < until_s, f"told: {told}"
+        time.sleep(0.1)
+
+
+def test_rank_that_is_twice_as_slow_is_named(site: Site) -> None:
+    launch = f"srun --ntasks=3 {sys.executable}"
+    number = site.submit("slow", launch, LAUNCHERS["srun"][1], "2 0.2 0 0")
+
+    site.wait("slow", lambda one: one.state == "slow", PATIENT_S)
+
+    shown = site.view("slow")
+    assert shown is not None
+    assert [(one.kind, one.ranks, one.node) for one in shown.findings] == [("rank_slow", [2], "n1")]
+    _wait_for_alerts(site, {("RankmendRankSlow", "slow", "2", "n1")})
+    site.slurm.run("scancel", number)
+
+
+def test_rank_that_sleeps_while_the_others_wait_is_named_by_its_sections(site: Site) -> None:
+    launch = f"srun --ntasks=3 --export=ALL,RANKMEND_WATCH_SECTIONS=1 {sys.executable}"
+    path = site.folder / "train.py"
+    sleeping = site.folder / "sleeping"
+    sleeping.mkdir()
+    text = path.read_text().replace(
+        "work(work_s * (2 if rank == double else 1))", "time.sleep(0.4 if rank == double else 0.2)"
+    )
+    (sleeping / "train.py").write_text(text)
+    try:
+        site.folder = sleeping
+        number = site.submit("sleeps", launch, LAUNCHERS["srun"][1], "1 0 0 0")
+    finally:
+        site.folder = path.parent
+
+    site.wait("sleeps", lambda one: one.state == "slow", PATIENT_S)
+
+    shown = site.view("sleeps")
+    assert shown is not None
+    assert [one.ranks for one in shown.findings] == [[1]]
+    site.slurm.run("scancel", number)
+
+
+def test_pauses_saves_and_compiling_raise_no_alarm(site: Site) -> None:
+    before = dict(site.up.service.worker.watched.found)
+    numbers = [
+        site.submit(f"pauses-{name}", *launched, "-1 0.05 0.05 1")
+        for name, launched in LAUNCHERS.items()
+    ]
+
+    for name in LAUNCHERS:  # four evaluations, and as many windows in which shares are compared
+        site.wait(f"pauses-{name}", lambda one: (one.step or 0) >= 90, 2 * PATIENT_S)
+
+    for name in LAUNCHERS:
+        shown = site.view(f"pauses-{name}")
+        assert shown is not None
+        assert (shown.state, shown.findings) == ("training", [])
+    assert site.up.service.worker.watched.found == before
+    for number in numbers:
+        site.slurm.run("scancel", number)
