@@ -20,7 +20,7 @@ from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
 from recovery.api import wire
 from recovery.service.setup import make_node_files
-from tests.support.agent import AgentProcess, ranks_page, running_agent
+from tests.support.agent import running_agent
 from tests.support.service import FullClient, Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
@@ -85,8 +85,6 @@ class Inbox(http.server.BaseHTTPRequestHandler):
 class Site:
     slurm: SlurmCluster
     up: Running
-    agent: AgentProcess
-    port: int
     client: FullClient
     alerts: list[dict[str, dict[str, str]]]
     folder: Path
@@ -117,13 +115,11 @@ class Site:
         return done.stdout.split()[-1]
 
     def pid_of(self, name: str, rank: int) -> int:
-        found = [
-            one
-            for one in ranks_page(self.agent, self.port)
-            if one["job_name"] == name and one["rank"] == rank
-        ]
-        (only,) = found
-        return int(str(only["pid"]))
+        shown = self.view(name)
+        assert shown is not None
+        pid, _start_ticks = self.up.service.worker.watched.jobs[shown.job_id].seats[rank].process
+        assert pid > 1, "0 would be this process and all of its group"
+        return pid
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +153,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 f'[alerts]\nca_file = "{up.ca}"\ncert_file = "{cert}"\nkey_file = "{key}"\n'
                 f'[watch]\ncontroller = "{up.url}"\n'
             )
-            with running_agent("--config", str(folder / "agent.toml")) as (agent, port):
+            with running_agent("--config", str(folder / "agent.toml")):
                 client = up.client("admin")
-                yield Site(slurm, up, agent, port, client, inbox.alerts, folder)  # type: ignore[attr-defined]
+                yield Site(slurm, up, client, inbox.alerts, folder)  # type: ignore[attr-defined]
                 slurm.run("scancel", "--signal=KILL", "--user=root")
     finally:
         inbox.shutdown()
