@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,44 +26,7 @@ from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
 NAMED_S_MAX = 60.0  # what docs/use/watch.md says of a stopped rank
 PATIENT_S = 240.0
-# RANK and SIZE name variables; MEET is a file. A rank works for WORK seconds of its own processor a step, DOUBLE works twice
-# as long; REST is spent asleep by all. PAUSES: the first step compiles, all evaluate, and rank 0 alone saves and evaluates.
-SCRIPT = """
-import os, sys, time
-import torch, torch.distributed as dist
-torch.set_num_threads(1)
-rank, size = (int(os.environ[name]) for name in sys.argv[1:3])
-meet, double, work_s, rest_s, pauses = sys.argv[3], int(sys.argv[4]), *map(float, sys.argv[5:8])
-dist.init_process_group("gloo", f"file://{meet}", rank=rank, world_size=size)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.Adam(model.parameters())
-
-def work(seconds):
-    end_s, x = time.thread_time() + seconds, torch.ones(64, 64)
-    while time.thread_time() < end_s:
-        x = x * 1.0
-
-def train(step):
-    optimizer.zero_grad()
-    loss = model(torch.ones(8, 64)).sum()
-    work(work_s * (2 if rank == double else 1))
-    loss.backward()
-    optimizer.step()
-    time.sleep(rest_s)
-
-if pauses:
-    work(3.0)
-for step in range(100000):
-    train(step)
-    if pauses and step == 1:
-        work(3.0)
-    if pauses and step % 20 == 19:
-        time.sleep(4.0)
-        if rank == 0:
-            torch.save(model.state_dict(), meet + ".pt")
-            work(2.0)
-        dist.barrier()
-"""
+SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
 
 
 class Inbox(http.server.BaseHTTPRequestHandler):
@@ -134,7 +96,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     make_hook_folder(hook)
     prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
     prolog.chmod(0o755)
-    (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
+    (folder / "train.py").write_text(SCRIPT)
     (folder / "slurm").mkdir()
     controller = folder / "controller"
     make_folder(controller)
@@ -279,7 +241,7 @@ def test_rank_that_sleeps_while_the_others_wait_is_named_by_its_sections(site: S
 def test_pauses_saves_and_compiling_raise_no_alarm(site: Site) -> None:
     before = dict(site.up.service.worker.watched.found)
     numbers = [
-        site.submit(f"pauses-{name}", *launched, "-1 0.05 0.05 1")
+        site.submit(f"pauses-{name}", *launched, "-1 0.05 0.05 20")
         for name, launched in LAUNCHERS.items()
     ]
 
