@@ -15,9 +15,11 @@ from rankmend.cli import output
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.options import fail, json_option, print_json
 from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.files import read_capped
 
 if TYPE_CHECKING:
     from detectors.diagnosis import Diagnosis
+    from detectors.finding import Evidence
     from detectors.hang.flight_dump import FlightDump
     from detectors.hang.standings import JobStandings
     from detectors.parallel_groups import Sizes
@@ -53,9 +55,20 @@ class Dumps:
     metavar="FILE",
     help="Write a picture (needs matplotlib).",
 )
+@click.option(
+    "--ras",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What ncclras has answered of the job (text, or JSON), as further evidence.",
+)
 @layout_options
 def hang(
-    folder: Path, as_json: bool, plot: Path | None, hosts: Path | None, **sizes: int | None
+    folder: Path,
+    as_json: bool,
+    plot: Path | None,
+    ras: Path | None,
+    hosts: Path | None,
+    **sizes: int | None,
 ) -> None:
     """Find the rank that a hung job waits for.
 
@@ -78,6 +91,8 @@ def hang(
         job = view_job(read.dumps, frozenset(read.unread))
         job = replace(job, warnings=(*read.notes, *job.warnings))
         diagnosis = _place(diagnose_hang(job), named, layout)
+        if ras is not None:
+            diagnosis = replace(diagnosis, evidence=(*diagnosis.evidence, *_read_ras(ras)))
         if plot is not None:
             _write_plot(plot, pyplot, job, diagnosis)
     except RankmendError as error:
@@ -86,6 +101,14 @@ def hang(
         print_json(diagnosis_page(diagnosis))
     else:
         _print_person(folder, job, read, diagnosis)
+
+
+def _read_ras(path: Path) -> "tuple[Evidence, ...]":
+    """Return what an answer of NCCL's RAS says."""
+    from detectors.formats.nccl_ras import BYTES_MAX, ras_evidence, read_ras
+
+    data = read_capped(path, BYTES_MAX, SourceError, name=f"the answer of NCCL's RAS {path}")
+    return ras_evidence(read_ras(data))
 
 
 def _place(

@@ -275,3 +275,25 @@ def test_options_that_contradict_the_dumps_end_with_2(
     result = diagnose(tmp_path, *arguments)
 
     assert (result.exit_code, said in result.stderr) == (2, True), result.output
+
+
+def test_answer_of_ncclras_is_further_evidence(tmp_path: Path) -> None:
+    folder, ras = tmp_path / "dumps", tmp_path / "ras.txt"
+    folder.mkdir()
+    for rank, sequences in enumerate(((5,), (5, 6))):
+        (folder / f"rank-{rank}.pkl").write_bytes(dump(*sequences, done=4))
+    ras.write_text(
+        "NCCL version 2.24.3 compiled with CUDA 12.6\n"
+        "  Communicator ranks have different AllReduce operation counts\n"
+        "  3 ranks have launched up to operation 6\n"
+        "  Rank 0 has launched up to operation 5 -- GPU 0 managed by process 7 on node 10.0.0.1\n"
+    )
+
+    shown = json.loads(diagnose(folder, "--json", "--ras", ras).stdout)
+    ras.write_text("connection refused")
+    refused = diagnose(folder, "--ras", ras)
+
+    lines = [line["text"] for line in shown["evidence"] if line["source"] == "NCCL RAS"]
+    assert lines == ["rank 0 (process 7 on 10.0.0.1): 5 AllReduce launched, others 6"]
+    assert refused.exit_code == 2
+    assert "no answer of NCCL's RAS" in refused.stderr
