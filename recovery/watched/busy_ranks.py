@@ -3,7 +3,7 @@
 `detectors.slow.busy_shares` judges each look, `detectors.persistence` decides when looks become a finding and when it ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,7 +77,7 @@ class BusyRanks:
         """Return the share of the time in which the rank's main thread ran, by its two newest reports."""
         return self._shares.get(rank)
 
-    def look(self, ranks: frozenset[int], now_s: float) -> None:
+    def look(self, ranks: Set[int], now_s: float) -> None:
         """Judge, once every living rank has a window, or the rest are late."""
         windows = [window for rank, window in self._windows.items() if rank in ranks]
         if not windows:

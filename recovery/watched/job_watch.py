@@ -29,6 +29,7 @@ from recovery.watched.verdict import WatchedState, WatchedVerdict
 
 SILENT_S: Final = 30.0  # six reports of an agent
 STOPPED_S: Final = 30.0
+STEPS_MIN: Final = 2  # before that the job starts
 WORLD_MAX: Final = 131_072  # ranks of a job that is judged
 _STOPPED: Final = frozenset({"T", "t"})
 _DEAD: Final = frozenset({"Z", "X"})
@@ -48,15 +49,18 @@ class Seat:
     gpus: tuple[str, ...] = ()
     nics: tuple[str, ...] = ()
     error: str = ""
-    has_ended: bool = False
 
 
 class JobWatch:
     def __init__(self, told: ReportedJob, now_s: float) -> None:
         self.job_id = told.job_id
         self.begun_at_s = now_s
+        self.looked_at_s = now_s - SILENT_S  # by whoever has it judged
         self.heard_at_s: dict[str, float] = {}  # by node
         self.seats: dict[int, Seat] = {}
+        self.living: set[int] = set()
+        self._of_node: dict[str, set[int]] = {}  # its living ranks
+        self._broken: set[int] = set()  # ranks whose progress can't be read
         self.attempt = 0
         self.world_size = 0
         self.run = 0  # counts the sets of processes
@@ -81,6 +85,10 @@ class JobWatch:
         self.run += 1
         self.attempt, self.world_size = attempt, world_size
         self.seats.clear()
+        self.living.clear()
+        self._of_node.clear()
+        self._broken.clear()
+        self.most_steps = 0
         self.observation = Observation(self.run, world_size, gap_s)
         self.slow = SlowRanks(self.job_id)
         self.slow.begin(self.run, world_size)
@@ -97,10 +105,16 @@ class JobWatch:
         ranks = [rank for rank in told.ranks if self._is_of_this_run(rank)]
         for rank in ranks:
             seat = self.seats.setdefault(rank.rank, Seat(node, _process(rank)))
-            seat.step_s, seat.error, seat.has_ended = rank.step_s, rank.error, False
+            if seat.node != node:  # it has moved, and the other node has not told so yet
+                self._of_node.get(seat.node, set()).discard(rank.rank)
+                seat.node = node
+            self.most_steps = max(self.most_steps, rank.steps_done)
+            seat.step_s, seat.error = rank.step_s, rank.error
             seat.gpus, seat.nics = rank.gpus, rank.nics
             self.busy.take(rank)
-        self._end_others(node, {rank.rank for rank in ranks})
+        self._set_living(node, {rank.rank for rank in ranks})
+        self._broken = {rank for rank in self._broken if self.seats[rank].node != node}
+        self._broken.update(rank.rank for rank in ranks if rank.error)
         report = _report_of(node, self.job_id, self.run, [r for r in ranks if not r.error])
         self.observation.observe(report, now_s)
         if any(rank.steps for rank in ranks) and 2 * len(self.seats) >= self.world_size:
@@ -123,12 +137,12 @@ class JobWatch:
     def miss(self, node: str, now_s: float) -> None:
         """Hear that a node reports, and has no rank of this job any more."""
         self.heard_at_s[node] = now_s
-        self._end_others(node, set())
+        self._set_living(node, set())
 
-    def _end_others(self, node: str, named: set[int]) -> None:
-        for rank, seat in self.seats.items():
-            if seat.node == node and rank not in named:
-                seat.has_ended = True
+    def _set_living(self, node: str, ranks: set[int]) -> None:
+        self.living -= self._of_node.get(node, set()) - ranks
+        self.living |= ranks
+        self._of_node[node] = ranks
 
     # What it means.
 
@@ -137,13 +151,9 @@ class JobWatch:
         """Return the nodes on which the job has ranks, or had them until they ended."""
         return sorted({seat.node for seat in self.seats.values()})
 
-    @property
-    def living(self) -> frozenset[int]:
-        return frozenset(rank for rank, seat in self.seats.items() if not seat.has_ended)
-
     def silent(self, now_s: float) -> list[str]:
         """Return the nodes with living ranks that have reported nothing lately."""
-        nodes = {seat.node for seat in self.seats.values() if not seat.has_ended}
+        nodes = [node for node, ranks in self._of_node.items() if ranks]
         return sorted(node for node in nodes if now_s - self.heard_at_s[node] >= SILENT_S)
 
     def node_of(self, rank: int) -> str:
@@ -166,29 +176,31 @@ class JobWatch:
             log.info("watched job", extra=fields)
 
     def _judge(self, limits: HungLimits, now_s: float) -> WatchedVerdict:
-        living = self.living
-        unseen = self._unseen(living, now_s)
+        unseen = self._unseen(now_s)
         if unseen is not None:
             return unseen
+        return self._stand_still(limits, now_s) or self._slow(now_s)
+
+    def _stand_still(self, limits: HungLimits, now_s: float) -> WatchedVerdict | None:
+        """Return the verdict on a job of which no rank advances, or None while it trains, or may."""
+        advanced_s = self.observation.advanced_at_s
+        if advanced_s is not None and now_s - advanced_s < limits.stopped_floor_s:
+            return None
         stands = self._stands(now_s)
-        if len(living) > 1 and all(
+        if len(self.living) > 1 and all(
             stand.process_state in _STOPPED for stand in stands if not stand.is_done
         ):
             return WatchedVerdict(WatchedState.SUSPENDED, "all its ranks are stopped by a signal")
         hang = self._find_hang(stands, limits, now_s)
-        if hang is not None:
-            return self._hung(hang)
-        if max((stand.steps_done for stand in stands), default=0) < 2:
-            return WatchedVerdict(WatchedState.STARTING, "no rank has made two steps")
-        return self._slow(living, now_s)
+        return None if hang is None else self._hung(hang)
 
-    def _unseen(self, living: frozenset[int], now_s: float) -> WatchedVerdict | None:
+    def _unseen(self, now_s: float) -> WatchedVerdict | None:
         """Return the verdict where ranks that can't be seen keep the job from being judged."""
-        if not living:
+        if not self.living:
             return WatchedVerdict(WatchedState.ENDED, "its nodes have no rank of it any more")
         if silent := self.silent(now_s):
             return WatchedVerdict(WatchedState.UNKNOWN, f"no report from {', '.join(silent[:8])}")
-        if broken := [rank for rank in living if self.seats[rank].error]:
+        if broken := self._broken & self.living:
             error = printable(self.seats[min(broken)].error)
             return WatchedVerdict(WatchedState.UNKNOWN, f"{ranks_in_words(broken)}: {error}")
         return None
@@ -200,13 +212,12 @@ class JobWatch:
             if seat is None:
                 continue
             times_s = (seat.step_s,) if seat.step_s is not None else ()
-            found.append(replace(stand, is_done=seat.has_ended, step_times_s=times_s))
+            found.append(
+                replace(stand, is_done=stand.rank not in self.living, step_times_s=times_s)
+            )
         return found
 
     def _find_hang(self, stands: list[RankStand], limits: HungLimits, now_s: float) -> Hang | None:
-        advanced_s = self.observation.advanced_at_s
-        if advanced_s is None or now_s - advanced_s < limits.stopped_floor_s:
-            return None
         floor_s = min(limits.stopped_floor_s, STOPPED_S)
         soon = replace(limits, stopped_floor_s=floor_s, floor_s=STOPPED_S, ceil_s=STOPPED_S)
         rules = {"attempt_age_s": now_s - self.begun_at_s, "has_stepped_before": True}
@@ -257,13 +268,15 @@ class JobWatch:
                 nics = f", NIC {', '.join(seat.nics)}" if seat.nics else ""
                 yield Evidence("agent", printable(text + nics))
 
-    def _slow(self, living: frozenset[int], now_s: float) -> WatchedVerdict:
+    def _slow(self, now_s: float) -> WatchedVerdict:
+        if self.most_steps < STEPS_MIN:
+            return WatchedVerdict(WatchedState.STARTING, "no rank has made two steps")
         findings: tuple[Finding, ...]
         self.slow.due(now_s)
         self.slow.forget()
         findings = tuple(replace(one, attempt=self.attempt) for one in self.slow.findings)
         if not findings:
-            self.busy.look(living, now_s)
+            self.busy.look(self.living, now_s)
             findings = self.busy.findings(self.job_id, self.attempt, self.node_of, now_s)
         if not findings:
             return WatchedVerdict(WatchedState.TRAINING, self.busy.abstention)

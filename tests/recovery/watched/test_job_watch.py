@@ -280,3 +280,34 @@ def test_counts_say_how_often_trouble_began() -> None:
 
     assert cluster.jobs.found == {"hung": 1}
     assert cluster.jobs.counts()["hung"] == 1
+
+
+def test_many_jobs_are_judged_by_turns_and_none_is_forgotten() -> None:
+    jobs, now_s = WatchedJobs(lambda: now_s, lambda _name: HungLimits()), 1000.0
+    ranks = tuple(
+        ReportedRank(rank=rank, world_size=64, attempt=1, pid=100 + rank, steps_done=5, step_age_s=0.0, attached_age_s=9.0)
+        for rank in range(64)
+    )  # fmt: skip
+    for number in range(100):
+        job_id = f"6d0c4b1e-0000-4000-8000-{number:012d}"
+        told = ReportedJob(job_id=job_id, name="many", user="ann", launcher="srun", ranks=ranks)
+        jobs.take(WatchedReport(node=f"n{number}", jobs=(told,)))
+
+    jobs.tick()
+    first = jobs.counts()["training"]
+    for _turn in range(5):
+        jobs.tick()
+
+    assert 0 < first < 100
+    assert jobs.counts()["training"] == 100
+
+
+def test_rank_that_has_moved_to_another_node_lives_there() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+
+    cluster.nodes = {"n1": [0, 1], "n2": [], "n3": [2, 3]}
+    cluster.run(10)
+
+    assert cluster.job.living == {0, 1, 2, 3}
+    assert cluster.job.nodes == ["n1", "n3"]
