@@ -43,7 +43,7 @@ def shown(*jobs: wire.WatchedView) -> str:
 
 def test_job_that_trains_takes_one_line() -> None:
     assert shown(view()).splitlines() == [
-        "llama  training  srun of ann, Slurm job 41, 4 ranks on 2 nodes, step 120, 500 ms a step"
+        "llama  training  srun of ann, Slurm job 41, 4 ranks on 2 nodes, step 120, 0.5 s a step"
     ]
 
 

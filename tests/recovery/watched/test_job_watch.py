@@ -67,12 +67,14 @@ class Cluster:
         report = WatchedReport(node=node, jobs=(job,) if ranks else ())
         return decode(msgspec.json.encode(report))
 
-    def run(self, for_s: float, silent: tuple[str, ...] = ()) -> WatchedState:
+    def run(
+        self, for_s: float, silent: tuple[str, ...] = (), every_s: float = EVERY_S
+    ) -> WatchedState:
         until_s = self.now_s + for_s
         while self.now_s < until_s:
-            self.now_s += EVERY_S
+            self.now_s += every_s
             for rank in self.used:
-                self.used[rank] += EVERY_S * self.busy.get(rank, 0.4)
+                self.used[rank] += every_s * self.busy.get(rank, 0.4)
             for node in self.nodes:
                 if node not in silent:
                     self.jobs.take(self.told(node))
@@ -141,8 +143,8 @@ def test_pause_of_all_ranks_is_no_hang_before_half_an_hour_and_then_accuses_nobo
     cluster.run(60)
     cluster.pause()
 
-    assert cluster.run(1700) is WatchedState.TRAINING
-    assert cluster.run(200) is WatchedState.HUNG
+    assert cluster.run(1700, every_s=20.0) is WatchedState.TRAINING
+    assert cluster.run(200, every_s=20.0) is WatchedState.HUNG
     (finding,) = cluster.job.verdict.findings
     assert finding.blame is Blame.NOBODY
     assert "no rank is blamed" in cluster.jobs.notices()[0].summary
@@ -152,14 +154,14 @@ def test_pause_that_ended_by_itself_makes_the_next_one_longer() -> None:
     cluster = Cluster()
     cluster.run(60)
     cluster.pause()
-    cluster.run(1500)
+    cluster.run(1500, every_s=20.0)
     cluster.go_on()
     cluster.run(60)
 
     cluster.pause()
 
-    assert cluster.run(2500) is WatchedState.TRAINING
-    assert cluster.run(600) is WatchedState.HUNG
+    assert cluster.run(2500, every_s=20.0) is WatchedState.TRAINING
+    assert cluster.run(600, every_s=20.0) is WatchedState.HUNG
 
 
 def test_job_whose_ranks_are_all_stopped_is_suspended() -> None:
