@@ -56,10 +56,11 @@ class NodeAgent:
         self.config = config
         self.node = node_name(config.node)
         self.table = RankTable()
-        watched = WatchedRanks() if config.watched_jobs else None
-        self.ranks = RanksCollector(self.table, clock, config.progress_glob, watched)
         procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
         is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
+        # Beside a recorded tree of another node, the jobs of this one are none of its.
+        watched = WatchedRanks() if config.watched_jobs and is_live else None
+        self.ranks = RanksCollector(self.table, clock, config.progress_glob, watched)
         plugged = plugins.load(
             plugins.choose(config.plugins),
             PluginContext(procfs_root, sysfs_root, is_live, clock),
