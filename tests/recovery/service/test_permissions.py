@@ -153,7 +153,14 @@ class World:
 
 def _watched(name: str) -> dict[str, Any]:
     """Return what an agent reports of a rank that another launcher has started."""
-    rank = {"rank": 0, "world_size": 1, "attempt": 1, "pid": 7, "process_state": "S", "steps_done": 3}
+    rank = {
+        "rank": 0,
+        "world_size": 1,
+        "attempt": 1,
+        "pid": 7,
+        "process_state": "S",
+        "steps_done": 3,
+    }
     return {
         "job_id": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
         "name": name,
