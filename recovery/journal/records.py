@@ -58,12 +58,13 @@ from recovery.journal.node_records import (
 )
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.journal.slurm_records import SLURM_KINDS, SlurmRecord
 from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm
 MINOR: Final = 7
 
 
@@ -122,6 +123,7 @@ KnownRecord: TypeAlias = (
     | NumbersWrong
     | GoesBack
     | ClusterRecord
+    | SlurmRecord
 )
 
 
@@ -172,6 +174,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "numbers_wrong": NumbersWrong,
     "goes_back": GoesBack,
     **CLUSTER_KINDS,
+    **SLURM_KINDS,
 }
 
 

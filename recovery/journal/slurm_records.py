@@ -1,0 +1,139 @@
+"""Records of what was asked of Slurm, and what came of it. Same form and rules as a job's (`recovery.journal.records`).
+
+They have a journal of their own, in the controller's state folder.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+
+class SlurmAct(Enum):
+    """What is done to Slurm: durable before the command runs."""
+
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    REBOOT = "reboot"
+    CANCEL = "cancel"
+    HOLD = "hold"
+    REQUEUE_HOLD = "requeue_hold"
+    EXCLUDE = "exclude"
+    START = "start"
+    REQUEUE_AGAIN = "requeue_again"  # a job that ended in place of starting
+    SUBMIT = "submit"  # its saved script, where it can't be requeued again
+
+
+class SlurmOutcome(Enum):
+    DONE = "done"  # and read back
+    DRY = "dry"  # it would have been done
+    LEFT = "left"  # nothing of ours: a person's drain or hold, a job that ended by itself
+    REFUSED = "refused"  # by a bound
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmAsked:
+    key: str
+    action: str  # value of recovery.slurm.requests.SchedulerAction
+    nodes: tuple[str, ...]
+    slurm_job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJobSeen:
+    """The job as it was before we touched it."""
+
+    key: str
+    state: str
+    restarts: int
+    nodes: tuple[str, ...]
+    output: str
+    script: str  # file with its batch script; empty: it could not be saved
+    options: tuple[str, ...]  # with which the script would be submitted
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmActs:
+    """A command is about to run."""
+
+    key: str
+    act: SlurmAct
+    about: str  # the node or job
+    output_mark: str = ""  # of the job's output at this time; empty: it can't be read from here
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNodeEnded:
+    """What came of a request for one of its nodes."""
+
+    key: str
+    node: str
+    outcome: SlurmOutcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSubmitted:
+    """The job goes on under another number."""
+
+    key: str
+    slurm_job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmEnded:
+    key: str
+    outcome: SlurmOutcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmDrainOver:
+    """A node that we had drained is not drained by us any more: by a person, or by our own resume."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNodeChecked:
+    """The check before a drained node's return; only when its result changes."""
+
+    node: str
+    is_passed: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmReturnAllowed:
+    """A person lets a node return whose past keeps it out."""
+
+    node: str
+    who: str
+    reason: str
+
+
+SlurmRecord: TypeAlias = (
+    SlurmAsked
+    | SlurmJobSeen
+    | SlurmActs
+    | SlurmNodeEnded
+    | SlurmSubmitted
+    | SlurmEnded
+    | SlurmDrainOver
+    | SlurmNodeChecked
+    | SlurmReturnAllowed
+)
+
+SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
+    "slurm_asked": SlurmAsked,
+    "slurm_job_seen": SlurmJobSeen,
+    "slurm_acts": SlurmActs,
+    "slurm_node_ended": SlurmNodeEnded,
+    "slurm_submitted": SlurmSubmitted,
+    "slurm_ended": SlurmEnded,
+    "slurm_drain_over": SlurmDrainOver,
+    "slurm_node_checked": SlurmNodeChecked,
+    "slurm_return_allowed": SlurmReturnAllowed,
+}

@@ -1,0 +1,108 @@
+"""What the parts that work on requests to Slurm share: journal, ledger, settings, and what each request waits for."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from rankmend.clock import Clock
+from recovery.journal.records import Entry
+from recovery.journal.slurm_records import SlurmEnded, SlurmOutcome, SlurmRecord
+from recovery.slurm.client import SlurmClient
+from recovery.slurm.job_memory import JobMemory
+from recovery.slurm.ledger import SlurmLedger, Work, fold_slurm, fold_slurm_entry
+from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.moves import End
+from recovery.slurm.requests import SchedulerRequest
+
+log = logging.getLogger(__name__)
+
+SETTLE_S: Final = 3.0  # beyond the time-out of a command, until it can have no late effect
+LOOK_S: Final = 0.5  # at a request that is under way
+LOOK_S_MAX: Final = 15.0  # at one that has waited for long
+
+
+class SlurmJournal(Protocol):
+    @property
+    def opened(self) -> tuple[Entry, ...]: ...
+
+    def append_many(self, records: Sequence[SlurmRecord], /) -> tuple[Entry, ...]: ...
+
+
+@dataclass(slots=True)
+class Memory:
+    due_s: float = 0.0
+    text: str = ""  # what it waits for
+    since_s: float = 0.0  # for how long
+    error: str = ""  # of the newest command
+    job: JobMemory = field(default_factory=JobMemory)
+
+
+class Bench:
+    """``ledger`` and ``write`` are for any thread, the rest for the one that works."""
+
+    def __init__(
+        self,
+        journal: SlurmJournal,
+        client: SlurmClient,
+        limits: SlurmLimits,
+        clock: Clock,
+        settle_s: float = SETTLE_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._journal = journal
+        self.client = client
+        self.limits = limits
+        self.clock = clock
+        self.settled_s = limits.timeout_s + settle_s
+        self.look_s = look_s
+        self.lock = threading.RLock()
+        self.ledger: SlurmLedger = fold_slurm(journal.opened)
+        self.is_answering: bool | None = None  # None: not asked yet
+        self.problem = ""  # why Slurm does not answer
+
+    def write(self, record: SlurmRecord) -> None:
+        """Make the record durable, or raise JournalError."""
+        with self.lock:
+            for entry in self._journal.append_many([record]):
+                self.ledger = fold_slurm_entry(self.ledger, entry)
+
+    def note_away(self, error: Exception) -> None:
+        """Remember that Slurm gave no answer."""
+        if self.is_answering is not False:
+            log.warning("Slurm does not answer", extra={"error": str(error)})
+        self.is_answering, self.problem = False, str(error)
+
+    def note_answer(self) -> None:
+        if self.is_answering is False:
+            log.info("Slurm answers again")
+        self.is_answering, self.problem = True, ""
+
+    def wait(self, work: Work, memory: Memory, text: str) -> None:
+        now_s = self.clock.now_s()
+        if memory.text != text:
+            memory.text, memory.since_s = text, now_s
+            log.info("Slurm request waits", extra={**fields_of(work.request), "waits": text})
+        waited_s = now_s - memory.since_s
+        memory.due_s = now_s + min(LOOK_S_MAX, max(self.look_s, waited_s / 10))
+
+    def end(self, work: Work, outcome: SlurmOutcome, text: str) -> None:
+        self.write(SlurmEnded(work.request.key, outcome, text[:2000]))
+        level = logging.INFO if outcome is SlurmOutcome.DONE else logging.WARNING
+        fields = {**fields_of(work.request), "outcome": outcome.value, "result": text}
+        log.log(level, "Slurm request ended", extra=fields)
+
+
+def text_of(move: End, memory: Memory) -> str:
+    """Return what is told of an end: with Slurm's own words, where it failed."""
+    if move.outcome is SlurmOutcome.FAILED and memory.error:
+        return f"{move.text}: {memory.error}"
+    return move.text
+
+
+def fields_of(request: SchedulerRequest) -> dict[str, str]:
+    """Return what a log line says of a request."""
+    nodes = ", ".join(request.nodes)
+    fields = {"key": request.key, "action": request.action.value, "nodes": nodes}
+    return {**fields, "slurm_job": request.slurm_job, "reason": request.reason}

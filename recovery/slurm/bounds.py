@@ -1,0 +1,47 @@
+"""Whether a bound forbids what is asked of Slurm. Pure."""
+
+from recovery.slurm.ledger import SlurmLedger
+from recovery.slurm.limits import DAY_S, HOUR_S, SlurmLimits
+
+
+def refuse_drain(
+    ledger: SlurmLedger, limits: SlurmLimits, node_count: int, now_unix_s: float
+) -> str | None:
+    """Return why one more node must not be drained, or None."""
+    ours = len(ledger.ours)
+    if ours >= limits.nodes_drained_max:
+        return f"{ours} nodes are drained by rankmend: slurm.nodes_drained_max is {limits.nodes_drained_max}"
+    # One node may always go: a share of a small cluster would be none.
+    if ours and 100.0 * (ours + 1) > limits.nodes_drained_percent * node_count:
+        return (
+            f"{ours} of {node_count} nodes are drained by rankmend: "
+            f"slurm.nodes_drained_percent is {limits.nodes_drained_percent:g}"
+        )
+    lately = sum(unix_s > now_unix_s - HOUR_S for unix_s in ledger.drained_unix_s)
+    if lately >= limits.drains_per_hour_max:
+        return (
+            f"{lately} nodes were drained by rankmend within an hour: "
+            f"slurm.drains_per_hour_max is {limits.drains_per_hour_max}"
+        )
+    return None
+
+
+def refuse_requeue(
+    ledger: SlurmLedger, limits: SlurmLimits, slurm_job: str, now_unix_s: float
+) -> str | None:
+    """Return why the job must not be requeued, or None."""
+    lately = sum(unix_s > now_unix_s - HOUR_S for unix_s, _job in ledger.requeued)
+    if lately >= limits.requeues_per_hour_max:
+        return (
+            f"{lately} jobs were requeued by rankmend within an hour: "
+            f"slurm.requeues_per_hour_max is {limits.requeues_per_hour_max}"
+        )
+    of_job = sum(
+        unix_s > now_unix_s - DAY_S and job == slurm_job for unix_s, job in ledger.requeued
+    )
+    if of_job >= limits.requeues_per_job_day_max:
+        return (
+            f"job {slurm_job} was requeued by rankmend {of_job} times within a day: "
+            f"slurm.requeues_per_job_day_max is {limits.requeues_per_job_day_max}"
+        )
+    return None

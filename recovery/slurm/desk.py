@@ -1,0 +1,163 @@
+"""Carries out what is asked of Slurm: each request once, whatever is killed meanwhile.
+
+A request is durable before `ask` returns, and each act before its command runs. One thread looks at Slurm,
+decides by the pure state machines beside this file, acts, and looks again; only what it reads back ends a request.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError, JournalError, SourceError
+from recovery.journal.slurm_records import SlurmAsked, SlurmOutcome, SlurmReturnAllowed
+from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
+from recovery.slurm.client import SlurmClient
+from recovery.slurm.commands import SlurmAwayError, SlurmDeniedError, SlurmError
+from recovery.slurm.job_work import JobWork
+from recovery.slurm.ledger import SlurmLedger, Work
+from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.node_work import NodeWork
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+
+log = logging.getLogger(__name__)
+
+OPEN_MAX: Final = 1_000
+NODES_MAX: Final = 1_000
+DRAINS_LOOK_S: Final = 30.0  # at the nodes that we have drained
+AWAY_S: Final = 2.0  # after Slurm gave no answer
+_KEY: Final = re.compile(r"[!-~]{1,200}")
+_NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_JOB: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|\+[0-9]{1,4})?")
+_JOB_ACTIONS: Final = frozenset({SchedulerAction.CANCEL, SchedulerAction.REQUEUE})
+
+
+class SlurmDesk:
+    """`recovery.slurm.requests.Scheduler`. ``ask`` and the properties are for any thread, ``turn`` for one."""
+
+    def __init__(
+        self,
+        journal: SlurmJournal,
+        client: SlurmClient,
+        limits: SlurmLimits,
+        clock: Clock,
+        scripts: Path,
+        *,
+        may_act: Callable[[SchedulerRequest], str] = lambda _request: "",
+        is_gone: Callable[[str, str], bool] = lambda _node, _key: False,
+        settle_s: float = SETTLE_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        """``may_act`` tells why a request must wait; ``is_gone`` whether nothing runs on a node that Slurm does not hear."""
+        self.bench = Bench(journal, client, limits, clock, settle_s, look_s)
+        self._clock = clock
+        self._may_act = may_act
+        self._nodes = NodeWork(self.bench)
+        self._jobs = JobWork(self.bench, scripts, is_gone)
+        self._memory: dict[str, Memory] = {}
+        self._looked_at_s = float("-inf")
+
+    @property
+    def ledger(self) -> SlurmLedger:
+        return self.bench.ledger
+
+    @property
+    def limits(self) -> SlurmLimits:
+        return self.bench.limits
+
+    # Any thread.
+
+    def ask(self, request: SchedulerRequest, /) -> None:
+        check_request(request)
+        with self.bench.lock:
+            if request.key in self.ledger.works:
+                return
+            if len(self.ledger.open) >= OPEN_MAX:
+                raise ConfigError(
+                    f"{OPEN_MAX} requests to Slurm are open: {request.key} is refused"
+                )
+            asked = SlurmAsked(
+                request.key,
+                request.action.value,
+                tuple(dict.fromkeys(request.nodes)),
+                request.slurm_job,
+                request.reason[:1000],
+            )
+            self.bench.write(asked)
+        log.info("asked of Slurm", extra=fields_of(request))
+
+    def allow_return(self, node: str, who: str, reason: str) -> bool:
+        """Let a node return whose past keeps it out, once its check passes; return whether it is drained by us."""
+        with self.bench.lock:
+            if not self.ledger.history(node).is_ours:
+                return False
+            self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
+            return True
+
+    def waits_for(self, key: str) -> str:
+        """Return what an open request waits for."""
+        if self.bench.is_answering is False:
+            return f"Slurm does not answer: {self.bench.problem}"
+        memory = self._memory.get(key)
+        return "" if memory is None else memory.error or memory.text
+
+    # One thread.
+
+    def turn(self) -> float:
+        """Do what is due, and return after how many seconds to come again."""
+        now_s = self._clock.now_s()
+        try:
+            for work in self.ledger.open:
+                memory = self._memory.setdefault(work.request.key, Memory(since_s=now_s))
+                if now_s >= memory.due_s:
+                    self._advance(work, memory)
+            if now_s - self._looked_at_s >= DRAINS_LOOK_S:
+                self._nodes.look_at_drains()
+                self._looked_at_s = now_s
+        except SlurmAwayError as error:
+            self.bench.note_away(error)
+            return AWAY_S
+        except (JournalError, SlurmError, SourceError) as error:
+            log.warning("cannot work on Slurm", extra={"error": str(error)})
+            return AWAY_S
+        for key in self._memory.keys() - {work.request.key for work in self.ledger.open}:
+            del self._memory[key]
+        return self.bench.look_s
+
+    def _advance(self, work: Work, memory: Memory) -> None:
+        """Look at what one request is about, and do its next step."""
+        if not work.acts and (why := self._may_act(work.request)):
+            self.bench.wait(work, memory, why)
+            return
+        try:
+            if work.request.action in _JOB_ACTIONS:
+                self._jobs.advance(work, memory)
+            else:
+                self._nodes.advance(work, memory)
+        except SlurmDeniedError as error:
+            self.bench.end(work, SlurmOutcome.FAILED, str(error))
+        except SlurmAwayError:
+            raise
+        except SlurmError as error:  # Slurm has its reasons: look again
+            memory.error = str(error)
+            memory.due_s = self._clock.now_s() + self.bench.look_s
+
+
+def check_request(request: SchedulerRequest) -> None:
+    """Raise ConfigError for a request that makes no sense, or whose names could be read as something else."""
+    if not _KEY.fullmatch(request.key):
+        raise ConfigError(f"the key of a request to Slurm is {request.key!r:.200}")
+    is_job = request.action in _JOB_ACTIONS
+    if is_job and not _JOB.fullmatch(request.slurm_job):
+        raise ConfigError(
+            f"{request.key}: {request.slurm_job!r:.80} is not the number of a Slurm job"
+        )
+    if not is_job and not request.nodes:
+        raise ConfigError(f"{request.key}: {request.action.value} names no node")
+    if len(request.nodes) > NODES_MAX:
+        raise ConfigError(f"{request.key}: {len(request.nodes)} nodes; {NODES_MAX} are allowed")
+    for node in request.nodes:
+        if not _NODE.fullmatch(node):
+            raise ConfigError(f"{request.key}: {node!r:.80} is not the name of a Slurm node")

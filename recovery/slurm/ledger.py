@@ -1,0 +1,197 @@
+"""What the journal says of our requests to Slurm: a pure fold, as `recovery.cluster.cluster_ledger` is for the cluster."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import reduce, singledispatch
+from typing import Final
+
+from recovery.journal.records import Entry
+from recovery.journal.slurm_records import (
+    SlurmAct,
+    SlurmActs,
+    SlurmAsked,
+    SlurmDrainOver,
+    SlurmEnded,
+    SlurmJobSeen,
+    SlurmNodeChecked,
+    SlurmNodeEnded,
+    SlurmOutcome,
+    SlurmReturnAllowed,
+    SlurmSubmitted,
+)
+from recovery.slurm.marks import mark_of
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+
+_ENDED_KEPT: Final = 10_000
+_DRAINS_KEPT: Final = 100  # per node
+_ACTS_KEPT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    unix_s: float
+    act: SlurmAct
+    about: str
+    output_mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request and what was done about it."""
+
+    request: SchedulerRequest
+    asked_unix_s: float
+    acts: tuple[Act, ...] = ()
+    before: SlurmJobSeen | None = None
+    nodes: dict[str, SlurmNodeEnded] = field(default_factory=dict)  # never changed in place
+    copy: str = ""  # the number under which the job goes on
+    ended: SlurmEnded | None = None
+    ended_unix_s: float = 0.0
+
+    def did(self, act: SlurmAct, about: str = "") -> tuple[Act, ...]:
+        return tuple(
+            one for one in self.acts if one.act is act and (not about or one.about == about)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """One drain of a node by us."""
+
+    unix_s: float
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHistory:
+    drains: tuple[Drain, ...] = ()  # all of them, the newest last
+    is_ours: bool = False  # the newest one holds
+    checked: SlurmNodeChecked | None = None  # since then
+    allowed: SlurmReturnAllowed | None = None  # since then
+    over: str = ""  # how the newest drain ended
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmLedger:
+    number: int = 0
+    works: dict[str, Work] = field(default_factory=dict)  # by key; never changed in place
+    nodes: dict[str, NodeHistory] = field(default_factory=dict)
+    drained_unix_s: tuple[float, ...] = ()  # when we drained a node
+    requeued: tuple[tuple[float, str], ...] = ()  # when we requeued which job
+
+    @property
+    def open(self) -> list[Work]:
+        return [work for work in self.works.values() if work.ended is None]
+
+    @property
+    def ours(self) -> list[str]:
+        """Return the nodes that are drained by us."""
+        return [node for node, past in self.nodes.items() if past.is_ours]
+
+    def history(self, node: str) -> NodeHistory:
+        return self.nodes.get(node, NodeHistory())
+
+    def is_our_mark(self, node: str, mark: str | None) -> bool:
+        """Return whether we drained the node with this mark, and have not ended that drain."""
+        past = self.history(node)
+        return past.is_ours and mark is not None and mark == mark_of(past.drains[-1].key)
+
+
+def fold_slurm(entries: Iterable[Entry]) -> SlurmLedger:
+    """Return what a whole journal says."""
+    return reduce(fold_slurm_entry, entries, SlurmLedger())
+
+
+def fold_slurm_entry(ledger: SlurmLedger, entry: Entry) -> SlurmLedger:
+    """Return the ledger after ``entry``; a kind that is not of Slurm changes nothing."""
+    return replace(_fold(entry.record, ledger, entry.unix_s), number=entry.number)
+
+
+@singledispatch
+def _fold(_record: object, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return ledger
+
+
+def _with(ledger: SlurmLedger, work: Work) -> SlurmLedger:
+    return replace(ledger, works={**ledger.works, work.request.key: work})
+
+
+def _at(ledger: SlurmLedger, node: str, past: NodeHistory) -> SlurmLedger:
+    return replace(ledger, nodes={**ledger.nodes, node: past})
+
+
+@_fold.register
+def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    if record.key in ledger.works:
+        return ledger
+    action = SchedulerAction(record.action)
+    request = SchedulerRequest(record.key, action, record.nodes, record.slurm_job, record.reason)
+    kept = dict(ledger.works)
+    over = len(kept) - _ENDED_KEPT
+    for key in [key for key, work in kept.items() if work.ended is not None][: max(0, over)]:
+        del kept[key]
+    return replace(ledger, works={**kept, record.key: Work(request, unix_s)})
+
+
+@_fold.register
+def _(record: SlurmJobSeen, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return _with(ledger, replace(ledger.works[record.key], before=record))
+
+
+@_fold.register
+def _(record: SlurmActs, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    work = ledger.works[record.key]
+    act = Act(unix_s, record.act, record.about, record.output_mark)
+    is_first = not work.did(record.act, record.about)
+    ledger = _with(ledger, replace(work, acts=(*work.acts, act)[-_ACTS_KEPT:]))
+    if record.act is SlurmAct.DRAIN:
+        # From here on the drain may be there: it must be known as ours even if nobody reads back.
+        past = ledger.history(record.about)
+        drain = Drain(unix_s, record.key, work.request.reason)
+        drains = (*past.drains, drain)[-_DRAINS_KEPT:] if is_first else past.drains
+        ledger = _at(ledger, record.about, NodeHistory(drains, is_ours=True))
+        if is_first:
+            ledger = replace(ledger, drained_unix_s=(*ledger.drained_unix_s, unix_s)[-_ACTS_KEPT:])
+    if record.act in (SlurmAct.HOLD, SlurmAct.REQUEUE_HOLD) and is_first:
+        requeued = (*ledger.requeued, (unix_s, work.request.slurm_job))
+        ledger = replace(ledger, requeued=requeued[-_ENDED_KEPT:])
+    return ledger
+
+
+@_fold.register
+def _(record: SlurmNodeEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    work = ledger.works[record.key]
+    ledger = _with(ledger, replace(work, nodes={**work.nodes, record.node: record}))
+    past = ledger.history(record.node)
+    is_drain = work.request.action is SchedulerAction.DRAIN
+    if is_drain and record.outcome is SlurmOutcome.FAILED and work.did(SlurmAct.DRAIN, record.node):
+        ledger = _at(ledger, record.node, replace(past, is_ours=False, over=record.text))
+    return ledger
+
+
+@_fold.register
+def _(record: SlurmSubmitted, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return _with(ledger, replace(ledger.works[record.key], copy=record.slurm_job))
+
+
+@_fold.register
+def _(record: SlurmEnded, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    work = replace(ledger.works[record.key], ended=record, ended_unix_s=unix_s)
+    return _with(ledger, work)
+
+
+@_fold.register
+def _(record: SlurmDrainOver, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    past = ledger.history(record.node)
+    return _at(ledger, record.node, replace(past, is_ours=False, over=record.text))
+
+
+@_fold.register
+def _(record: SlurmNodeChecked, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return _at(ledger, record.node, replace(ledger.history(record.node), checked=record))
+
+
+@_fold.register
+def _(record: SlurmReturnAllowed, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return _at(ledger, record.node, replace(ledger.history(record.node), allowed=record))

@@ -1,0 +1,114 @@
+"""Works on requests about nodes, one node after another, and sees which of our drains somebody has ended."""
+
+import logging
+from typing import Final
+
+from recovery.journal.slurm_records import (
+    SlurmAct,
+    SlurmActs,
+    SlurmDrainOver,
+    SlurmNodeEnded,
+    SlurmOutcome,
+)
+from recovery.slurm.answers import NodeInSlurm
+from recovery.slurm.bench import Bench, Memory, text_of
+from recovery.slurm.bounds import refuse_drain
+from recovery.slurm.ledger import SlurmLedger, Work
+from recovery.slurm.marks import mark_in, reason_of
+from recovery.slurm.moves import Do, End, Move, Wait
+from recovery.slurm.node_moves import next_node_move
+from recovery.slurm.requests import SchedulerAction
+
+log = logging.getLogger(__name__)
+
+_WORST: Final = (  # what came of a request is the worst that came of its nodes
+    SlurmOutcome.DONE, SlurmOutcome.DRY, SlurmOutcome.LEFT, SlurmOutcome.REFUSED, SlurmOutcome.FAILED,
+)  # fmt: skip
+
+
+class NodeWork:
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def advance(self, work: Work, memory: Memory) -> None:
+        left = [node for node in work.request.nodes if node not in work.nodes]
+        seen = self._bench.client.nodes(left)
+        self._bench.note_answer()
+        waits = ""
+        for node in left:
+            work = self._bench.ledger.works[work.request.key]
+            now_unix_s = self._bench.clock.unix_s()
+            move = next_node_move(
+                work, node, seen.get(node), self._bench.ledger, self._bench.settled_s, now_unix_s
+            )
+            waits = self._move_node(work, node, move, memory) or waits
+        work = self._bench.ledger.works[work.request.key]
+        if len(work.nodes) == len(work.request.nodes):
+            worst = max((one.outcome for one in work.nodes.values()), key=_WORST.index)
+            self._bench.end(work, worst, "; ".join(one.text for one in work.nodes.values()))
+        else:
+            self._bench.wait(work, memory, waits)
+
+    def _move_node(self, work: Work, node: str, move: Move, memory: Memory) -> str:
+        """Return what the node waits for."""
+        key, action = work.request.key, work.request.action
+        if isinstance(move, Wait):
+            return move.text
+        if isinstance(move, Do):
+            move = self._forbid_node(work, node, move)
+        if isinstance(move, End):
+            text = text_of(move, memory)
+            self._bench.write(SlurmNodeEnded(key, node, move.outcome, text))
+            is_back = action is SchedulerAction.RESUME and move.outcome is SlurmOutcome.DONE
+            if is_back and self._bench.ledger.history(node).is_ours:
+                self._bench.write(
+                    SlurmDrainOver(node, work.request.reason or "taken back by rankmend")
+                )
+            return ""
+        assert isinstance(move, Do), move
+        self._bench.write(SlurmActs(key, move.act, node))
+        if move.act is SlurmAct.DRAIN:
+            self._bench.client.drain(node, reason_of(key, work.request.reason))
+        elif move.act is SlurmAct.UNDRAIN:
+            self._bench.client.undrain(node)
+        else:
+            self._bench.client.reboot(node, reason_of(key, work.request.reason))
+        memory.error = ""
+        return f"{node}: {move.act.value} is read back"
+
+    def _forbid_node(self, work: Work, node: str, move: Do) -> Do | End:
+        if not self._bench.limits.allows(work.request.action):
+            return End(SlurmOutcome.DRY, f"would {move.act.value} {node}")
+        if move.act is SlurmAct.DRAIN and not work.did(move.act, node):
+            count, now_unix_s = self._bench.client.node_count(), self._bench.clock.unix_s()
+            why = refuse_drain(self._bench.ledger, self._bench.limits, count, now_unix_s)
+            if why is not None:
+                return End(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
+        return move
+
+    def look_at_drains(self) -> None:
+        """See which of our drains somebody has ended."""
+        ours = self._bench.ledger.ours
+        if not ours:
+            return
+        seen = self._bench.client.nodes(ours)
+        self._bench.note_answer()
+        busy = {node for work in self._bench.ledger.open for node in work.request.nodes}
+        for node in ours:
+            if node in busy:
+                continue
+            why = _drain_over(self._bench.ledger, node, seen.get(node))
+            if why is not None:
+                self._bench.write(SlurmDrainOver(node, why))
+                log.info("a drain of ours is over", extra={"node": node, "why": why})
+
+
+def _drain_over(ledger: SlurmLedger, node: str, seen: NodeInSlurm | None) -> str | None:
+    if seen is None:
+        return "Slurm does not know the node any more"
+    if not seen.is_drained:
+        return "somebody has taken the drain back"
+    if not ledger.is_our_mark(node, mark_in(seen.reason)):
+        by = f" by {seen.reason_by}" if seen.reason_by else ""
+        return f"the reason was changed{by}: {seen.reason}"
+    return None
