@@ -467,6 +467,42 @@ class Cluster(Struct):
     notes_about: list[str] = []  # the node or sender of each note; empty: the cluster
 
 
+class SlurmRequestView(Struct):
+    """What was asked of Slurm, and what came of it."""
+
+    key: str
+    action: str  # value of recovery.slurm.requests.SchedulerAction
+    nodes: list[str]
+    slurm_job: str
+    reason: str
+    asked_unix_s: float
+    outcome: str  # value of recovery.journal.slurm_records.SlurmOutcome; empty: it is open
+    text: str  # what came of it, or what it waits for
+
+
+class SlurmDrainView(Struct):
+    node: str
+    unix_s: float
+    reason: str
+
+
+class SlurmNodeView(Struct):
+    """A node that rankmend has drained in Slurm, now or before."""
+
+    node: str
+    is_ours: bool  # drained by rankmend now
+    drains: list[SlurmDrainView]  # the newest last
+    over: str  # how the newest drain ended
+
+
+class SlurmView(Struct):
+    enabled: bool
+    acts: bool  # False: everything is dry
+    problem: str  # why Slurm does not answer
+    requests: list[SlurmRequestView]  # the newest first
+    nodes: list[SlurmNodeView]
+
+
 class Target(Struct):
     """One entry of Prometheus' http_sd."""
 

@@ -89,6 +89,7 @@ class ClusterController:
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
+        self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
 
     def now_unix_s(self) -> float:
@@ -124,6 +125,8 @@ class ClusterController:
                 self._note(f"not in the cluster's journal: {error}")
                 return answer
             return Answer(Judgement.WAIT, f"the cluster's journal can't be written: {error}")
+        if request.without:
+            self.on_leave(request)
         return answer
 
     def unusable(self, node: str, /) -> str | None:

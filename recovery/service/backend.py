@@ -18,6 +18,7 @@ from recovery.service.request_errors import FullError
 from recovery.service.retained import Retained
 from recovery.service.roles import Subject
 from recovery.service.worker import Worker
+from recovery.slurm.desk import SlurmDesk
 
 ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
 READS_MAX: Final = 32  # reads from disk, queued and running
@@ -63,6 +64,7 @@ class Backend:
     connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
     read_alerts: Callable[[], None] = lambda: None  # asks the Alertmanagers once more
     pager: Pager | None = None
+    slurm: SlurmDesk | None = None
     is_stopping: bool = False
     disk: Disk = field(default_factory=Disk)
     rates: Rates = field(default_factory=Rates)

@@ -16,6 +16,7 @@ from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens
+from recovery.slurm.limits import SlurmLimits
 
 PORT: Final = 9477  # beside the agent's 9476
 AGENT_PORT: Final = 9476
@@ -106,6 +107,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     discovery: Discovery = Discovery()
     alertmanagers: Alertmanagers = Alertmanagers()
     bmcs: Annotated[tuple[BmcRule, ...], msgspec.Meta(max_length=10_000)] = ()
+    slurm: SlurmLimits = SlurmLimits()
 
 
 def load(path: Path) -> Config:

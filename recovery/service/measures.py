@@ -18,6 +18,7 @@ from recovery.journal.slow_rank_records import SlowFound
 from recovery.service.bmc_readings import BmcReadings
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
+from recovery.service.slurm_gauges import SlurmGauges
 from recovery.service.snapshot_gauges import SnapshotGauges
 from recovery.service.watched_gauges import WatchedGauges
 
@@ -196,6 +197,7 @@ class Measures:
         )
         self.snapshots = SnapshotGauges(prefix, self.registry)
         self.watched = WatchedGauges(prefix, self.registry)
+        self.slurm = SlurmGauges(prefix, self.registry)
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
 

@@ -18,6 +18,7 @@ from recovery.service.handlers import (
     jobs,
     launchers,
     nodes,
+    slurm,
     watched,
 )
 from recovery.service.permission import Touches
@@ -101,6 +102,9 @@ _READS = (
     Route("cluster", "GET", "/v1/cluster", cluster.cluster, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Cluster),
           "Show pauses, held nodes and maintenance windows"),
+    Route("slurm", "GET", "/v1/slurm", slurm.slurm, RequestKind.READ, _READ, Touches.CLUSTER,
+          NOTHING, answer(wire.SlurmView),
+          "Show what was asked of Slurm, and the nodes that were drained there"),
     Route("agents", "GET", "/v1/sd/agents", nodes.agents, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(list[wire.Target]),
           "List the agents for Prometheus (http_sd)"),

@@ -46,10 +46,12 @@ from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
+from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.tokens import Tokens
 from recovery.service.web import Api
 from recovery.service.worker import Worker
+from recovery.slurm.requests import SchedulerRequest
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +108,12 @@ class Service:
                 self._power = BmcPower(directory, clock, readings)
                 undo.callback(self._power.close)
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
+            self.slurm: SlurmService | None = None
+            if config.slurm.enabled:
+                self.slurm = SlurmService(state, config.slurm, clock, self._may_act, self._is_off)
+                undo.callback(self.slurm.stop)
+                desk.on_leave = self.slurm.leave_nodes
+                self.measures.slurm.watch(self.slurm.desk)
             jobs = JobRegistry(
                 self._folder,
                 self.board,
@@ -131,6 +139,7 @@ class Service:
                 connections=self._count_connections,
                 read_alerts=self.reader.wake,
                 pager=self.pager,
+                slurm=None if self.slurm is None else self.slurm.desk,
             )
             self.api = Api(self.backend, Doorman(tokens), self._audit)
             undo.pop_all()
@@ -161,6 +170,18 @@ class Service:
     def _ask_heard(self, node: str) -> bool:
         """Ask the deciding thread; not for that thread."""
         return self.worker.call(lambda: self._is_heard(node)).result(ANSWER_S_MAX)
+
+    def _may_act(self, request: SchedulerRequest) -> str:
+        """Return why a request to Slurm waits, or nothing. For any thread: what it reads is replaced as a whole."""
+        desk = self.worker.desk
+        scopes = ("cluster", *(f"node:{node}" for node in request.nodes))
+        paused = next((scope for scope in scopes if scope in desk.ledger.paused), None)
+        if paused is not None:
+            return f"{paused} is paused"
+        return "the cluster's policy is a dry run" if desk.policy.is_dry else ""
+
+    def _is_off(self, node: str, silence: object) -> bool:
+        return self._power is not None and self._power.is_off(node, silence)
 
     def _job_name(self, job_id: str) -> str:
         known = self.worker.jobs.known.get(job_id)
@@ -201,6 +222,8 @@ class Service:
         self.reader.start()
         if self._bmc_check is not None:
             self._bmc_check.start()
+        if self.slurm is not None:
+            self.slurm.start()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worker.hearing.beat()
@@ -256,6 +279,8 @@ class Service:
     def close(self) -> None:
         """Let go of the state folder; for one that was never started, too."""
         self.backend.disk.close()
+        if self.slurm is not None:
+            self.slurm.stop()
         if self._power is not None:
             self._power.close()
         self._audit.close()

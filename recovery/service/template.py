@@ -92,6 +92,35 @@ state_dir = @state_dir@
 # 30 to 86400. docs/operate/controller.md
 #check_s = 300.0
 
+# Slurm: what the controller does there. docs/operate/slurm.md. (restart)
+[slurm]
+# Ask Slurm at all: needs scontrol, squeue, sinfo, sbatch and scancel, and a Slurm operator's rights.
+#enabled = false
+# Act. Without it everything is dry: journaled and shown by `rankmend slurm`, and not done.
+#act = false
+# What it may do then: drain nodes, requeue jobs, restart nodes, cancel jobs.
+#drain = true
+#requeue = true
+#reboot = false
+#cancel = false
+# Nodes drained by rankmend at one time, as a number and as a share of Slurm's nodes; both hold.
+#nodes_drained_max = 20
+#nodes_drained_percent = 10.0
+#drains_per_hour_max = 6
+#requeues_per_hour_max = 6
+#requeues_per_job_day_max = 4
+# Folder of Slurm's programs. Default: the PATH.
+#folder = "/opt/slurm/bin"
+# Seconds for one command; 1 to 300.
+#timeout_s = 20.0
+# Seconds between PENDING and the new start of a requeued job.
+#pause_s = 3.0
+# Seconds for which a requeued job must run to count as started, if it has written nothing.
+#started_s = 10.0
+# Seconds for which a job is held back whose old nodes Slurm does not hear: its ranks may still run there.
+# 0: until they are proved gone.
+#lost_node_wait_s = 0.0
+
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]

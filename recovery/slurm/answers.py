@@ -161,7 +161,7 @@ def _read_job(block: str) -> JobInSlurm:
 
 def _fields(line: str) -> dict[str, str]:
     places = list(_FIELD.finditer(line))
-    ends = [match.start() for match in places[1:]] + [len(line)]
+    ends = [*(match.start() for match in places[1:]), len(line)][: len(places)]
     found: dict[str, str] = {}
     for match, end in zip(places, ends, strict=True):
         found.setdefault(match.group(1), line[match.end() : end].strip())

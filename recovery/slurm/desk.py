@@ -88,13 +88,16 @@ class SlurmDesk:
             self.bench.write(asked)
         log.info("asked of Slurm", extra=fields_of(request))
 
-    def allow_return(self, node: str, who: str, reason: str) -> bool:
-        """Let a node return whose past keeps it out, once its check passes; return whether it is drained by us."""
-        with self.bench.lock:
-            if not self.ledger.history(node).is_ours:
-                return False
-            self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
-            return True
+    def take_back(self, node: str, who: str, reason: str) -> bool:
+        """Have our drain of a node taken back, as a person says; return whether there is one."""
+        past = self.ledger.history(node)
+        if not past.is_ours:
+            return False
+        self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
+        drained = past.drains[-1]
+        key = f"take-back/{node}/{drained.unix_s:.0f}"
+        self.ask(SchedulerRequest(key, SchedulerAction.RESUME, (node,), reason=f"{who}: {reason}"))
+        return True
 
     def waits_for(self, key: str) -> str:
         """Return what an open request waits for."""

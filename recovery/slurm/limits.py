@@ -10,7 +10,6 @@ HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0
 MIN_TIMEOUT_S: Final = 1.0
 
-Program = Annotated[tuple[str, ...], msgspec.Meta(max_length=64)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=30 * DAY_S)]
 
 
@@ -44,19 +43,6 @@ class SlurmLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # For how long a job is held back whose old nodes Slurm does not hear: its ranks may still run there. 0: until
     # they are proved gone.
     lost_node_wait_s: _Seconds = 0.0
-
-    # Before a node that we drained returns: a command that must exit with 0; {node} stands for its name. Empty: it
-    # returns by a person only.
-    check: Program = ()
-    check_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 120.0
-    check_every_s: Annotated[float, msgspec.Meta(ge=1, le=DAY_S)] = 300.0
-    # A longer test behind it, such as a burn-in.
-    burn_in: Program = ()
-    burn_in_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=7 * DAY_S)] = 4 * HOUR_S
-    # A node that we drained this often within so many days stays out until a person says so. RSC's lemon nodes
-    # failed several times in 28 days (arXiv 2410.21680).
-    offender_drains: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
-    offender_days: Annotated[float, msgspec.Meta(gt=0, le=365)] = 28.0
 
     def allows(self, action: SchedulerAction) -> bool:
         """Return whether this is done, rather than only told."""

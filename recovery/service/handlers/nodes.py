@@ -44,6 +44,9 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
     await backend.ask(lambda: backend.worker.desk.release(node, who, reason))
+    desk = backend.slurm
+    if desk is not None and await backend.disk.run(lambda: desk.take_back(node, who, reason)):
+        return wire.Done(f"{node} can get ranks again; Slurm is asked to take back our drain")
     return wire.Done(f"{node} can get ranks again")
 
 

@@ -1,0 +1,51 @@
+"""Metrics of what is asked of Slurm, read from its ledger when Prometheus asks."""
+
+from collections import Counter
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from recovery.journal.slurm_records import SlurmOutcome
+from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.requests import SchedulerAction
+
+_OPEN: Final = "open"
+
+
+class SlurmGauges(Collector):
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        self._prefix = prefix
+        self._desk: SlurmDesk | None = None
+        registry.register(self)
+
+    def watch(self, desk: SlurmDesk) -> None:
+        self._desk = desk
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        requests = GaugeMetricFamily(
+            f"{self._prefix}_slurm_requests",
+            "Requests to Slurm that are kept, by action and outcome: open, done, dry, left, refused, failed.",
+            labels=("action", "outcome"),
+        )
+        drained = GaugeMetricFamily(
+            f"{self._prefix}_slurm_nodes_drained", "Nodes that are drained in Slurm by rankmend."
+        )
+        answering = GaugeMetricFamily(
+            f"{self._prefix}_slurm_answering", "1 if Slurm answered when it was asked last, else 0."
+        )
+        desk = self._desk
+        if desk is not None:
+            ledger = desk.ledger
+            counts = Counter(
+                (work.request.action, work.ended.outcome.value if work.ended else _OPEN)
+                for work in ledger.works.values()
+            )
+            for action in SchedulerAction:
+                for outcome in (_OPEN, *(one.value for one in SlurmOutcome)):
+                    requests.add_metric([action.value, outcome], counts[action, outcome])
+            drained.add_metric([], len(ledger.ours))
+            if desk.bench.is_answering is not None:
+                answering.add_metric([], desk.bench.is_answering)
+        return [requests, drained, answering]
