@@ -96,7 +96,7 @@ state_dir = @state_dir@
 [slurm]
 # Ask Slurm at all: needs scontrol, squeue, sinfo, sbatch and scancel, and a Slurm operator's rights.
 #enabled = false
-# Act. Without it everything is dry: journaled and shown by `rankmend slurm`, and not done.
+# Act. Without it everything is dry: journaled, shown by GET /v1/slurm, and not done.
 #act = false
 # What it may do then: drain nodes, requeue jobs, restart nodes, cancel jobs.
 #drain = true
