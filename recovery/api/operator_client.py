@@ -51,6 +51,9 @@ class OperatorClient(ControllerConnection):
     def cluster(self) -> wire.Cluster:
         return self.ask("GET", "/v1/cluster", wire.Cluster)
 
+    def slurm(self) -> wire.SlurmView:
+        return self.ask("GET", "/v1/slurm", wire.SlurmView)
+
     def command(
         self,
         job_id: str,
