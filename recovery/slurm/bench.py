@@ -10,10 +10,10 @@ from rankmend.clock import Clock
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmEnded, SlurmOutcome, SlurmRecord
 from recovery.slurm.client import SlurmClient
-from recovery.slurm.job_memory import JobMemory
+from recovery.slurm.job_memory import RequeueMemory
 from recovery.slurm.ledger import SlurmLedger, Work, fold_slurm, fold_slurm_entry
 from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.moves import End
+from recovery.slurm.moves import MoveEnd
 from recovery.slurm.requests import SchedulerRequest
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Memory:
     text: str = ""  # what it waits for
     since_s: float = 0.0  # for how long
     error: str = ""  # of the newest command
-    job: JobMemory = field(default_factory=JobMemory)
+    job: RequeueMemory = field(default_factory=RequeueMemory)
 
 
 class Bench:
@@ -94,7 +94,7 @@ class Bench:
         log.log(level, "Slurm request ended", extra=fields)
 
 
-def text_of(move: End, memory: Memory) -> str:
+def text_of(move: MoveEnd, memory: Memory) -> str:
     """Return what is told of an end: with Slurm's own words, where it failed."""
     if move.outcome is SlurmOutcome.FAILED and memory.error:
         return f"{move.text}: {memory.error}"

@@ -8,7 +8,7 @@ from recovery.slurm.answers import JobInSlurm
 
 
 @dataclass(slots=True)
-class JobMemory:
+class RequeueMemory:
     pending_unix_s: float | None = None  # since when it is seen to be PENDING and held
     was_held: bool = False
     has_let_go: bool = False

@@ -1,6 +1,7 @@
 """Works on requests about jobs: requeue (`requeue` decides) and cancel."""
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from recovery.slurm.commands import SlurmAwayError, SlurmError
 from recovery.slurm.job_memory import output_mark
 from recovery.slurm.ledger import Work
 from recovery.slurm.marks import comment_of, mark_of
-from recovery.slurm.moves import Do, End, Move, See, Wait
+from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait, See
 from recovery.slurm.requests import SchedulerAction
 from recovery.slurm.requeue import JobFacts, RequeueTimes, next_requeue_move
 from recovery.slurm.resubmit import options_of
@@ -83,12 +84,12 @@ class JobWork:
         )
 
     def _move_job(self, work: Work, jobs: Sequence[JobInSlurm], move: Move, memory: Memory) -> None:
-        if isinstance(move, Wait):
+        if isinstance(move, MoveWait):
             self._bench.wait(work, memory, move.text)
             return
-        if not isinstance(move, End):
+        if not isinstance(move, MoveEnd):
             move = self._forbid_job(work, jobs[0], move)
-        if isinstance(move, End):
+        if isinstance(move, MoveEnd):
             text = text_of(move, memory)
             self._bench.end(work, move.outcome, text)
         elif isinstance(move, See):
@@ -102,14 +103,14 @@ class JobWork:
             without = f" without {', '.join(request.nodes)}" if request.nodes else ""
             where = f" on {job.nodes}" if job.nodes else ""
             text = f"would {request.action.value} job {job.number} ({job.state}{where}){without}"
-            return End(SlurmOutcome.DRY, text)
+            return MoveEnd(SlurmOutcome.DRY, text)
         if isinstance(move, See):
             now_unix_s = self._bench.clock.unix_s()
             why = refuse_requeue(
                 self._bench.ledger, self._bench.limits, request.slurm_job, now_unix_s
             )
             if why is not None:
-                return End(SlurmOutcome.REFUSED, f"job {job.number} is not requeued: {why}")
+                return MoveEnd(SlurmOutcome.REFUSED, f"job {job.number} is not requeued: {why}")
         return move
 
     def _see(self, work: Work, job: JobInSlurm) -> None:
@@ -131,7 +132,7 @@ class JobWork:
             tuple(self._bench.client.expand(job.nodes)),
             job.output,
             script,
-            options_of(job.fields, comment_of(key)),
+            options_of(job.fields, comment_of(key), os.geteuid()),
         )
         self._bench.write(seen)
 
@@ -201,11 +202,11 @@ def _next_cancel_move(
     if not live:
         outcome = SlurmOutcome.DONE if jobs or done else SlurmOutcome.FAILED
         state = jobs[0].state if jobs else "not known to Slurm"
-        return End(outcome, f"job {number} is {state}")
+        return MoveEnd(outcome, f"job {number} is {state}")
     if done and now_unix_s - done[-1].unix_s < settled_s:
-        return Wait(f"job {number} is being cancelled")
+        return MoveWait(f"job {number} is being cancelled")
     if len(done) >= TRIES:
-        return End(
+        return MoveEnd(
             SlurmOutcome.FAILED, f"job {number} is {live[0].state} after {len(done)} cancels"
         )
     return Do(SlurmAct.CANCEL, number)

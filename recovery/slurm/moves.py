@@ -16,7 +16,7 @@ class Do:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class MoveWait:
     """Look again later."""
 
     text: str
@@ -28,9 +28,9 @@ class See:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class MoveEnd:
     outcome: SlurmOutcome
     text: str
 
 
-Move: TypeAlias = Do | Wait | See | End
+Move: TypeAlias = Do | MoveWait | See | MoveEnd

@@ -9,7 +9,7 @@ from recovery.journal.slurm_records import SlurmAct, SlurmOutcome
 from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.ledger import SlurmLedger, Work
 from recovery.slurm.marks import mark_in
-from recovery.slurm.moves import Do, End, Move, Wait
+from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.slurm.requests import SchedulerAction
 
 TRIES: Final = 3  # of one command on one node
@@ -27,7 +27,7 @@ def next_node_move(
 ) -> Move:
     """Return what to do; ``settled_s``: after it a command that was begun has had its effect, or has none."""
     if seen is None:
-        return End(SlurmOutcome.FAILED, f"Slurm has no node {node}")
+        return MoveEnd(SlurmOutcome.FAILED, f"Slurm has no node {node}")
     is_ours = ledger.is_our_mark(node, mark_in(seen.reason))
     action = work.request.action
     if action is SchedulerAction.DRAIN:
@@ -43,9 +43,9 @@ def _due(work: Work, act: SlurmAct, node: str, settled_s: float, now_unix_s: flo
     """Return what to do in place of running the command (again), or None."""
     done = work.did(act, node)
     if done and now_unix_s - done[-1].unix_s < settled_s:
-        return Wait(f"{node}: {act.value} is under way")
+        return MoveWait(f"{node}: {act.value} is under way")
     if len(done) >= TRIES:
-        return End(SlurmOutcome.FAILED, f"{node}: {act.value} had no effect {TRIES} times")
+        return MoveEnd(SlurmOutcome.FAILED, f"{node}: {act.value} had no effect {TRIES} times")
     return None
 
 
@@ -64,29 +64,29 @@ def persons_hold(seen: NodeInSlurm) -> str | None:
 
 def _drain(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
     if is_ours and seen.is_drained:
-        return End(SlurmOutcome.DONE, f"{seen.name} is drained: {seen.reason}")
+        return MoveEnd(SlurmOutcome.DONE, f"{seen.name} is drained: {seen.reason}")
     if (why := persons_hold(seen)) is not None:
-        return End(SlurmOutcome.LEFT, why)
+        return MoveEnd(SlurmOutcome.LEFT, why)
     return due or Do(SlurmAct.DRAIN, seen.name)
 
 
 def _resume(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
     if not seen.is_drained:
-        return End(SlurmOutcome.DONE, f"{seen.name} is not drained")
+        return MoveEnd(SlurmOutcome.DONE, f"{seen.name} is not drained")
     if not is_ours:
-        return End(SlurmOutcome.LEFT, persons_hold(seen) or f"{seen.name} is not ours")
+        return MoveEnd(SlurmOutcome.LEFT, persons_hold(seen) or f"{seen.name} is not ours")
     return due or Do(SlurmAct.UNDRAIN, seen.name)
 
 
 def _reboot(work: Work, seen: NodeInSlurm, *, due: Move | None) -> Move:
     done = work.did(SlurmAct.REBOOT, seen.name)
     if done and (seen.is_rebooting or (seen.boot_unix_s or 0.0) > done[0].unix_s):
-        return End(SlurmOutcome.DONE, f"{seen.name} restarts as soon as it is empty")
+        return MoveEnd(SlurmOutcome.DONE, f"{seen.name} restarts as soon as it is empty")
     if seen.is_rebooting:
-        return End(SlurmOutcome.LEFT, f"{seen.name} is about to restart already")
+        return MoveEnd(SlurmOutcome.LEFT, f"{seen.name} is about to restart already")
     if seen.is_drained:
         # A drain of ours, too: `nextstate=resume` would take it back without a check.
-        return End(SlurmOutcome.LEFT, persons_hold(seen) or f"{seen.name} is drained")
+        return MoveEnd(SlurmOutcome.LEFT, persons_hold(seen) or f"{seen.name} is drained")
     if (why := persons_hold(seen)) is not None:
-        return End(SlurmOutcome.LEFT, why)
+        return MoveEnd(SlurmOutcome.LEFT, why)
     return due or Do(SlurmAct.REBOOT, seen.name)

@@ -15,7 +15,7 @@ from recovery.slurm.bench import Bench, Memory, text_of
 from recovery.slurm.bounds import refuse_drain
 from recovery.slurm.ledger import SlurmLedger, Work
 from recovery.slurm.marks import mark_in, reason_of
-from recovery.slurm.moves import Do, End, Move, Wait
+from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.slurm.node_moves import next_node_move
 from recovery.slurm.requests import SchedulerAction
 
@@ -52,11 +52,11 @@ class NodeWork:
     def _move_node(self, work: Work, node: str, move: Move, memory: Memory) -> str:
         """Return what the node waits for."""
         key, action = work.request.key, work.request.action
-        if isinstance(move, Wait):
+        if isinstance(move, MoveWait):
             return move.text
         if isinstance(move, Do):
             move = self._forbid_node(work, node, move)
-        if isinstance(move, End):
+        if isinstance(move, MoveEnd):
             text = text_of(move, memory)
             self._bench.write(SlurmNodeEnded(key, node, move.outcome, text))
             is_back = action is SchedulerAction.RESUME and move.outcome is SlurmOutcome.DONE
@@ -76,14 +76,14 @@ class NodeWork:
         memory.error = ""
         return f"{node}: {move.act.value} is read back"
 
-    def _forbid_node(self, work: Work, node: str, move: Do) -> Do | End:
+    def _forbid_node(self, work: Work, node: str, move: Do) -> Do | MoveEnd:
         if not self._bench.limits.allows(work.request.action):
-            return End(SlurmOutcome.DRY, f"would {move.act.value} {node}")
+            return MoveEnd(SlurmOutcome.DRY, f"would {move.act.value} {node}")
         if move.act is SlurmAct.DRAIN and not work.did(move.act, node):
             count, now_unix_s = self._bench.client.node_count(), self._bench.clock.unix_s()
             why = refuse_drain(self._bench.ledger, self._bench.limits, count, now_unix_s)
             if why is not None:
-                return End(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
+                return MoveEnd(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
         return move
 
     def look_at_drains(self) -> None:

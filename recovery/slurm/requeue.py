@@ -14,7 +14,7 @@ from typing import Final
 from recovery.journal.slurm_records import SlurmAct, SlurmJobSeen, SlurmOutcome
 from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.ledger import Act, Work
-from recovery.slurm.moves import Do, End, Move, See, Wait
+from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait, See
 
 TRIES: Final = 5  # of one command within one start
 STARTS: Final = 2  # the requeue itself, and once more where the job ended in place of starting
@@ -53,7 +53,7 @@ def next_requeue_move(
     """Return what to do next about the job."""
     number = work.copy or work.request.slurm_job
     if len(jobs) > 1:
-        return End(
+        return MoveEnd(
             SlurmOutcome.LEFT,
             f"job {number} is an array, or has parts on different hardware: only single jobs are requeued",
         )
@@ -84,25 +84,25 @@ def _since_put_back(work: Work, act: SlurmAct) -> tuple[Act, ...]:
 
 def _first_look(job: JobInSlurm | None, number: str) -> Move:
     if job is None:
-        return End(SlurmOutcome.FAILED, f"Slurm knows no job {number}")
+        return MoveEnd(SlurmOutcome.FAILED, f"Slurm knows no job {number}")
     if not job.is_batch:
-        return End(SlurmOutcome.LEFT, f"job {number} has no batch script: it can't be requeued")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} has no batch script: it can't be requeued")
     if not job.may_requeue:
-        return End(SlurmOutcome.LEFT, f"job {number} was submitted with --no-requeue")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} was submitted with --no-requeue")
     if job.state in _OVER:
-        return End(SlurmOutcome.LEFT, f"job {number} is {job.state}")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} is {job.state}")
     if job.state == "PENDING" and (job.reason in _HELD or job.is_held):
-        return End(SlurmOutcome.LEFT, f"job {number} is held: {job.reason}")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} is held: {job.reason}")
     return See()
 
 
 def _vanished(work: Work, number: str, facts: JobFacts) -> Move:
     if not _starts(work):
-        return End(SlurmOutcome.LEFT, f"Slurm knows no job {number} any more: it was removed")
+        return MoveEnd(SlurmOutcome.LEFT, f"Slurm knows no job {number} any more: it was removed")
     marks = {facts.output_mark, _starts(work)[-1].output_mark}
     if "" not in marks and len(marks) == 2:
-        return End(SlurmOutcome.DONE, f"job {number} has started and is over")
-    return End(
+        return MoveEnd(SlurmOutcome.DONE, f"job {number} has started and is over")
+    return MoveEnd(
         SlurmOutcome.FAILED,
         f"Slurm knows no job {number} any more, and nothing shows that it started: look at its output",
     )
@@ -113,7 +113,7 @@ def _hold(work: Work, before: SlurmJobSeen, job: JobInSlurm, facts: JobFacts) ->
     number = job.number
     again = [one for one in work.acts if one.act in (SlurmAct.REQUEUE_AGAIN, SlurmAct.SUBMIT)]
     if job.state == "COMPLETING" or "COMPLETING" in job.flags or job.state.startswith("REQUEUE"):
-        return Wait(f"job {number} is being ended")
+        return MoveWait(f"job {number} is being ended")
     if job.is_held and (again or job.reason != "JobHeldUser"):
         return None
     if not again and (why := _not_ours(work, before, job, facts)) is not None:
@@ -126,19 +126,19 @@ def _hold(work: Work, before: SlurmJobSeen, job: JobInSlurm, facts: JobFacts) ->
     return _repeat(work.did(act), act, number, facts)
 
 
-def _not_ours(work: Work, before: SlurmJobSeen, job: JobInSlurm, facts: JobFacts) -> End | None:
+def _not_ours(work: Work, before: SlurmJobSeen, job: JobInSlurm, facts: JobFacts) -> MoveEnd | None:
     """Return the end of a request whose job has taken another way by itself, or by a person."""
     number = job.number
     if job.is_held:
-        return End(SlurmOutcome.LEFT, f"job {number} is held by its user")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} is held by its user")
     if job.state in _OVER:
-        return End(SlurmOutcome.LEFT, f"job {number} is {job.state}")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} is {job.state}")
     if facts.was_held and (job.restarts > before.restarts or before.state == "PENDING"):
-        return End(SlurmOutcome.LEFT, f"job {number} was let go by somebody else: {job.state}")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} was let go by somebody else: {job.state}")
     unwanted = frozenset(work.request.nodes)
     is_elsewhere = bool(facts.nodes) and not (facts.nodes & unwanted)
     if job.state == "RUNNING" and job.restarts > before.restarts and is_elsewhere and unwanted:
-        return End(SlurmOutcome.DONE, f"Slurm itself has restarted job {number} on {job.nodes}")
+        return MoveEnd(SlurmOutcome.DONE, f"Slurm itself has restarted job {number} on {job.nodes}")
     return None
 
 
@@ -146,9 +146,11 @@ def _repeat(
     done: Sequence[Act], act: SlurmAct, number: str, facts: JobFacts, nodes: tuple[str, ...] = ()
 ) -> Move:
     if done and facts.now_unix_s - done[-1].unix_s < facts.settled_s:
-        return Wait(f"job {number}: {act.value} is under way")
+        return MoveWait(f"job {number}: {act.value} is under way")
     if len(done) >= TRIES:
-        return End(SlurmOutcome.FAILED, f"job {number}: {act.value} had no effect {TRIES} times")
+        return MoveEnd(
+            SlurmOutcome.FAILED, f"job {number}: {act.value} had no effect {TRIES} times"
+        )
     return Do(act, number, nodes)
 
 
@@ -156,11 +158,11 @@ def _let_go(work: Work, job: JobInSlurm, facts: JobFacts, times: RequeueTimes) -
     number = job.number
     waited_s = facts.now_unix_s - (facts.pending_unix_s or facts.now_unix_s)
     if facts.lost and not 0 < times.lost_node_wait_s <= waited_s:
-        return Wait(
+        return MoveWait(
             f"job {number} is held: Slurm does not hear {', '.join(facts.lost)}, where its ranks may still run"
         )
     if facts.pending_unix_s is None or waited_s < times.pause_s:
-        return Wait(f"job {number} waits {times.pause_s:g} s before its start")
+        return MoveWait(f"job {number} waits {times.pause_s:g} s before its start")
     wanted = frozenset(work.request.nodes) | facts.excluded
     if wanted != facts.excluded:
         done = _since_put_back(work, SlurmAct.EXCLUDE)
@@ -177,20 +179,20 @@ def _watch(work: Work, job: JobInSlurm, facts: JobFacts, times: RequeueTimes) ->
     if job.state == "RUNNING":
         where = f"job {number} runs on {job.nodes}"
         if has_written or job.run_s >= times.started_s:
-            return End(SlurmOutcome.DONE, where)
-        return Wait(f"{where}; its first output is not seen yet")
+            return MoveEnd(SlurmOutcome.DONE, where)
+        return MoveWait(f"{where}; its first output is not seen yet")
     if job.is_live:
-        return Wait(f"job {number} is {job.state}")
+        return MoveWait(f"job {number} is {job.state}")
     if _is_lost(job, has_written=has_written):
         return _put_back(work, job)
-    return End(SlurmOutcome.DONE, f"job {number} has started and is {job.state}")
+    return MoveEnd(SlurmOutcome.DONE, f"job {number} has started and is {job.state}")
 
 
 def _put_back(work: Work, job: JobInSlurm) -> Move:
     number = job.number
     again = work.did(SlurmAct.REQUEUE_AGAIN) + work.did(SlurmAct.SUBMIT)
     if len(again) >= STARTS - 1:
-        return End(
+        return MoveEnd(
             SlurmOutcome.FAILED,
             f"job {number} ended {STARTS} times in place of starting: {job.state}",
         )
@@ -200,11 +202,11 @@ def _put_back(work: Work, job: JobInSlurm) -> Move:
 def _watch_pending(work: Work, job: JobInSlurm, facts: JobFacts) -> Move:
     number = job.number
     if job.is_held and job.reason in _HELD and facts.has_let_go:
-        return End(SlurmOutcome.LEFT, f"job {number} is held again: {job.reason}")
+        return MoveEnd(SlurmOutcome.LEFT, f"job {number} is held again: {job.reason}")
     # Held, or with its later begin time: slurmctld died before it had saved that we let the job go.
     if job.is_held or job.reason == "BeginTime":
         return _repeat(_starts(work), SlurmAct.START, number, facts)
-    return Wait(f"job {number} waits for nodes: {job.reason or 'it is not scheduled yet'}")
+    return MoveWait(f"job {number} waits for nodes: {job.reason or 'it is not scheduled yet'}")
 
 
 def _is_lost(job: JobInSlurm, *, has_written: bool) -> bool:

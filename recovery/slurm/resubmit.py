@@ -4,7 +4,6 @@ A batch script has only what its author wrote into it: options of the command li
 The environment of the first submission is lost; Slurm does not tell it.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -34,7 +33,7 @@ _OPTIONS: Final = (
 _USER: Final = re.compile(r"([^()\s]+)\((\d+)\)")
 
 
-def options_of(fields: Mapping[str, str], comment: str) -> tuple[str, ...]:
+def options_of(fields: Mapping[str, str], comment: str, own_uid: int) -> tuple[str, ...]:
     """Return the options of `sbatch` for a job with these fields of `scontrol show job`."""
     words = [f"--comment={comment}", "--open-mode=append"]
     for name, option in _OPTIONS:
@@ -44,7 +43,7 @@ def options_of(fields: Mapping[str, str], comment: str) -> tuple[str, ...]:
         words.append(f"--{option}={value.removeprefix('gres:')}")
     user = _USER.fullmatch(fields.get("UserId", ""))
     group = _USER.fullmatch(fields.get("GroupId", ""))
-    if user is not None and int(user.group(2)) != os.geteuid():
+    if user is not None and int(user.group(2)) != own_uid:
         words.append(f"--uid={user.group(2)}")  # Slurm takes it from root only
         if group is not None:
             words.append(f"--gid={group.group(2)}")

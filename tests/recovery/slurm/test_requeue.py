@@ -6,7 +6,7 @@ from recovery.journal.slurm_records import SlurmAct, SlurmJobSeen, SlurmOutcome
 from recovery.slurm.answers import JobInSlurm, read_jobs, read_nodes
 from recovery.slurm.ledger import Act, Work
 from recovery.slurm.marks import mark_in, mark_of, reason_of
-from recovery.slurm.moves import Do, End, See, Wait
+from recovery.slurm.moves import Do, MoveEnd, MoveWait, See
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.slurm.requeue import JobFacts, RequeueTimes, next_requeue_move
 
@@ -33,7 +33,7 @@ def test_a_command_in_doubt_is_repeated_only_once_it_can_have_no_late_effect() -
     recent = acted(SlurmAct.REQUEUE_HOLD, at_s=181.0)
     old = acted(SlurmAct.REQUEUE_HOLD, at_s=180.0)
 
-    assert isinstance(next_requeue_move(recent, [RUNNING], FACTS, TIMES), Wait)
+    assert isinstance(next_requeue_move(recent, [RUNNING], FACTS, TIMES), MoveWait)
     assert next_requeue_move(old, [RUNNING], FACTS, TIMES) == Do(SlurmAct.REQUEUE_HOLD, "7")
 
 
@@ -41,7 +41,7 @@ def test_a_held_job_waits_for_the_pause_then_loses_the_bad_nodes_then_starts() -
     work = acted(SlurmAct.REQUEUE_HOLD)
     early = replace(FACTS, pending_unix_s=197.5)
 
-    assert isinstance(next_requeue_move(work, [HELD], early, TIMES), Wait)
+    assert isinstance(next_requeue_move(work, [HELD], early, TIMES), MoveWait)
     assert next_requeue_move(work, [HELD], FACTS, TIMES) == Do(SlurmAct.EXCLUDE, "7", ("n1",))
     without = replace(FACTS, excluded=OUT)
     assert next_requeue_move(work, [HELD], without, TIMES) == Do(SlurmAct.START, "7")
@@ -51,7 +51,7 @@ def test_ranks_that_may_still_run_keep_the_job_held() -> None:
     work = acted(SlurmAct.REQUEUE_HOLD)
     lost = replace(FACTS, excluded=OUT, lost=("n2",))
 
-    assert isinstance(next_requeue_move(work, [HELD], lost, TIMES), Wait)
+    assert isinstance(next_requeue_move(work, [HELD], lost, TIMES), MoveWait)
     bounded = replace(TIMES, lost_node_wait_s=10.0)
     assert next_requeue_move(work, [HELD], lost, bounded) == Do(SlurmAct.START, "7")
 
@@ -62,7 +62,7 @@ def test_a_job_that_ended_in_place_of_starting_is_put_back_once() -> None:
 
     assert next_requeue_move(work, [LOST], FACTS, TIMES) == Do(SlurmAct.REQUEUE_AGAIN, "7")
     end = next_requeue_move(again, [LOST], FACTS, TIMES)
-    assert isinstance(end, End)
+    assert isinstance(end, MoveEnd)
     assert end.outcome is SlurmOutcome.FAILED
 
 
@@ -71,7 +71,7 @@ def test_a_job_that_wrote_before_it_failed_has_started_and_is_not_put_back() -> 
 
     end = next_requeue_move(work, [LOST], replace(FACTS, output_mark="1:20"), TIMES)
 
-    assert isinstance(end, End)
+    assert isinstance(end, MoveEnd)
     assert end.outcome is SlurmOutcome.DONE
 
 
@@ -87,7 +87,7 @@ def test_a_persons_hold_release_or_cancel_is_left() -> None:
         next_requeue_move(work, [let_go], replace(FACTS, was_held=True), TIMES),
     ]
 
-    assert [one.outcome for one in ends if isinstance(one, End)] == [SlurmOutcome.LEFT] * 3
+    assert [one.outcome for one in ends if isinstance(one, MoveEnd)] == [SlurmOutcome.LEFT] * 3
 
 
 def test_a_jobs_name_and_paths_are_not_read_as_other_fields() -> None:
