@@ -127,6 +127,8 @@ class Service:
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
             )
             self.worker = Worker(jobs, desk, self.board, self.measures, clock, hearing)
+            if self.slurm is not None:
+                self.worker.watched.scheduler = self.slurm.desk
             self.pager = Pager(self.worker, clock, config.alertmanagers)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(

@@ -73,6 +73,7 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "end_window": ({A}, NODE),
     "agents": ({READ}, ALL),
     "metrics": ({READ}, CLUSTER),
+    "slurm": ({READ}, CLUSTER),
     "healthz": (set(), ALL),
     "readyz": (set(), ALL),
     "openapi": (set(), ALL),

@@ -47,6 +47,7 @@ from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
+from recovery.journal.slurm_records import SLURM_KINDS
 from recovery.messages.exchange import RankError, Restore, SnapshotPoint, Stop, StopReason
 from recovery.messages.older_reports import symptom_of
 
@@ -448,7 +449,9 @@ def test_each_kind_of_record_of_a_job_is_folded_or_known_to_change_nothing() -> 
     dated_only = {EvidenceTaken}  # what it changes needs the time of its entry
 
     assert len(folded) == len(FOLDS)
-    left = set(KINDS.values()) - folded - dated_only - set(CLUSTER_KINDS.values())
+    left = (
+        set(KINDS.values()) - folded - dated_only - {*CLUSTER_KINDS.values(), *SLURM_KINDS.values()}
+    )
     assert left == {ClaimTaken, TailCut}
 
 
