@@ -49,6 +49,7 @@ class ClaimProof(Enum):
     """Why a checkpoint folder may be taken from an owner that has not released it."""
 
     PROCESSES = "processes"  # same boot, and its launcher is gone
+    LOCK = "lock"  # same boot, another container, and none of its processes holds its lock
     BOOT = "boot"  # its machine is this one, and was booted anew
     PERSON = "person"  # --take-over
 

@@ -165,6 +165,7 @@ def _(record: CheckpointPutBack) -> str:
 
 _TAKEN_BECAUSE = {
     ClaimProof.PROCESSES: "its processes are gone",
+    ClaimProof.LOCK: "its processes, in another container, are gone",
     ClaimProof.BOOT: "the machine has rebooted since",
     ClaimProof.PERSON: "--take-over states that it is gone",
 }

@@ -21,20 +21,40 @@ _NETWORK_FUSE = """
 """
 NETWORK_TYPES: Final = frozenset(_NETWORK.split())
 NETWORK_FUSE_TYPES: Final = frozenset(f"fuse.{name}" for name in _NETWORK_FUSE.split())
+# Of these one kernel decides alone: what it says of a lock is so.
+LOCAL_TYPES: Final = frozenset(
+    ["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "tmpfs", "overlay"]
+)
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
-    """Raise where ``path`` lies on a network file system, by the kernel's list of mounts.
+    """Raise where ``path`` lies on a network file system, by the kernel's list of mounts."""
+    found_point, found_type = _find_mount(path, mountinfo)
+    if found_type in NETWORK_TYPES or found_type in NETWORK_FUSE_TYPES:
+        raise JournalError(
+            f"{path} lies on {found_type} (mounted at {found_point}): a network file system cannot "
+            f"guarantee that acknowledged records survive. Give a folder on a local disk with "
+            f"--state-dir"
+        )
+
+
+def find_file_system_type(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+    """Return the type of the file system on which ``path`` lies; "" where that is not told."""
+    return _find_mount(path, mountinfo)[1]
+
+
+def _find_mount(path: Path, mountinfo: Path) -> tuple[Path, str]:
+    """Return the mount point and the type of a path's file system.
 
     Form of a line: proc(5), /proc/pid/mountinfo: fields 5 (mount point) and, behind a lone
     dash, the type.
     """
+    found_point, found_type = Path("/"), ""
     try:
         text = mountinfo.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return  # no /proc: nothing to judge by
+        return found_point, found_type  # no /proc: nothing to judge by
     target = path.resolve()
-    found_point, found_type = Path("/"), ""
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")[0]
@@ -46,9 +66,4 @@ def refuse_network_file_system(path: Path, mountinfo: Path = Path("/proc/self/mo
             found_point.parts
         ):  # the last of several equal mounts is on top
             found_point, found_type = point, kind
-    if found_type in NETWORK_TYPES or found_type in NETWORK_FUSE_TYPES:
-        raise JournalError(
-            f"{path} lies on {found_type} (mounted at {found_point}): a network file system cannot "
-            f"guarantee that acknowledged records survive. Give a folder on a local disk with "
-            f"--state-dir"
-        )
+    return found_point, found_type

@@ -57,6 +57,7 @@ class FolderClaim(msgspec.Struct, frozen=True, kw_only=True):
     started_unix_s: Annotated[float, msgspec.Meta(ge=0, le=_UNIX_S_MAX)]
     scheduler: str = ""  # the scheduler's job, for people
     is_released: bool = False
+    lock_inode: int = 0  # of the file that its processes lock; 0: they lock none
 
     @property
     def process(self) -> ProcessIdentity:
@@ -65,12 +66,22 @@ class FolderClaim(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class LockState(Enum):
+    """What a challenger sees of the lock of an owner's processes (`claim_lock`)."""
+
+    HELD = "held"  # one of them lives
+    FREE = "free"  # none does
+    FREE_ON_NETWORK = "free_on_network"  # none does, unless a server has forgotten the lock
+    UNKNOWN = "unknown"
+
+
 class ClaimVerdict(Enum):
     """What a claim means to a challenger."""
 
     FREE = "free"
     OURS = "ours"  # another launcher of the same owner has made it
     PROCESSES_GONE = "processes_gone"
+    LOCK_DROPPED = "lock_dropped"
     OTHER_BOOT = "other_boot"
     ALIVE = "alive"
     UNPROVEN = "unproven"
@@ -78,28 +89,36 @@ class ClaimVerdict(Enum):
 
 PROOFS: Final = {
     ClaimVerdict.PROCESSES_GONE: ClaimProof.PROCESSES,
+    ClaimVerdict.LOCK_DROPPED: ClaimProof.LOCK,
     ClaimVerdict.OTHER_BOOT: ClaimProof.BOOT,
 }
 
 
-def judge_claim(claim: FolderClaim, challenger: FolderClaim, standing: Standing) -> ClaimVerdict:
-    """Return what ``claim`` means to ``challenger``, who sees the claim's process as ``standing``."""
+def judge_claim(
+    claim: FolderClaim,
+    challenger: FolderClaim,
+    standing: Standing,
+    lock: LockState = LockState.UNKNOWN,
+) -> ClaimVerdict:
+    """Return what ``claim`` means to ``challenger``, who sees the claim's process as ``standing``, and its lock."""
     if claim.is_released:
         return ClaimVerdict.FREE
     if claim.owner == challenger.owner:
         return ClaimVerdict.OURS
     if standing is Standing.ALIVE:
         return ClaimVerdict.ALIVE
-    return _look_for_proof(claim, challenger, standing)
+    return _look_for_proof(claim, challenger, standing, lock)
 
 
 def _look_for_proof(
-    claim: FolderClaim, challenger: FolderClaim, standing: Standing
+    claim: FolderClaim, challenger: FolderClaim, standing: Standing, lock: LockState
 ) -> ClaimVerdict:
     if claim.kind is not OwnerKind.LAUNCHER:
         return ClaimVerdict.UNPROVEN  # one process of several nodes says nothing of the others
     if standing is Standing.GONE and challenger.uid in (claim.uid, ROOT_UID):
         return ClaimVerdict.PROCESSES_GONE  # and what it left can be found: marks are readable
+    if lock is LockState.FREE:  # in another container: not even its ranks are left
+        return ClaimVerdict.LOCK_DROPPED
     if is_other_boot(claim, challenger):
         return ClaimVerdict.OTHER_BOOT
     return ClaimVerdict.UNPROVEN
@@ -164,6 +183,15 @@ def refuse_silent(claim: FolderClaim, here: FolderClaim, watched_s: float) -> st
         f"shown no sign of life for {watched_s:.0f} s but did not release the folder. Silence does not prove "
         f"that it has ended: its host may be cut off.{requeued} If it runs, stop it there. If you are "
         f"certain that it is gone, add --take-over to this command"
+    )
+
+
+def refuse_holding(claim: FolderClaim, here: FolderClaim, lock_path: str) -> str:
+    """Return why an owner keeps the folder that shows no sign of life, but whose processes are there."""
+    return (
+        f"the checkpoint folder {here.folder} still belongs to {describe_owner(claim, here)}. That owner shows "
+        f"no sign of life, but at least one of its processes is left: stopped, about to end, or started by a "
+        f"rank. On the host, `fuser -v {lock_path}` names them. Once they have ended, start again"
     )
 
 

@@ -2,6 +2,7 @@
 
 <checkpoint folder>/.rankmend/owner-<n>.json   the claim of the n-th owner; made once, by a link
 <checkpoint folder>/.rankmend/owner-<n>.beat   a number that its owner counts up
+<checkpoint folder>/.rankmend/<token>.lock      held by its owner's processes (`claim_lock`)
 
 Only one of two launchers can make a name (link(2), atomic on NFS, too), and each reads back what is
 there. The counter is written in place and opened anew for every look: that is what a network file
@@ -25,6 +26,8 @@ from recovery.ownership.claim import FolderClaim
 BYTES_MAX: Final = 16 * 1024
 KEPT: Final = 3  # claims; older ones are removed
 _CLAIM: Final = re.compile(r"owner-(\d{1,9})\.json")
+_NO_NAME: Final = re.compile(r"[^0-9A-Za-z-]")
+_TOKEN_MAX: Final = 64
 _BEAT_DIGITS: Final = 20
 _RELEASED: Final = b"released".ljust(_BEAT_DIGITS) + b"\n"
 _MODE: Final = 0o644
@@ -47,6 +50,10 @@ class ClaimFolder:
 
     def path(self, generation: int) -> Path:
         return self.beside / f"owner-{generation}.json"
+
+    def lock_path(self, token: str) -> Path:
+        """Return the file that the owner of a claim locks; a claim's text names none elsewhere."""
+        return self.beside / f"{_NO_NAME.sub('_', token[:_TOKEN_MAX])}.lock"
 
     def newest(self) -> FoundClaim | None:
         """Return the newest claim, or None where there is none."""
@@ -145,7 +152,12 @@ class ClaimFolder:
     def _prune(self, newest: int) -> None:
         for generation in self._generations():
             if generation <= newest - KEPT:
-                for path in (self.path(generation), self._beat_path(generation)):
+                paths = [self.path(generation), self._beat_path(generation)]
+                with contextlib.suppress(SourceError):
+                    found = self._read(generation)
+                    if found is not None and found.claim is not None:
+                        paths.append(self.lock_path(found.claim.token))
+                for path in paths:
                     with contextlib.suppress(OSError):
                         path.unlink()
 

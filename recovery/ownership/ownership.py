@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from rankmend.errors import JobHeldError, RankmendError
 from recovery.checkpoints.marks import BESIDE
 from recovery.journal.job_key import JobKey
@@ -12,6 +14,7 @@ from recovery.launcher.early_stop import finish_first
 from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
 from recovery.ownership.claim_keeper import Keeper
+from recovery.ownership.claim_lock import ClaimLock, hold_lock
 from recovery.ownership.taking import TakenFolder, Waiting, make_claim, refuse_other_job, take
 
 
@@ -23,7 +26,9 @@ class Ownership:
         folder: ClaimFolder | None = None,
         taken: TakenFolder | None = None,
         waiting: Waiting | None = None,
+        lock: ClaimLock | None = None,
     ) -> None:
+        self._lock = lock
         self._folder = folder
         self._taken = taken
         self._waiting = waiting or Waiting()
@@ -39,6 +44,11 @@ class Ownership:
         """Count up from now on; one who shares the claim of others begins once it knows the job."""
         if self._keeper is not None and self._taken is not None and self._taken.is_maker:
             self._keeper.start()
+
+    @property
+    def held_open(self) -> tuple[int, ...]:
+        """Return what all processes that may write to the folder are to inherit: its lock."""
+        return () if self._lock is None else (self._lock.descriptor,)
 
     @property
     def lost_to(self) -> str | None:
@@ -128,6 +138,10 @@ class Ownership:
             self._keeper.release()
         else:
             self._keeper.close()
+        if self._lock is not None:
+            end_lock = self._lock.remove if self._is_empty else self._lock.close
+            end_lock()
+            self._lock = None
 
     def _note_lost(self, _owner: str) -> None:
         if self._lost is not None:
@@ -142,23 +156,33 @@ def own(
     say: Callable[[str], None],
     *,
     take_over: bool,
+    locks: bool = True,
 ) -> Ownership:
-    """Take the checkpoint folder for this launcher; raise JobHeldError where it has an owner."""
+    """Take the checkpoint folder for this launcher; raise JobHeldError where it has an owner.
+
+    ``locks``: whether all that may write to the folder inherits open files from this process.
+    """
     if checkpoint_folder is None:
         return Ownership()
     folder = ClaimFolder(checkpoint_folder.absolute() / BESIDE)
     claim = make_claim(checkpoint_folder, kind, key.text, key.name, environment)
     waiting = Waiting(say=say)
-    made = None
+    made = lock = None
     try:
+        if kind is OwnerKind.LAUNCHER and locks:
+            lock = hold_lock(folder, claim.token)
+        if lock is not None:
+            claim = msgspec.structs.replace(claim, lock_inode=lock.inode)
         taken = take(folder, claim, take_over=take_over, waiting=waiting)
-        made = Ownership(folder, taken, waiting)
+        made = Ownership(folder, taken, waiting, lock)
         made.start()
     except BaseException:  # a stop signal, perhaps just after the claim was made
         if made is not None:
             made.end()
         else:
             _give_back(folder, claim)
+            if lock is not None:
+                lock.remove()
         raise
     return made
 

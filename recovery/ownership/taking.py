@@ -22,14 +22,17 @@ from recovery.ownership.claim import (
     WATCH_S,
     ClaimVerdict,
     FolderClaim,
+    LockState,
     OwnerKind,
     describe_owner,
     judge_claim,
+    refuse_holding,
     refuse_living,
     refuse_silent,
     refuse_unreadable,
 )
 from recovery.ownership.claim_folder import ClaimFolder, FoundClaim
+from recovery.ownership.claim_lock import look_at_lock
 
 _LOOK_S: Final = 0.25
 _SAY_AFTER_S: Final = 2.0
@@ -57,6 +60,7 @@ class Waiting:
     sleep: Callable[[float], None] = time.sleep
     say: Callable[[str], None] = print
     judge: Callable[[ProcessIdentity, ProcessIdentity], Standing] = judge
+    look_at_lock: Callable[[ClaimFolder, FolderClaim, FolderClaim], LockState] = look_at_lock
 
 
 def make_claim(
@@ -147,18 +151,20 @@ def _try_once(
         raise JobHeldError(refuse_unreadable(str(folder.path(found.generation)), found.error))
     if is_copy(claim, challenger):
         return _make(folder, found.generation, TakenFolder(challenger, is_maker=True, is_copy=True))
-    verdict = judge_claim(claim, challenger, waiting.judge(claim.process, challenger.process))
+    standing = waiting.judge(claim.process, challenger.process)
+    lock = waiting.look_at_lock(folder, claim, challenger)
+    verdict = judge_claim(claim, challenger, standing, lock)
     if verdict is ClaimVerdict.FREE:
         return _make(folder, found.generation, TakenFolder(challenger, is_maker=True))
     if verdict is ClaimVerdict.OURS:
         return TakenFolder(claim, is_maker=False)
     if verdict is ClaimVerdict.ALIVE:
         raise JobHeldError(refuse_living(claim, challenger, is_asked=take_over))
-    proof = PROOFS.get(verdict)
+    proof = PROOFS.get(verdict) or _watch(
+        folder, claim, challenger, take_over=take_over, waiting=waiting
+    )
     if proof is None:
-        if not _stands_still(folder, claim, challenger, take_over=take_over, waiting=waiting):
-            return None
-        proof = ClaimProof.PERSON
+        return None
     record = ClaimTaken(describe_owner(claim, challenger), proof, f"uid {os.getuid()}")
     # Until the new owner's ranks start, those that a search must find are the former one's.
     challenger = msgspec.structs.replace(challenger, job_id=claim.job_id)
@@ -173,39 +179,48 @@ def _make(folder: ClaimFolder, after: int, taken: TakenFolder) -> TakenFolder | 
     return TakenFolder(claim, taken.is_maker, taken.taken_from, taken.record, taken.is_copy)
 
 
-def _stands_still(
+def _watch(
     folder: ClaimFolder,
     claim: FolderClaim,
     challenger: FolderClaim,
     *,
     take_over: bool,
     waiting: Waiting,
-) -> bool:
-    """Watch an owner by our own clock; True where a person's word may be acted upon.
+) -> ClaimProof | None:
+    """Watch an owner by our own clock, and return what proves by then that it is gone.
 
-    False where the claim is another one by now. Raise JobHeldError where the owner counts, and
-    where it does not and nobody said that it is gone.
+    None where there is something new to judge. Raise JobHeldError where the owner counts, and
+    where it does not, nothing proves that it is gone and nobody has said so.
     """
     watch_s = waiting.take_over_watch_s if take_over else waiting.watch_s
     began_s = waiting.now_s()
     first = folder.read_beat(claim.generation)
+    lock = LockState.UNKNOWN
     has_said = False
     while (watched_s := waiting.now_s() - began_s) < watch_s:
         waiting.sleep(_LOOK_S)
         found = folder.newest()
         if found is None or found.claim != claim:
-            return False
+            return None
         if folder.read_beat(claim.generation) != first:
             raise JobHeldError(refuse_living(claim, challenger, is_asked=take_over))
+        lock = waiting.look_at_lock(folder, claim, challenger)
+        if lock is LockState.FREE and claim.kind is OwnerKind.LAUNCHER:
+            return None  # the last of its processes has ended just now
         if watched_s >= _SAY_AFTER_S and not has_said:
             has_said = True
             waiting.say(
                 f"the checkpoint folder belongs to {describe_owner(claim, challenger)}: "
                 f"watching for {watch_s:.0f} s whether that owner is alive"
             )
+    if lock is LockState.HELD:
+        path = str(folder.lock_path(claim.token))
+        raise JobHeldError(refuse_holding(claim, challenger, path))
+    if lock is LockState.FREE_ON_NETWORK and claim.kind is OwnerKind.LAUNCHER:
+        return ClaimProof.LOCK
     if not take_over:
         raise JobHeldError(refuse_silent(claim, challenger, watch_s))
-    return True
+    return ClaimProof.PERSON
 
 
 def refuse_other_job(

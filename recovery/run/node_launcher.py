@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankmend import console
 from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import LaunchError
 from recovery.checkpoints.marks import BESIDE, FenceFile, check_writable
 from recovery.journal.job_folder import JobFolder, default_state_folder
 from recovery.journal.job_key import JobKey
@@ -16,6 +17,7 @@ from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.host.open_files import ensure_open_files
 from recovery.launcher.launcher import Launcher
+from recovery.launcher.processes.standing import shows_other_namespace
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.rank_output import Output, OutputPlan
@@ -67,6 +69,7 @@ class NodeSetup:
         cls, options: RunOptions, environment: Mapping[str, str], *, is_one_node: bool
     ) -> "NodeSetup":
         """Return the set-up, after checking that ranks can run and write here."""
+        refuse_foreign_proc()
         command = make_command(options, environment)
         slots = count_local_ranks(options, environment, command)
         ensure_open_files(slots, is_one_node=is_one_node)
@@ -120,7 +123,7 @@ class NodeLauncher:
 
     def serve(self, link: ControllerLink, ownership: Ownership) -> int:
         """Run until the job ends or this node leaves it, and return the exit code."""
-        launcher = self._make(link)
+        launcher = self._make(link, ownership.held_open)
         ownership.keep_fence(self.fence.restore)
         link.start(launcher)
         try:
@@ -145,7 +148,7 @@ class NodeLauncher:
             _say_rank_error(link.outcome)
         return code
 
-    def _make(self, link: ControllerLink) -> Launcher:
+    def _make(self, link: ControllerLink, held_open: tuple[int, ...]) -> Launcher:
         """Return the launcher, with its guardian running."""
         setup, job, clock = self._setup, self._job, self._clock
         options, environment = setup.options, setup.environment
@@ -163,7 +166,10 @@ class NodeLauncher:
         return Launcher(
             self._plan(),
             lambda: Guardian.start(
-                job.job_id, node=job.mark_node, process_list=job.runtime.process_list
+                job.job_id,
+                node=job.mark_node,
+                process_list=job.runtime.process_list,
+                held_open=held_open,
             ),
             self._store,
             self._output,
@@ -215,6 +221,15 @@ class NodeLauncher:
             cpus=choose_processors(options, environment, setup.command, setup.slots),
             stdin=standard_input(),
             keeps_snapshots=options.snapshots,
+        )
+
+
+def refuse_foreign_proc() -> None:
+    """Raise where /proc shows other processes by our pids: no rank could be watched or proved gone."""
+    if shows_other_namespace():
+        raise LaunchError(
+            "/proc shows the processes of another PID namespace than this launcher's, so it would watch the "
+            "wrong ones. Mount /proc in the container (unshare --mount-proc, bwrap --proc /proc)"
         )
 
 

@@ -87,11 +87,13 @@ class Guardian:
         executable: str = sys.executable,
         node: str | None = None,
         process_list: Path | None = None,
+        held_open: Collection[int] = (),
     ) -> "Guardian":
         """Start a guardian for this process and return once it serves.
 
         ``node``: it kills marked processes that name this node or none; None: all of the job's.
         ``process_list``: the file in which it lists its descendants (`processes.process_list`).
+        ``held_open``: descriptors that it and the ranks keep open until they end.
         """
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")
@@ -109,7 +111,7 @@ class Guardian:
                         stdout=subprocess.DEVNULL,
                         stderr=log,
                         env=_guardian_environment(job_id, node),
-                        pass_fds=[theirs.fileno()],
+                        pass_fds=[theirs.fileno(), *held_open],
                         start_new_session=True,
                     )
             except OSError as error:

@@ -151,7 +151,7 @@ def parse_memory(data: bytes) -> tuple[int, int]:
         raise SourceError(f"no memory sizes of a process: {data[:200]!r}") from error
 
 
-def read_state(pid: int, root: str = PROC) -> KernelProcess | None:
+def read_state(pid: int | str, root: str = PROC) -> KernelProcess | None:
     """Return the state of a process, or None where there is none."""
     try:
         data = _read(f"{root}/{pid}/stat", _STAT_BYTES_MAX)

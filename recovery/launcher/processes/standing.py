@@ -29,7 +29,8 @@ def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
     Raise SourceError if there is no such process, or no /proc.
     """
     number = os.getpid() if pid is None else pid
-    state = read_state(number, root)
+    # Itself by name: /proc may be mounted from outside our PID namespace, and has other pids.
+    state = read_state("self" if pid is None else number, root)
     if state is None:
         raise SourceError(f"no process {number} in {root}")
     return ProcessIdentity(
@@ -39,6 +40,14 @@ def identify(pid: int | None = None, root: str = PROC) -> ProcessIdentity:
         _namespace("time", root),
         read_boot_id(),
     )
+
+
+def shows_other_namespace(root: str = PROC) -> bool:
+    """Return whether /proc shows the processes of another PID namespace than ours: it was mounted outside."""
+    try:
+        return str(Path(root, "self").readlink()) != str(os.getpid())
+    except OSError:
+        return False
 
 
 def own_mark() -> str:

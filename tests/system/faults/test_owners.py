@@ -100,6 +100,40 @@ def test_launcher_in_another_container_is_refused_and_the_first_trains_on(
     assert endless.pids_at_step(ENDLESS_STEP) == ranks
 
 
+@NEEDS_NAMESPACES
+@pytest.mark.parametrize("prefix", [[], OTHER_NAMESPACE], ids=["host", "another container"])
+def test_owner_in_a_container_refuses_others_and_makes_way_once_it_is_killed(
+    make_lockstep: Make, rival: Make, prefix: list[str]
+) -> None:
+    job = make_lockstep("--steps=100000", prefix=OTHER_NAMESPACE)
+    job.start()
+    ranks = job.pids_at_step(5)
+    refused = rival(job, prefix=prefix)
+    refused.start()
+    assert refused.wait() == 75, refused.output
+    refused.expect_output("That owner is alive")
+    assert job.pids_at_step(10) == ranks
+    job.signal(signal.SIGKILL)  # with the container's first process all of it ends
+    job.wait()
+    heir = rival(job, prefix=prefix, arguments=[*job.arguments, "--steps=20"])
+
+    heir.start()
+
+    assert heir.wait() == 0, heir.output
+    proof = ClaimProof.LOCK if prefix else ClaimProof.PROCESSES
+    assert [one.proof for one in heir.records(ClaimTaken)] == [proof]
+
+
+@NEEDS_NAMESPACES
+def test_container_without_a_proc_of_its_own_is_refused_with_a_word(make_lockstep: Make) -> None:
+    job = make_lockstep(prefix=["unshare", "-pf", "--kill-child"])
+
+    job.start()
+
+    assert job.wait() == 1, job.output
+    job.expect_output("unshare --mount-proc")
+
+
 def test_owner_that_was_stopped_releases_the_folder(make_lockstep: Make, rival: Make) -> None:
     job = make_lockstep("--steps=100000")
     job.start()
