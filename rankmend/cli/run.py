@@ -175,6 +175,18 @@ Examples:
 )
 @click.option("--python", "python_path", metavar="PATH", help="Python interpreter for the ranks.")
 @click.option(
+    "--rank-prefix",
+    metavar="COMMAND",
+    help="Run each rank as COMMAND PYTHON TARGET, e.g. in a container; split into words as by a shell. {runtime}, {cwd}, "
+    "{rank}, {local_rank}, {attempt} and {job_id} in it are filled in. Then --python is python3 of the container by default.",
+)
+@click.option(
+    "--rank-prefix-env",
+    metavar="NAMES",
+    help="Variables of this environment to pass behind --rank-prefix, with commas between; NCCL_* is a pattern. "
+    "All users see them on the command line. What rankmend itself sets is passed anyhow.",
+)
+@click.option(
     *_both("--rdzv-id"),
     type=NAME,
     help="TORCHELASTIC_RUN_ID; also names the job if --job and --checkpoint-dir don't.",

@@ -58,6 +58,21 @@ def _sources() -> list[Path]:
     return [_PACKAGE / "__init__.py", *sorted((_PACKAGE / "hook").rglob("*.py"))]
 
 
+def copy_site(folder: Path) -> None:
+    """Fill the folder that `rankmend run` puts onto its ranks' PYTHONPATH with copies in place of links."""
+    package = folder / "rankmend"
+    if package.is_symlink():
+        package.unlink()
+    for path in _sources():
+        target = package / path.relative_to(_PACKAGE)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, path.read_text(encoding="utf-8"))
+    site = folder / "sitecustomize.py"
+    if site.is_symlink():
+        site.unlink()
+    _replace(site, _SITE.read_text(encoding="utf-8"))
+
+
 def _digest() -> str:
     digest = hashlib.sha256()
     for path in _sources():

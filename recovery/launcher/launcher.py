@@ -62,6 +62,7 @@ from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.processes.process_tree import find_marked
 from recovery.launcher.rank_announcer import RankAnnouncer
 from recovery.launcher.rank_starter import RankStarter
+from recovery.launcher.ranks.contained import read_end
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank, LaunchFault
 from recovery.launcher.ranks.rank_output import Output
@@ -438,6 +439,8 @@ class Launcher:
     def _note_exit(self, rank: LaunchedRank, code: int | None, signum: int | None) -> None:
         if rank.exit is not None:
             return  # known since it began to die
+        if rank.is_contained:
+            code, signum = read_end(code, signum)
         oom_killed = signum == signal.SIGKILL and self._oom.take_new_kills() > 0
         lines = self._output.last_lines(rank.rank)
         rank.note_exit(code, signum, lines, self._clock.now_s(), oom_killed=oom_killed)
@@ -580,6 +583,8 @@ class Launcher:
             self._stop_requested,
             None if self._pins is None else self._pins.put_back,
         )
+        if self._attempt is not None:
+            self._announcer.follow(self._attempt)  # the report has looked for their processes
         self._send_report(report)
 
 

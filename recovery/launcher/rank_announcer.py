@@ -23,6 +23,7 @@ class RankAnnouncer:
         self._runtime = runtime
         self._agent = agent
         self._hardware = hardware
+        self._announced: tuple[int, ...] | None = None  # what each rank's process is
         self._found_at_s: dict[str, float] = {}  # key of a finding -> when it first arrived
 
     def start(self) -> None:
@@ -35,13 +36,15 @@ class RankAnnouncer:
     def announce(self, attempt: LaunchedAttempt) -> None:
         """Announce an attempt once each of its ranks has a process."""
         ranks = attempt.ranks.values()
+        self._announced = _processes(attempt)
         self._runtime.write_ranks(
             attempt.number,
             [
                 {
                     "rank": rank.rank,
                     "local_rank": rank.local_rank,
-                    "pid": rank.pid,
+                    "pid": rank.shown_pid,
+                    "is_contained": rank.is_contained,
                     "start": rank.start.kind.value,
                     "why_not_forked": rank.start.why_not_forked,
                 }
@@ -49,19 +52,25 @@ class RankAnnouncer:
             ],
         )
         if self._hardware is not None:
-            self._hardware.watch({rank.rank: rank.pid for rank in ranks})
+            self._hardware.watch({rank.rank: rank.shown_pid for rank in ranks})
         self._agent.offer(
             uuid.UUID(self._plan.job_id),
             self._plan.job_name,
             attempt.number,
             [
-                (OfferedRank(rank.rank, rank.local_rank, rank.pid), rank.files.progress)
+                (OfferedRank(rank.rank, rank.local_rank, rank.shown_pid), rank.files.progress)
                 for rank in ranks
             ],
         )
 
+    def follow(self, attempt: LaunchedAttempt) -> None:
+        """Announce ranks in containers again once their own processes are known."""
+        if self._announced is not None and self._announced != _processes(attempt):
+            self.announce(attempt)
+
     def withdraw(self) -> None:
         """Announce that no rank runs any longer."""
+        self._announced = None
         self._agent.withdraw()
         if self._hardware is not None:
             self._hardware.watch({})
@@ -96,3 +105,7 @@ class RankAnnouncer:
         if self._hardware is not None:
             self._hardware.stop()
         self._agent.close()
+
+
+def _processes(attempt: LaunchedAttempt) -> tuple[int, ...]:
+    return tuple(rank.shown_pid for rank in attempt.ranks.values())

@@ -2,12 +2,19 @@
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
 
 from recovery.launcher.evidence.recorder import recorder_files
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import SpawnFailed
 from recovery.launcher.processes.standing import own_mark
 from recovery.launcher.ranks.command import fill
+from recovery.launcher.ranks.contained import (
+    WHY_NOT_FORKED,
+    RankPrefix,
+    environment_in_front,
+    wrap,
+)
 from recovery.launcher.ranks.environment import Rendezvous, rank_environment
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt, LaunchedRank
@@ -42,7 +49,10 @@ class RankStarter:
             files, reader = self._runtime.make_rank_files(
                 order.attempt, number, local_rank, order.world_size
             )
-            attempt.ranks[number] = LaunchedRank(number, local_rank, files, reader)
+            is_contained = self._plan.command.prefix is not None
+            attempt.ranks[number] = LaunchedRank(
+                number, local_rank, files, reader, is_contained=is_contained
+            )
 
     def start(self, order: Order, attempt: LaunchedAttempt, guardian: Guardian) -> None:
         """Start the ranks; on `LaunchError` the ranks started before it keep running."""
@@ -112,17 +122,23 @@ class RankStarter:
             snapshots=self._runtime.snapshots if self._plan.keeps_snapshots else None,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
+        argv = fill(self._plan.command.argv, order.restore, rank.local_rank)
+        prefix = self._plan.command.prefix
+        if prefix is not None:
+            argv = self._put_behind(prefix, argv, environment, order, rank)
+            environment = environment_in_front(environment, self._plan.environment)
         out, err = self._output.open_rank(order.attempt, rank.rank, rank.local_rank)
         spawn = Spawn(
             attempt=order.attempt,
             rank=rank.rank,
-            argv=fill(self._plan.command.argv, order.restore, rank.local_rank),
+            argv=argv,
             env=environment,
             cwd=str(self._plan.folder),
             stdout_fd=out,
             stderr_fd=err,
             stdin_fd=self._plan.stdin,
             cpus=self._plan.cpus[rank.local_rank] if self._plan.cpus else (),
+            is_contained=prefix is not None,
         )
         try:
             rank.start = self._start_quickly(guardian, spawn, rank, why_fresh)
@@ -134,11 +150,32 @@ class RankStarter:
             os.close(out)
             os.close(err)
 
+    def _put_behind(
+        self,
+        prefix: RankPrefix,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        order: Order,
+        rank: LaunchedRank,
+    ) -> tuple[str, ...]:
+        values = {
+            "runtime": str(self._runtime.path),
+            "cwd": str(self._plan.folder),
+            "rank": str(rank.rank),
+            "local_rank": str(rank.local_rank),
+            "attempt": str(order.attempt),
+            "job_id": self._plan.job_id,
+        }
+        site = str(self._runtime.site)
+        return wrap(prefix, argv, environment, self._plan.environment, site, values)
+
     def _start_quickly(
         self, guardian: Guardian, spawn: Spawn, rank: LaunchedRank, why_fresh: str | None
     ) -> RankStart:
         if why_fresh is not None:
             return RankStart(StartKind.FRESH, why_fresh)
+        if self._plan.command.prefix is not None:
+            return RankStart(StartKind.FRESH, WHY_NOT_FORKED)
         if self._waiting is None:
             return AFRESH
         return self._waiting.start(guardian, spawn, rank.files.imports)

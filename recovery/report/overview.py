@@ -182,6 +182,10 @@ def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[Store
             continue
         path = runtime / f"attempt-{attempt}" / f"rank-{rank}.progress"
         view = _view_rank(path, rank, local_rank, pid, read_clock)
+        if (
+            entry.get("is_contained") is True
+        ):  # in the file of its progress is the pid in its container
+            view = replace(view, pid=pid)
         yield replace(
             view, start=_text(entry, "start"), why_not_forked=_text(entry, "why_not_forked")
         )

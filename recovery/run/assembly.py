@@ -27,9 +27,11 @@ from recovery.launcher.processes.standing import ForeignMarks, identify
 from recovery.launcher.ranks.command import (
     RankCommand,
     build_command,
+    build_contained_command,
     choose_interpreter,
     may_use_torch,
 )
+from recovery.launcher.ranks.contained import parse_prefix
 from recovery.launcher.ranks.fork_server import ForkServer
 from recovery.launcher.ranks.kept_imports import KeptImports
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
@@ -55,6 +57,10 @@ def say(text: str) -> None:
 
 
 def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCommand:
+    if options.rank_prefix is not None:
+        return _make_contained_command(options, options.rank_prefix, environment)
+    if options.rank_prefix_env is not None:
+        raise ConfigError("--rank-prefix-env is for --rank-prefix, which was not given")
     interpreter = choose_interpreter(
         options.python_path, environment, sys.executable, Path(sys.prefix)
     )
@@ -62,6 +68,32 @@ def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCom
         options.target,
         options.arguments,
         interpreter,
+        is_module=options.is_module,
+        no_python=options.no_python,
+        is_script=options.run_path,
+    )
+
+
+def _make_contained_command(
+    options: RunOptions, prefix: str, environment: Mapping[str, str]
+) -> RankCommand:
+    """Return the command behind --rank-prefix; nothing of this host's Python counts in there."""
+    here_only = {
+        "--standby": options.standby is not None,
+        "--fork-server": options.fork_server is True,
+        "--numa-binding": options.numa_binding is not None,
+        "--store launcher": options.store == "launcher",
+    }
+    for name, is_given in here_only.items():
+        if is_given:
+            raise ConfigError(
+                f"{name} needs ranks that start on the host, not behind --rank-prefix"
+            )
+    return build_contained_command(
+        options.target,
+        options.arguments,
+        options.python_path or environment.get("PYTHON_EXEC") or "python3",
+        parse_prefix(prefix, options.rank_prefix_env, environment.get("PATH")),
         is_module=options.is_module,
         no_python=options.no_python,
         is_script=options.run_path,

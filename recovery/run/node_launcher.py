@@ -116,6 +116,8 @@ class NodeLauncher:
         )
         self.fence = FenceFile(job.fence_path(setup))
         self.pins = make_pins(setup.options, clock)
+        if setup.command.prefix is not None:
+            job.runtime.copy_hook()
         self._store, self._is_old_torch = self._make_store()
         name = job.job_name if job.mark_node is None else f"{job.job_name}_{job.mark_node}"
         log_plan = make_log_folder(setup.output_plan, name)
@@ -211,7 +213,7 @@ class NodeLauncher:
             run_id=options.rdzv_id or job.job_name,
             role=options.role,
             fence_file=job.fence_path(setup),
-            is_auto=options.auto and setup.command.interpreter is not None,
+            is_auto=options.auto and setup.command.is_python,
             time_limit_s=options.time_limit,
             mark_node=job.mark_node,
             grace_s=grace_s(options, environment),
@@ -253,7 +255,9 @@ def own_folder(
     folder = options.checkpoint_dir
     if folder is not None:
         check_writable(folder.absolute())
-    return own(folder, kind, key, environment, say, take_over=options.take_over)
+    # Behind a prefix, a container's tool may close the files that a rank would inherit.
+    locks = options.rank_prefix is None
+    return own(folder, kind, key, environment, say, take_over=options.take_over, locks=locks)
 
 
 def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:

@@ -59,6 +59,8 @@ class RunOptions:
     is_module: bool = False
     no_python: bool = False
     python_path: str | None = None
+    rank_prefix: str | None = None  # what runs in front of each rank, as a shell would split it
+    rank_prefix_env: str | None = None
     rdzv_id: str | None = None
     role: str = "default"
     master_addr: str | None = None

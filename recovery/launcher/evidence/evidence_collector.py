@@ -29,7 +29,7 @@ from recovery.launcher.evidence.rank_processes import describe_rank
 from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_stacks
 from recovery.launcher.evidence.recorder import RecorderFiles, ask_for_dump
 from recovery.launcher.evidence.surroundings import read_agent_findings, read_kernel_log
-from recovery.launcher.processes.process_tree import read_processes
+from recovery.launcher.processes.process_tree import ProcessRef, read_processes
 from recovery.messages.exchange import Collected, RankEvidence
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class RankSource:
     pid: int
     stacks: Path | None
     recorder: RecorderFiles | None
+    training: ProcessRef | None = None  # its own process, where it tells a pid of its container
 
 
 class EvidenceCollector:
@@ -209,7 +210,7 @@ class _Collection:
                 dumping.add(one.rank)
             if one.stacks is None or one.rank not in self._stacks:
                 continue
-            reason = ask_for_stacks(one.stacks)
+            reason = ask_for_stacks(one.stacks, one.training)
             if reason is None:
                 asked.add(one.rank)
             else:

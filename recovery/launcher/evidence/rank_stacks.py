@@ -20,12 +20,17 @@ _STATUS_BYTES_MAX: Final = 8192
 _DEAF: Final = frozenset("TtDZXx")  # a signal reaches none of these now
 
 
-def ask_for_stacks(path: Path) -> str | None:
-    """Ask the process that offers its stacks in this file for them; return a reason if it was not asked."""
+def ask_for_stacks(path: Path, training: ProcessRef | None = None) -> str | None:
+    """Ask the process that offers its stacks in this file for them; return a reason if it was not asked.
+
+    ``training``: as this host knows that process, where it has told its pid in a PID namespace of its own.
+    """
     head = read_head(path)
     if head is None:
         return "it offers no Python stacks (not a Python process, or without our hook)"
     ref, descriptor = head
+    if training is not None and training.start_ticks == ref.start_ticks:
+        ref = training
     try:
         reason = _why_not(ref, descriptor, path)
         if reason is None:
@@ -41,12 +46,20 @@ def _why_not(ref: ProcessRef, descriptor: int, path: Path) -> str | None:
         return f"process {ref.pid} is gone"
     if state.letter in _DEAF:
         return f"process {ref.pid} is in state {state.letter} and handles no signals"
-    opened, wanted = Path(f"/proc/{ref.pid}/fd/{descriptor}").stat(), path.stat()
-    if (opened.st_dev, opened.st_ino) != (wanted.st_dev, wanted.st_ino):
+    if not is_open_in(ref.pid, descriptor, path):
         return f"process {ref.pid} has closed the file of its stacks"
     return (
         None if _catches(ref.pid) else f"process {ref.pid} no longer handles the signal for stacks"
     )
+
+
+def is_open_in(pid: int, descriptor: int, path: Path) -> bool:
+    """Return whether a process has this file open under this descriptor."""
+    try:
+        opened, wanted = Path(f"/proc/{pid}/fd/{descriptor}").stat(), path.stat()
+    except FileNotFoundError:
+        return False
+    return (opened.st_dev, opened.st_ino) == (wanted.st_dev, wanted.st_ino)
 
 
 def read_head(path: Path) -> tuple[ProcessRef, int] | None:

@@ -67,6 +67,7 @@ class Spawn:
     stderr_fd: int
     stdin_fd: int | None = None  # None: /dev/null
     cpus: Sequence[int] = ()  # processors to bind the rank to; empty: not bound
+    is_contained: bool = False  # the rank runs behind the program, perhaps in a container
 
 
 class Guardian:
@@ -146,7 +147,8 @@ class Guardian:
             descriptors = [file.fileno(), spawn.stdout_fd, spawn.stderr_fd]
             if spawn.stdin_fd is not None:
                 descriptors.append(spawn.stdin_fd)
-            self._send(SpawnCommand(spawn.attempt, spawn.rank), descriptors)
+            command = SpawnCommand(spawn.attempt, spawn.rank, spawn.is_contained)
+            self._send(command, descriptors)
 
     def expect_fork(self, attempt: int, rank: int, link_fd: int, within_s: float) -> None:
         """Have the guardian expect a rank that reports through this link.

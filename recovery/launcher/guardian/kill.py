@@ -77,7 +77,7 @@ class MarkSearch:
         if self.pid == 0:
             with contextlib.suppress(BaseException):
                 os.set_blocking(write_end, True)
-                _become_search(guardian_pid, write_end)
+                become_child(guardian_pid, write_end)
                 _search(job_id, node, through, skip, write_end, root, launcher)
             os._exit(0)
         os.close(write_end)
@@ -120,7 +120,7 @@ class MarkSearch:
             self.found.append(ProcessRef(pid, start_ticks, None if attempt < 0 else attempt))
 
 
-def _become_search(guardian_pid: int, write_end: int) -> None:
+def become_child(guardian_pid: int, write_end: int | None = None) -> None:
     """Close the guardian's descriptors: an open end of its socket would mean that it lives."""
     signal.set_wakeup_fd(-1)
     with os.scandir("/proc/self/fd") as entries:

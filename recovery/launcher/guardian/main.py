@@ -26,6 +26,7 @@ from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
 from rankmend.hook.layout import RUNNING
 from recovery.launcher.guardian.forks import PendingForks
+from recovery.launcher.guardian.inside import signal_inside
 from recovery.launcher.guardian.kill import TreeKill
 from recovery.launcher.guardian.launcher_link import LauncherLink
 from recovery.launcher.guardian.packets import (
@@ -114,6 +115,7 @@ class _Rank:
     is_big: bool = False
     is_told_exiting: bool = False
     is_failed: bool = False  # never became a program
+    is_contained: bool = False  # the rank runs behind this process, perhaps in a container
 
     @property
     def is_awaited(self) -> bool:
@@ -421,6 +423,7 @@ class GuardianProcess:
             exec_pipe,
             _pidfd(pid),
             _statm(pid),
+            is_contained=isinstance(command, SpawnCommand) and command.is_contained,
         )
         self._ranks[pid] = rank
         if self._list is not None:
@@ -528,6 +531,9 @@ class GuardianProcess:
         for rank in self._ranks.values():
             is_named = command.ranks is None or rank.rank in command.ranks
             if rank.attempt == command.attempt and is_named:
+                if rank.is_contained and command.signum != signal.SIGKILL:
+                    signal_inside(self._job_id, rank.attempt, rank.rank, rank.pid, command.signum)
+                    continue
                 try:
                     os.killpg(rank.pid, command.signum)
                 except (ProcessLookupError, PermissionError):  # not the leader of its group yet

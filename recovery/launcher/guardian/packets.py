@@ -109,6 +109,7 @@ class SpawnCommand:
 
     attempt: int
     rank: int
+    is_contained: bool = False  # the rank runs behind the program, perhaps in a container
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ ENV_GUARDIAN: Final = "RANKMEND_GUARDIAN_OF"
 """Mark of a guardian, and of its children until they have become ranks: the job's UUID."""
 ENV_NODE: Final = "RANKMEND_NODE"
 """Mark beside the job's, where several nodes of a job may be on one machine: the node's name."""
+ENV_INSIDE: Final = "RANKMEND_INSIDE"
+"""Mark beside the job's: runs behind the prefix of `--rank-prefix`, and is not the prefix itself."""
 ENV_LAUNCHER: Final = "RANKMEND_LAUNCHER"
 """Mark beside the job's: the launcher whose guardian started it (`processes.identity`)."""
 
@@ -288,6 +290,21 @@ def read_mark(
     attempt = _value(environ, ENV_ATTEMPT)
     number = int(attempt) if attempt.isdigit() else None
     return MarkKind.RANK, ProcessRef(pid, state.start_ticks, number, launcher)
+
+
+def read_environ(pid: int, root: str = PROC) -> bytes:
+    """Return the environment that a process was started with. May hang where the process is stuck in a driver."""
+    return _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
+
+
+def read_status(pid: int, root: str = PROC) -> dict[str, str]:
+    """Return the lines of /proc/PID/status by name; none where the process is gone."""
+    try:
+        text = _read(f"{root}/{pid}/status", _STAT_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    lines = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _colon, value in lines}
 
 
 def is_alive(ref: ProcessRef, root: str = PROC) -> bool:

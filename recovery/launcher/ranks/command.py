@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankmend.errors import LaunchError
+from recovery.launcher.ranks.contained import RankPrefix
 from recovery.messages.exchange import Restore
 
 # Placeholders for the checkpoint to resume from: its path, its folder, its step, and its name in the folder.
@@ -34,7 +35,9 @@ class RankCommand:
     """The argument list of the ranks, `{checkpoint}`, the like and `${local_rank}` not yet filled in."""
 
     argv: tuple[str, ...]
-    interpreter: Interpreter | None  # None: the command is not Python
+    interpreter: Interpreter | None  # None: the command is not Python, or not one of this host
+    prefix: RankPrefix | None = None  # what runs in front of it, perhaps in a container
+    is_python: bool = True
 
 
 def choose_interpreter(
@@ -92,11 +95,33 @@ def build_command(
         if program is None:
             what = "is not executable" if is_file else "was not found"
             raise LaunchError(f"the program {target!r} {what}")
-        return RankCommand((program, *arguments), None)
+        return RankCommand((program, *arguments), None, is_python=False)
     if not is_file:
         what = "is a folder" if Path(target).is_dir() else "does not exist"
         raise LaunchError(f"the script {target!r} {what} (in {Path.cwd()})")
     return RankCommand((interpreter.path, "-u", target, *arguments), interpreter)
+
+
+def build_contained_command(
+    target: str,
+    arguments: tuple[str, ...],
+    python: str,
+    prefix: RankPrefix,
+    *,
+    is_module: bool = False,
+    no_python: bool = False,
+    is_script: bool = False,
+) -> RankCommand:
+    """Return the command of ranks behind a prefix. Nothing of it is looked for here: the container may have other files."""
+    if is_script:
+        is_module = no_python = False
+    if is_module and no_python:
+        raise LaunchError("--module and --no-python exclude each other")
+    looks_like_script = "/" in target or target.endswith(".py") or Path(target).is_file()
+    if no_python or not (is_module or is_script or looks_like_script):
+        return RankCommand((target, *arguments), None, prefix, is_python=False)
+    module = ("-m",) if is_module else ()
+    return RankCommand((python, "-u", *module, target, *arguments), None, prefix)
 
 
 def may_use_torch(command: RankCommand) -> bool:

@@ -5,6 +5,7 @@ Reads progress files, process states, and what ranks leave behind when they end.
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -14,8 +15,10 @@ from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
+from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
 from recovery.launcher.evidence.recorder import RecorderFiles
-from recovery.launcher.processes.process_tree import read_state
+from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
+from recovery.launcher.processes.process_tree import ProcessRef, read_state
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
 from recovery.launcher.ranks.waiting_processes import AFRESH
@@ -63,10 +66,14 @@ class LaunchedRank:
     progress_error: str | None = None
     recorder: RecorderFiles | None = None
     start: RankStart = AFRESH
+    is_contained: bool = False  # it runs behind the process that we started
+    training: ProcessRef | None = None  # its own process, once it has told which it is
+    _looked_at_s: float = -math.inf
 
     def report(self, read_clock: Callable[[], float]) -> RankReport:
         """Return the current report of this rank."""
         self._read_progress(read_clock())
+        self.find_training(read_clock())
         now_s = read_clock()  # after the read: newer entries of the rank are not from the future
         told = self.progress
         start = self.start.bounded() if self.pid else None
@@ -74,7 +81,7 @@ class LaunchedRank:
             return RankReport(
                 rank=self.rank,
                 local_rank=self.local_rank,
-                pid=self.pid,
+                pid=self.shown_pid,
                 process_state=self._process_state(),
                 progress_error=self.progress_error,
                 exit=self._aged_exit(now_s),
@@ -84,7 +91,7 @@ class LaunchedRank:
         return RankReport(
             rank=self.rank,
             local_rank=self.local_rank,
-            pid=self.pid,
+            pid=self.shown_pid,
             process_state=self._process_state(),
             attached_age_s=_age(told.attached_at_s, now_s),
             resumed_age_s=_age(told.resumed_at_s, now_s),
@@ -114,7 +121,33 @@ class LaunchedRank:
 
     def source(self) -> RankSource:
         """Return what is needed to collect evidence from this rank."""
-        return RankSource(self.rank, self.pid, self.files.stacks, self.recorder)
+        return RankSource(
+            self.rank, self.shown_pid, self.files.stacks, self.recorder, self.training
+        )
+
+    @property
+    def shown_pid(self) -> int:
+        """Return the training process, as this host knows it; until it is known, the one that we started."""
+        return self.training.pid if self.training is not None else self.pid
+
+    def find_training(self, now_s: float) -> None:
+        """Look for the training process of a rank that runs behind another program."""
+        told = self.progress
+        if not self.is_contained or told is None or not told.pid or self.exit is not None:
+            return
+        inner = ProcessRef(told.pid, told.start_ticks)
+        known = self.training
+        if known is not None and known.start_ticks == inner.start_ticks:
+            return
+        if now_s - self._looked_at_s < LOOK_S:
+            return
+        self._looked_at_s = now_s
+        self.training = find_outer(inner, self.pid, self._has_stacks_open)
+
+    def _has_stacks_open(self, pid: int) -> bool:
+        stacks = self.files.stacks
+        head = None if stacks is None else read_head(stacks)
+        return head is not None and stacks is not None and is_open_in(pid, head[1], stacks)
 
     def _take_numbers(self, told: RankNumbers | None) -> tuple[StepNumbers, ...]:
         """Return the numbers that no report has carried yet."""
@@ -163,6 +196,10 @@ class LaunchedRank:
             return ""
         if self.is_exiting:
             return "X"
+        if self.training is not None:
+            state = read_state(self.training.pid)
+            is_it = state is not None and state.start_ticks == self.training.start_ticks
+            return state.letter if state is not None and is_it else "Z"  # what is before it lives
         told = self.progress
         if told is not None and told.pid not in (0, self.pid):
             state = read_state(told.pid)

@@ -27,6 +27,7 @@ from rankmend.errors import LaunchError, SourceError
 from rankmend.files import replace_file
 from rankmend.foreign_links import make_private
 from rankmend.own_folder import own_folder
+from rankmend.watch.hook_folder import copy_site
 from recovery.launcher.processes import process_list
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.launcher.ranks.slurm_job_file import write_slurm_job
@@ -54,6 +55,7 @@ class RuntimeFolder:
         self.snapshots = self.path / leftovers.FOLDER
         self.copies = self.path / leftovers.COPIES
         self._snapshots_lock: int | None = None
+        self._has_hook_copy = False
         self.process_list = self.path / process_list.NAME
         self._make()
 
@@ -83,7 +85,18 @@ class RuntimeFolder:
         write_slurm_job(self.path, os.environ)
         self._link_site()
 
+    def copy_hook(self) -> None:
+        """Have the hook itself in this folder, not links to it: all that a container has to mount."""
+        self._has_hook_copy = True
+        self._link_site()
+
     def _link_site(self) -> None:
+        if self._has_hook_copy:
+            try:
+                copy_site(self.site)
+            except OSError as error:
+                raise LaunchError(f"cannot copy the hook to {self.site}: {error}") from error
+            return
         package = Path(rankmend.__file__).resolve().parent
         links = {
             "rankmend": package,
@@ -91,6 +104,8 @@ class RuntimeFolder:
         }
         for name, target in links.items():
             link = self.site / name
+            if link.is_dir() and not link.is_symlink():
+                shutil.rmtree(link)
             if link.is_symlink() and link.readlink() == target:
                 continue
             link.unlink(missing_ok=True)
