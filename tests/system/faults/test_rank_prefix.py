@@ -1,0 +1,137 @@
+"""Ranks behind `--rank-prefix`, each in a PID namespace of its own: the same faults, the same outcome as without."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detectors.finding import Kind
+from recovery.launcher.processes.process_tree import find_marked, read_status
+from tests.system.faults.harness import Job, kill
+from tests.system.faults.test_deaths import assert_recovered
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long,
+    pytest.mark.skipif(os.getuid() != 0, reason="namespaces need root here"),
+]
+Make = Callable[..., Job]
+RUNC_RANK = Path(__file__).parents[3] / "examples/containers/runc_rank.py"
+NOT_BOUND = {"/proc", "/sys", "/dev"}
+
+
+def unshare(_folder: Path) -> str:
+    return "unshare --pid --fork --mount-proc --kill-child"
+
+
+def bubblewrap(_folder: Path) -> str:
+    return "bwrap --dev-bind / / --unshare-pid --proc /proc --die-with-parent --clearenv --setenv PATH /usr/bin:/bin"
+
+
+def runc(folder: Path) -> str:
+    rootfs = folder / "rootfs"
+    rootfs.mkdir()
+    tops = [str(path) for path in Path("/").iterdir() if path.is_dir()]
+    binds = [f"--bind={path}" for path in sorted({*tops, "/dev/shm"} - NOT_BOUND)]
+    words = [sys.executable, str(RUNC_RANK), "--id={job_id}-{rank}-{attempt}"]
+    return shlex.join([*words, f"--rootfs={rootfs}", "--cwd={cwd}", *binds, "--"])
+
+
+TOOLS = {"unshare": unshare, "bwrap": bubblewrap, "runc": runc}
+
+
+@pytest.fixture(params=TOOLS)
+def tool(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return a prefix; this machine may not let the tool make namespaces."""
+    name = str(request.param)
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    folder = tmp_path / "trial"
+    folder.mkdir()
+    words = [
+        word.format(job_id=f"trial-{os.getpid()}", rank=0, attempt=0, cwd="/")
+        for word in shlex.split(TOOLS[name](folder))
+    ]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"{name} does not run here: {tried.stderr.strip()[-200:]}")
+    return TOOLS[name](tmp_path)
+
+
+def flags(tool: str, *more: str) -> list[str]:
+    return [f"--rank-prefix={tool}", f"--python={sys.executable}", *more]
+
+
+def are_contained(job: Job, pids: dict[int, int]) -> bool:
+    inner = [read_status(pid)["NSpid"].split() for pid in pids.values()]
+    return all(len(one) > 1 for one in inner)
+
+
+def test_a_killed_and_a_stopped_rank_cost_nothing_but_time(
+    make_lockstep: Make, undisturbed: dict[str, object], tool: str
+) -> None:
+    job = make_lockstep("--step-s=0.03", flags=flags(tool, "--hang-stopped=1"))
+    job.start()
+
+    first = job.pids_at_step(15)
+    assert are_contained(job, first), "the host's pids of processes in namespaces of their own"
+    kill(first[2])
+    second = job.pids_at_step(25, attempt=2)
+    kill(second[1], number=signal.SIGSTOP)
+
+    assert_recovered(job, undisturbed, incidents=2)
+    killed, stopped = [one.failure.finding for one in job.incidents]
+    assert (killed.kind, killed.ranks) == (Kind.RANK_FAILED, (2,))
+    # unshare of util-linux 2.38 can't die of SIGKILL itself as its child has, and ends with 1.
+    assert ("exit code 1" if tool.startswith("unshare") else "SIGKILL") in killed.summary
+    assert (stopped.kind, stopped.ranks) == (Kind.RANK_HUNG, (1,))
+
+
+def test_ranks_save_when_the_job_is_stopped_and_nothing_stays(
+    make_lockstep: Make, tool: str
+) -> None:
+    job = make_lockstep("--step-s=0.03", "--steps=2000", flags=flags(tool))
+    job.start()
+    job.pids_at_step(15)
+
+    job.signal(signal.SIGTERM)
+
+    assert job.wait() == 128 + signal.SIGTERM, job.output
+    assert any(job.checkpoints.glob("step-*.npz")), "a rank that saves gets its time"
+    assert not find_marked(job.job_id)
+
+
+def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, tool: str) -> None:
+    job = make_lockstep("--step-s=0.03", "--steps=2000", flags=flags(tool))
+    job.start()
+    pids = job.pids_at_step(15)
+
+    job.signal(signal.SIGKILL)
+    job.start()
+
+    job.pids_at_step(25, attempt=2)
+    assert not any(Path("/proc", str(pid)).exists() for pid in pids.values())
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        ("no-such-tool exec", "the program 'no-such-tool' was not found"),
+        ("unshare 'x", "can't be split into words"),
+        ("env A={host}", "{host} is none of the placeholders"),
+        ("", "--rank-prefix is empty"),
+    ],
+)
+def test_prefix_that_makes_no_sense_is_refused(make_lockstep: Make, prefix: str, said: str) -> None:
+    job = make_lockstep(flags=[f"--rank-prefix={prefix}"])
+    job.start()
+
+    assert job.process is not None
+    assert job.process.wait(60) != 0
+    assert said in job.output
