@@ -39,7 +39,7 @@ class NodeRecord:
         return bool(_DRAIN.search(self.state))
 
 
-class SlurmCommands:
+class NodeSlurmCommands:
     """Asks slurmctld by its command line. All calls together end before ``until_s`` (monotonic)."""
 
     def __init__(self, until_s: float, environment: Mapping[str, str]) -> None:

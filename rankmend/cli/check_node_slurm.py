@@ -121,11 +121,11 @@ def _ask_in_child(make_page: Callable[[], dict[str, Any]], timeout_s: float) -> 
 def _drain(
     use: "Use", fitness: "Fitness", share_max: float, until_s: float, log: Path | None
 ) -> "DrainResult":
-    from agent.slurm.commands import SlurmCommands
+    from agent.slurm.commands import NodeSlurmCommands
     from agent.slurm.drain import DrainOutcome, drain_node
 
     name = node_name()
-    result = drain_node(SlurmCommands(until_s, os.environ), name, fitness.obstacles, share_max)
+    result = drain_node(NodeSlurmCommands(until_s, os.environ), name, fitness.obstacles, share_max)
     if result.outcome is not DrainOutcome.ALREADY_DRAINED:
         fields: Mapping[str, Any] = {
             "node": name,

@@ -100,9 +100,9 @@ def _uid_of(user: str | None) -> int:
 
 
 def _other_jobs(job: str, uid: int) -> Sequence[str]:
-    from agent.slurm.commands import SlurmCommands
+    from agent.slurm.commands import NodeSlurmCommands
 
-    slurm = SlurmCommands(time.monotonic() + SQUEUE_S_MAX, os.environ)
+    slurm = NodeSlurmCommands(time.monotonic() + SQUEUE_S_MAX, os.environ)
     return [other for other in slurm.jobs_of(uid, node_name()) if other != job]
 
 

@@ -48,7 +48,7 @@ class ActedOn(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class WatchedAct:
     """What is to be done, or why nothing is."""
 
     text: str
@@ -64,11 +64,11 @@ def decide(
     now_unix_s: float,
     *,
     has_scheduler: bool,
-) -> Act:
+) -> WatchedAct:
     """Return what the policy wants done about the job's verdict now."""
     rules = policy.watched
     if rules.action is WatchedAction.TELL or job.verdict.state is not WatchedState.HUNG:
-        return Act("")
+        return WatchedAct("")
     nodes = tuple(sorted({job.node_of(rank) for rank in job.verdict.ranks}))
     key = f"watched-{job.job_id}-{job.attempt}-{job.step()}-{rules.action.value}"
     is_dry = rules.dry_run or policy.is_dry_for(job.name)
@@ -77,18 +77,20 @@ def decide(
     request = SchedulerRequest(key, _ACTION[rules.action], nodes, job.slurm_job, reason)
     known = ledger.watched_asked(key)
     if known is not None and not known.is_dry:  # again after a restart: a key is carried out once
-        return Act(f"asked the scheduler to {words}", None, request if has_scheduler else None)
+        return WatchedAct(
+            f"asked the scheduler to {words}", None, request if has_scheduler else None
+        )
     why = _why_not(job, stood_s, policy, nodes) or _unable(job, rules.action, ledger, nodes)
     if why is None and not is_dry:
         why = _beyond_bounds(policy, ledger, now_unix_s, has_scheduler=has_scheduler)
     if why is not None:
-        return Act(f"rankmend does not {words}: {why}")
+        return WatchedAct(f"rankmend does not {words}: {why}")
     record = WatchedAsked(
         key, job.job_id, job.name, job.slurm_job, rules.action.value, nodes, reason, is_dry
     )
     if is_dry:
-        return Act(f"dry run: would {words}", record if known is None else None)
-    return Act(f"asked the scheduler to {words}", record, request)
+        return WatchedAct(f"dry run: would {words}", record if known is None else None)
+    return WatchedAct(f"asked the scheduler to {words}", record, request)
 
 
 def _beyond_bounds(

@@ -1,4 +1,4 @@
-"""Ranks behind `--rank-prefix`: what runs in front of each, and how its variables get behind it. Pure.
+"""Ranks behind `--rank-prefix`: what runs in front of each, and how its variables get behind it.
 
     PREFIX... sh -c SCRIPT SITE NAME=VALUE... python -u train.py
 
