@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.metrics import RANK_LABELS, Family, Metric, counter, gauge
+from agent.ranks.inner_pids import UNKNOWN_PID
 from agent.ranks.table import (
     RANKS_MAX,
     RankSample,
@@ -317,7 +318,7 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
     yield Metric("rankmend_rank_progress_success", 0 if progress is None else 1, labels)
     if progress is None:
         return
-    pid = str(sample.pid or progress.pid)
+    pid = "" if sample.pid == UNKNOWN_PID else str(sample.pid or progress.pid)
     about = (("pid", pid), ("attempt", str(identity.attempt)), ("job_name", sample.job_name))
     yield Metric("rankmend_rank_info", 1, (*labels, *about))
     if progress.pid == 0:

@@ -6,13 +6,15 @@ another's job. Everything is bounded.
 """
 
 import logging
+import math
 import os
 import pwd
 import re
 import stat
+import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,6 +22,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from agent.ranks.inner_pids import InnerProcess, find_pid, read_inner_processes
 from agent.ranks.table import RANKS_MAX, RANKS_OF_USER_MAX, ShownRank
 from rankmend.errors import SourceError
 from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, ROOT, job_id_of
@@ -29,6 +32,9 @@ from rankmend.progress import ProgressReader, open_owned
 JOBS_OF_USER_MAX: Final = 64
 USERS_MAX: Final = 64
 JOB_BYTES_MAX: Final = 4096
+INNER_LOOK_S: Final = (
+    5.0  # between two looks for ranks in containers: /proc of 5,000 processes takes 0.1 s
+)
 _FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
 _RANK: Final = re.compile(r"rank-([0-9]{1,10})\.progress")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -67,11 +73,15 @@ class WatchedRanks:
         self._root = root
         self._jobs: dict[tuple[str, int], WatchedJob | None] = {}  # by path and inode of the folder
         self._ranks: dict[tuple[str, int], ShownRank | None] = {}  # of the file; None: refused
+        self._outside: dict[InnerProcess, int | None] = {}  # pids of ranks in containers
+        self._inner: dict[InnerProcess, list[int]] | None = None  # read once in a look, if at all
+        self._looked_at_s = -math.inf
 
     def look(self) -> tuple[list[WatchedJob], list[ShownRank]]:
         """Return the jobs with a living rank on this node, and these ranks."""
         jobs_before, self._jobs = self._jobs, {}
         ranks_before, self._ranks = self._ranks, {}
+        outside_before, self._outside, self._inner = self._outside, {}, None
         found: list[WatchedJob] = []
         living: list[ShownRank] = []
         for uid, folder in islice(self._users(), USERS_MAX):
@@ -80,7 +90,7 @@ class WatchedRanks:
                 job = self._job(entry, uid, jobs_before)
                 if job is None:
                     continue
-                ranks = self._of_job(entry.path, uid, job, ranks_before, left)
+                ranks = self._of_job(entry.path, uid, job, ranks_before, left, outside_before)
                 left -= len(ranks)
                 if ranks and all(one.job_id != job.job_id for one in found):
                     found.append(job)
@@ -90,6 +100,13 @@ class WatchedRanks:
             if rank is not None:
                 rank.reader.close()
         return found, living[:RANKS_MAX]
+
+    def close(self) -> None:
+        """Close the ranks' files."""
+        for rank in self._ranks.values():
+            if rank is not None:
+                rank.reader.close()
+        self._ranks = {}
 
     def _job(
         self,
@@ -111,6 +128,7 @@ class WatchedRanks:
         job: WatchedJob,
         before: dict[tuple[str, int], ShownRank | None],
         count_max: int,
+        outside: dict[InnerProcess, int | None],
     ) -> list[ShownRank]:
         """Return the living ranks of a job. What stays in ``before`` is there no more."""
         living = []
@@ -118,9 +136,43 @@ class WatchedRanks:
             key = file.path, file.inode()
             rank = before.pop(key) if key in before else _open_rank(Path(file.path), uid, job)
             self._ranks[key] = rank
-            if rank is not None and _is_alive(rank):
-                living.append(rank)
+            if rank is None:
+                continue
+            pid = self._pid_of(rank, uid, outside)
+            if pid is not None:
+                living.append(replace(rank, pid=pid))
         return living
+
+    def _pid_of(
+        self, rank: ShownRank, uid: int, before: dict[InnerProcess, int | None]
+    ) -> int | None:
+        """Return the pid of the process that writes the file, and None if it lives no more.
+
+        0: as it tells itself, or the file can't be read, and shows as broken.
+        """
+        try:
+            pid, ticks = rank.reader.writer()
+        except SourceError:
+            return 0
+        if not pid:
+            return None
+        if read_start_ticks(pid) == ticks:
+            return 0
+        process = InnerProcess(uid, pid, ticks)
+        is_known, known = process in before, before.get(process)
+        # One that is dead stays dead, and one that is found is looked at: the whole of /proc is read for others only.
+        if is_known and (known is None or read_start_ticks(known) == ticks):
+            self._outside[process] = known
+            return known
+        if self._inner is None:
+            now_s = time.monotonic()
+            if now_s - self._looked_at_s < INNER_LOOK_S:
+                if is_known:
+                    self._outside[process] = known
+                return known
+            self._looked_at_s, self._inner = now_s, read_inner_processes(Path("/proc"))
+        self._outside[process] = find_pid(process, self._inner)
+        return self._outside[process]
 
     def _users(self) -> Iterator[tuple[int, Path]]:
         """Yield the folders that are their users' own, and these."""
@@ -209,12 +261,3 @@ def _open_rank(path: Path, uid: int, job: WatchedJob) -> ShownRank | None:
         log.warning("progress file refused", extra={"path": str(path), "error": str(error)})
         return None
     return ShownRank(reader, pid=0, job_name=job.name)
-
-
-def _is_alive(rank: ShownRank) -> bool:
-    """Return whether the process that writes the file lives; one whose file can't be read shows as broken."""
-    try:
-        pid, ticks = rank.reader.writer()
-    except SourceError:
-        return True
-    return bool(pid) and read_start_ticks(pid) == ticks

@@ -115,7 +115,8 @@ def _rank_of(
     identity, progress = sample.identity, sample.progress
     key = str(identity.job_id), identity.rank
     pid = progress.pid if progress is not None else 0
-    state, ready = read_state(procfs_root, pid), read_run_times(procfs_root, pid)
+    here = sample.pid or pid  # of a rank in a container; its own is another one
+    state, ready = read_state(procfs_root, here), read_run_times(procfs_root, here)
     if progress is None:
         return ReportedRank(
             rank=identity.rank,

@@ -16,6 +16,9 @@ from rankmend.hook.writer import read_start_ticks
 _TEXT_MAX = 200  # characters of a name, in job.json
 _LEFT_S = 86400.0  # files of dead ranks are removed by a later one
 _LOOKED_AT_MAX = 256
+_FIRST_NAMESPACE = (
+    0xEFFFFFFC  # inode of the machine's PID namespace: PROC_PID_INIT_INO of the kernel
+)
 
 
 def find_job(environment, launcher):
@@ -184,8 +187,18 @@ def _is_written(path):
         os.close(descriptor)
 
 
+def _sees_all_processes():
+    """Return whether this is no container with a PID namespace of its own, where living ranks of others look dead."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
 def _remove_left(root):
     """Remove what ranks that died long ago have left, a bounded number of files."""
+    if not _sees_all_processes():
+        return
     now_s, looked_at = time.time(), 0
     for job in os.listdir(root):
         folder = os.path.join(root, job)

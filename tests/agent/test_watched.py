@@ -2,13 +2,18 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.collectors.ranks import RanksCollector
 from agent.ranks import watched
+from agent.ranks.inner_pids import UNKNOWN_PID, InnerProcess, find_pid
 from agent.ranks.table import RankTable
 from agent.ranks.watched import WatchedRanks
 from rankmend.clock import SystemClock
@@ -47,8 +52,10 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.ranks.close()
 
 
 def test_series_of_a_watched_rank_are_those_of_an_own_one_and_its_job_is_named(
@@ -168,3 +175,48 @@ def test_files_are_closed_once_they_are_gone(machine: Machine) -> None:
 
     assert machine.found() == []
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+
+
+WRITES = """
+import sys, time
+from rankmend.hook.writer import Writer
+writer = Writer(sys.argv[1])
+writer.step(1)
+print("written", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="PID namespaces need root here")
+def test_rank_in_a_pid_namespace_of_its_own_is_shown_with_its_pid_here(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "INNER_LOOK_S", 0.0)
+    machine.tell()
+    path = machine.job / "rank-0.progress"
+    os.close(create(path, RankIdentity(machine.job_id, 1, 0, 0, 4)))
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", WRITES, str(path)], stdout=subprocess.PIPE
+    ) as tool:
+        try:
+            assert tool.stdout is not None
+            assert tool.stdout.readline() == b"written\n"
+            ((rank,),) = [machine.ranks.look()[1]]
+            status = Path(f"/proc/{rank.pid}/status").read_text()
+            assert rank.reader.writer()[0] == 1
+            assert f"PPid:\t{tool.pid}\n" in status
+
+            os.kill(rank.pid, signal.SIGKILL)
+            tool.wait(30)
+            assert machine.found() == []
+        finally:
+            tool.kill()
+
+
+def test_two_processes_that_are_alike_inside_are_not_told_apart() -> None:
+    one = InnerProcess(0, 1, 77)
+
+    assert find_pid(one, {}) is None
+    assert find_pid(one, {one: [4711]}) == 4711
+    assert find_pid(one, {one: [4711, 4712]}) == UNKNOWN_PID
