@@ -30,6 +30,7 @@ from rankmend.hook.writer import read_start_ticks
 from rankmend.progress import ProgressReader, open_owned
 
 JOBS_OF_USER_MAX: Final = 64
+FOLDERS_MAX: Final = 4096
 USERS_MAX: Final = 64
 JOB_BYTES_MAX: Final = 4096
 INNER_LOOK_S: Final = (
@@ -199,11 +200,17 @@ def _is_private_of(path: Path, uid: int) -> bool:
 
 
 def _folders(folder: Path, uid: int) -> Iterator["os.DirEntry[str]"]:
+    """Yield the folders of a user's jobs, the newest first: those of jobs that have ended stay for a day."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            dated = [
+                (entry.stat(follow_symlinks=False).st_mtime_ns, entry)
+                for entry in islice(entries, FOLDERS_MAX)
+            ]
     except OSError:
         return
-    yield from (entry for entry in entries if _is_private_of(Path(entry.path), uid))
+    dated.sort(key=lambda one: (-one[0], one[1].name))
+    yield from (entry for _mtime, entry in dated if _is_private_of(Path(entry.path), uid))
 
 
 def _rank_files(folder: str) -> Iterator["os.DirEntry[str]"]:

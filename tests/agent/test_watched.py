@@ -166,6 +166,17 @@ def test_what_one_user_can_show_is_bounded(
     assert len(machine.found()) == 2
 
 
+def test_new_job_is_seen_behind_many_that_have_ended(machine: Machine) -> None:
+    for number in range(watched.JOBS_OF_USER_MAX + 5):
+        left = machine.user / f"00000000-0000-4000-8000-{number:012}"
+        left.mkdir()
+        os.utime(left, (1000.0, 1000.0 + number))
+    machine.tell()
+    machine.add(1).step(1)
+
+    assert machine.found() == [1]
+
+
 def test_files_are_closed_once_they_are_gone(machine: Machine) -> None:
     machine.tell()
     machine.add(0)
