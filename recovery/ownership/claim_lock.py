@@ -24,6 +24,8 @@ from recovery.ownership.claim_folder import ClaimFolder
 
 _MODE: Final = 0o644
 _OPEN: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Out of the way of scripts that count on low numbers, since the ranks inherit it; select(2) ends at 1,023.
+_DESCRIPTOR_LEAST: Final = 768
 _HELD: Final = frozenset((errno.EWOULDBLOCK, errno.EACCES))
 
 
@@ -57,12 +59,21 @@ def hold_lock(folder: ClaimFolder, token: str) -> ClaimLock | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return ClaimLock(path, descriptor)
+        return ClaimLock(path, _moved_up(descriptor))
     except OSError:
         os.close(descriptor)
         with contextlib.suppress(OSError):
             path.unlink()
         return None
+
+
+def _moved_up(descriptor: int) -> int:
+    try:
+        moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _DESCRIPTOR_LEAST)
+    except OSError:
+        return descriptor  # this process may not have so many
+    os.close(descriptor)
+    return moved
 
 
 def look_at_lock(folder: ClaimFolder, claim: FolderClaim, challenger: FolderClaim) -> LockState:

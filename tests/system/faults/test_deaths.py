@@ -235,7 +235,7 @@ def test_verified_attempts_are_journaled_with_the_ranks_that_tell_steps(
     assert job.records(AttemptVerified)[0].telling_ranks == (0, 1, 2, 3)
 
 
-def test_the_ranks_get_their_own_session_and_no_descriptor_of_ours_but_one_out_of_the_way(
+def test_the_ranks_get_their_own_session_and_no_descriptor_of_ours_but_two_out_of_the_way(
     make_job: Make,
 ) -> None:
     job = make_job("look_around.py", world_size=2)
@@ -245,7 +245,7 @@ def test_the_ranks_get_their_own_session_and_no_descriptor_of_ours_but_one_out_o
     assert job.wait() == 0, job.output
     told = dict(line.split(": ", 1) for line in job.output.splitlines() if ": " in line)
     assert told["[rank 0] descriptors"] == "[0, 1, 2]"
-    assert told["[rank 0] held by the hook"] == "['.stacks']"
-    assert told["[rank 0] inherited by children"] == "[]"
+    assert told["[rank 0] held by the hook"] == "['.stacks', '.lock']"
+    assert told["[rank 0] inherited by children"] == "['.lock']", "they may write checkpoints, too"
     assert told["[rank 0] leads its session"] == "True"
     assert told["[rank 1] ignored signals"] == "[]"

@@ -98,6 +98,13 @@ def fork_daemon(path: Path) -> None:
     os.wait()
 
 
+def meet(folder: Path, name: str, world_size: int, rank: int) -> None:
+    """Wait for the other ranks, which a busy machine starts one after the other."""
+    (folder / f"met-{name}-{rank}").touch()
+    while sum(1 for _path in folder.glob(f"met-{name}-*")) < world_size:
+        time.sleep(0.005)
+
+
 def main() -> None:
     arguments = read_arguments()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -109,6 +116,8 @@ def main() -> None:
     else:
         signal.signal(signal.SIGTERM, lambda *_: stopping.__setitem__(0, True))
     if arguments.fail_at_start and is_failing:
+        if arguments.fail_rank == -2:
+            meet(arguments.result.parent, f"{attempt}", world_size, rank)
         fail(arguments)
     if arguments.grandchild and rank == 0:
         leave_daemon(arguments.grandchild)
