@@ -31,7 +31,7 @@ def make_config(spec: dict, options: argparse.Namespace) -> dict:
     linux.pop("seccomp", None)
     # Without a network namespace it has the host's network, and without one for IPC its shared memory.
     linux["namespaces"] = [{"type": kind} for kind in ("pid", "mount", "uts")]
-    bound = [os.path.abspath(path) for path in options.bind]
+    bound = [str(Path(path).absolute()) for path in options.bind]
     spec["mounts"] = [
         one
         for one in spec["mounts"]
