@@ -12,9 +12,11 @@ its own. Other than most tools, runc takes its command from a file, which is why
 import argparse
 import json
 import os
+import shutil
 import subprocess
-import tempfile
 from pathlib import Path
+
+BUNDLES = Path("/run/runc-rank")  # /run is root's
 
 
 def make_config(spec: dict, options: argparse.Namespace) -> dict:
@@ -45,17 +47,29 @@ def make_config(spec: dict, options: argparse.Namespace) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--id", required=True, help="name of the container, unique on this host")
+    parser.add_argument("--id", required=True, help="name of the container: JOB-RANK-ATTEMPT")
     parser.add_argument("--rootfs", required=True, help="folder with the unpacked image")
     parser.add_argument("--bind", action="append", default=[], help="path to show inside, too")
     parser.add_argument("--cwd", default="/", help="working folder inside")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args()
-    bundle = Path(tempfile.mkdtemp(prefix="runc-rank-"))
+    remove_left(options.id)
+    BUNDLES.mkdir(mode=0o700, exist_ok=True)
+    bundle = BUNDLES / options.id
+    bundle.mkdir()
     subprocess.run(["runc", "spec", "--bundle", str(bundle)], check=True)
     config = bundle / "config.json"
     config.write_text(json.dumps(make_config(json.loads(config.read_text()), options)))
     os.execvp("runc", ["runc", "run", "--bundle", str(bundle), options.id])
+
+
+def remove_left(name: str) -> None:
+    """Remove what earlier attempts have left: a runc that is killed forgets its container and the bundle."""
+    of_rank = name.rpartition("-")[0] + "-"
+    for left in BUNDLES.glob(f"{of_rank}*"):
+        # Without --force it refuses a container that still runs.
+        subprocess.run(["runc", "delete", left.name], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(left, ignore_errors=True)
 
 
 if __name__ == "__main__":

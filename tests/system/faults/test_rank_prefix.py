@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ pytestmark = [
 ]
 Make = Callable[..., Job]
 RUNC_RANK = Path(__file__).parents[3] / "examples/containers/runc_rank.py"
+BUNDLES = Path("/run/runc-rank")
 NOT_BOUND = {"/proc", "/sys", "/dev"}
 
 
@@ -46,8 +47,18 @@ def runc(folder: Path) -> str:
 TOOLS = {"unshare": unshare, "bwrap": bubblewrap, "runc": runc}
 
 
+@pytest.fixture
+def _no_containers_left() -> Iterator[None]:
+    """The last attempt's containers of a killed runc are nobody's."""
+    before = set(BUNDLES.glob("*"))
+    yield
+    for bundle in set(BUNDLES.glob("*")) - before:
+        subprocess.run(["runc", "delete", "--force", bundle.name], check=False)
+        shutil.rmtree(bundle)
+
+
 @pytest.fixture(params=TOOLS)
-def tool(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def tool(request: pytest.FixtureRequest, tmp_path: Path, _no_containers_left: None) -> str:
     """Return a prefix; this machine may not let the tool make namespaces."""
     name = str(request.param)
     if shutil.which(name) is None:
