@@ -29,6 +29,7 @@ COLLECTORS: Final = (
     "thermal",
     "gpu",
     "gpu_state",
+    "gpu_jobs",
     *network_cards.COLLECTORS,
     "rank_nics",
     "inventory",
@@ -45,6 +46,8 @@ class GpuSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     expected_count: int | None = None  # None: nobody has said; a node without any is in order
     profiling: bool = True  # how busy SMs, tensor cores and DRAM are; a profiler may want it off
+    job_map: str | None = None  # folder; None: NVIDIA's own, but not beside a recorded tree
+    kubelet_checkpoint: str | None = None  # file; None: kubelet's own, but not beside such a tree
     call_s_max: float = 10.0  # NVML answers in milliseconds, on a bad GPU in 45 s or never
 
 
@@ -154,20 +157,8 @@ def check(config: AgentConfig) -> None:
             raise ConfigError(
                 f"interval of {interval_s} s for {name}: from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}"
             )
-    if config.gpu.expected_count is not None and not 0 <= config.gpu.expected_count <= GPUS_MAX:
-        raise ConfigError(f"gpu.expected_count of {config.gpu.expected_count}: 0 to {GPUS_MAX}")
-    if None not in (config.gpu.expected_count, config.expect.gpus) and (
-        config.gpu.expected_count != config.expect.gpus
-    ):
-        raise ConfigError(
-            f"gpu.expected_count of {config.gpu.expected_count} and expect.gpus of"
-            f" {config.expect.gpus}: one is enough"
-        )
+    _check_gpu(config)
     inventory.check(config.expect)
-    if not GPU_CALL_S_MIN <= config.gpu.call_s_max <= GPU_CALL_S_MAX:
-        raise ConfigError(
-            f"gpu.call_s_max of {config.gpu.call_s_max} s: {GPU_CALL_S_MIN} to {GPU_CALL_S_MAX}"
-        )
     if config.progress_glob is not None and not config.progress_glob.startswith("/"):
         raise ConfigError(f"progress_glob is not an absolute path: {config.progress_glob!r}")
     if config.state_dir is not None and not Path(config.state_dir).is_dir():
@@ -178,6 +169,27 @@ def check(config: AgentConfig) -> None:
     for name, root in (("procfs", config.procfs), ("sysfs", config.sysfs)):
         if not Path(root).is_dir():
             raise ConfigError(f"{name} is not a folder: {root}")
+
+
+def _check_gpu(config: AgentConfig) -> None:
+    """Raise ConfigError for GPUs that there can't be."""
+    if config.gpu.expected_count is not None and not 0 <= config.gpu.expected_count <= GPUS_MAX:
+        raise ConfigError(f"gpu.expected_count of {config.gpu.expected_count}: 0 to {GPUS_MAX}")
+    if None not in (config.gpu.expected_count, config.expect.gpus) and (
+        config.gpu.expected_count != config.expect.gpus
+    ):
+        raise ConfigError(
+            f"gpu.expected_count of {config.gpu.expected_count} and expect.gpus of"
+            f" {config.expect.gpus}: one is enough"
+        )
+    if not GPU_CALL_S_MIN <= config.gpu.call_s_max <= GPU_CALL_S_MAX:
+        raise ConfigError(
+            f"gpu.call_s_max of {config.gpu.call_s_max} s: {GPU_CALL_S_MIN} to {GPU_CALL_S_MAX}"
+        )
+    for name in ("job_map", "kubelet_checkpoint"):
+        place = getattr(config.gpu, name)
+        if place is not None and not place.startswith("/"):
+            raise ConfigError(f"gpu.{name} is not an absolute path: {place!r}")
 
 
 def _check_collectors(config: AgentConfig) -> None:

@@ -19,6 +19,7 @@ from agent.collectors import (
     ethernet,
     ethtool,
     gpu_families,
+    gpu_jobs,
     host,
     hwmon,
     inventory,
@@ -81,6 +82,7 @@ _MODULES: Final = (
     findings,
     ranks,
     gpu_families,
+    gpu_jobs,
     rank_nics,
     inventory,
 )

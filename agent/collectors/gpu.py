@@ -21,6 +21,7 @@ from agent.nvml.fields import PERIOD_S_BY_GROUP
 from agent.nvml.gpu_view import GpuView, MonitorState, MonitorView, Values
 from agent.nvml.known_gpus import GPUS_MAX
 from agent.nvml.monitor import GpuMonitor
+from agent.ranks.ancestry import find_rank
 from agent.ranks.table import RankSample
 from agent.sampling.collection import STALE_INTERVALS, STALE_S_MIN
 from rankmend.errors import NoSourceError, SourceError
@@ -28,7 +29,6 @@ from rankmend.errors import NoSourceError, SourceError
 FIRST_ANSWER_S_MAX: Final = 8.0  # for the first run: less than `--once` waits
 LISTED_PROCESSES_MAX: Final = 32  # a GPU, with pid and name
 _FAMILY_BY_NAME: Final = {family.name: family for family in FAMILIES}
-ANCESTORS_MAX: Final = 16  # between a process on a GPU and its rank: a wrapper or two
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -75,12 +75,12 @@ class GpuCollector:
             raise NoSourceError("the driver lists no GPU")
         if view.released_s is not None:
             raise SourceError(f"an operator has released the GPUs {view.released_s:.0f} s ago")
-        if not any(_is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
+        if not any(is_fresh(gpu, self._sampled_every_s) for gpu in view.gpus):
             raise SourceError(view.problem or "no GPU has answered")
         rank_by_pid = self._rank_by_pid()
         for gpu in view.gpus:
             yield from _counters(gpu)
-            if _is_fresh(gpu, self._sampled_every_s):
+            if is_fresh(gpu, self._sampled_every_s):
                 yield from self._readings(gpu)
                 yield from self._processes(gpu, rank_by_pid)
 
@@ -89,7 +89,7 @@ class GpuCollector:
         self._monitor.stop()
 
     def _readings(self, gpu: GpuView) -> Iterator[Metric]:
-        labels = _labels(gpu)
+        labels = labels_of(gpu)
         if not gpu.is_lost:
             yield Metric("rankmend_gpu_reset_required", int(gpu.needs_reset), labels)
         for group, read in gpu.groups.items():
@@ -112,7 +112,7 @@ class GpuCollector:
     def _processes(self, gpu: GpuView, rank_by_pid: dict[int, RankSample]) -> Iterator[Metric]:
         if gpu.processes is None:
             return
-        labels = _labels(gpu)
+        labels = labels_of(gpu)
         yield Metric("rankmend_gpu_processes", len(gpu.processes), labels)
         foreign = 0
         memory_by_rank: dict[Labels, int] = {}
@@ -120,7 +120,7 @@ class GpuCollector:
             if memory_bytes is not None and place < LISTED_PROCESSES_MAX:
                 about = (*labels, ("pid", str(pid)), ("process", self._process_name(pid)))
                 yield Metric("rankmend_gpu_process_memory_bytes", memory_bytes, about)
-            rank = self._find_rank(pid, rank_by_pid)
+            rank = find_rank(self._procfs, pid, rank_by_pid)
             if rank is None:
                 foreign += 1
                 continue
@@ -134,26 +134,6 @@ class GpuCollector:
         yield Metric("rankmend_gpu_foreign_processes", foreign, labels)
         for key, memory_bytes in memory_by_rank.items():
             yield Metric("rankmend_rank_gpu_memory_bytes", memory_bytes, key)
-
-    def _find_rank(self, pid: int, rank_by_pid: dict[int, RankSample]) -> RankSample | None:
-        """Return the rank that a process is, or descends from."""
-        if not rank_by_pid:
-            return None
-        for _ in range(ANCESTORS_MAX):
-            if pid in rank_by_pid:
-                return rank_by_pid[pid]
-            pid = self._parent(pid)
-            if pid <= 1:
-                break
-        return None
-
-    def _parent(self, pid: int) -> int:
-        """Return the parent of a process, 0 when it is gone. Source: proc_pid_stat(5)."""
-        try:
-            text = (self._procfs / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
-            return int(text.rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return 0
 
     def _process_name(self, pid: int) -> str:
         try:
@@ -201,10 +181,10 @@ class GpuStateCollector:
         answering = 0
         for gpu in view.gpus:
             answers = (
-                _is_fresh(gpu, self._sampled_every_s) and not gpu.is_lost and not gpu.is_skipped
+                is_fresh(gpu, self._sampled_every_s) and not gpu.is_lost and not gpu.is_skipped
             )
             answering += answers
-            labels = _labels(gpu)
+            labels = labels_of(gpu)
             yield Metric("rankmend_gpu_success", int(answers), labels)
             yield Metric("rankmend_gpu_lost", int(gpu.is_lost), labels)
             yield Metric("rankmend_gpu_sample_age_seconds", gpu.age_s, labels)
@@ -214,7 +194,8 @@ class GpuStateCollector:
             yield Metric("rankmend_gpu_answering", answering)
 
 
-def _is_fresh(gpu: GpuView, sampled_every_s: float) -> bool:
+def is_fresh(gpu: GpuView, sampled_every_s: float) -> bool:
+    """Return whether a GPU has answered of late."""
     return gpu.age_s <= max(STALE_INTERVALS * sampled_every_s, STALE_S_MIN)
 
 
@@ -223,7 +204,8 @@ def _labels_of(index: int, uuid: str, pci_bus_id: str) -> Labels:
     return (("gpu", str(index)), ("uuid", uuid), ("pci_bus_id", pci_bus_id))
 
 
-def _labels(gpu: GpuView) -> Labels:
+def labels_of(gpu: GpuView) -> Labels:
+    """Return the labels that every series of a GPU has."""
     return _labels_of(gpu.index, gpu.uuid, gpu.pci_bus_id)
 
 
@@ -234,7 +216,7 @@ def _with(labels: Labels, name: str, value: str) -> Labels:
 
 def _counters(gpu: GpuView) -> Iterator[Metric]:
     """Return what was counted, also of a GPU that does not answer any more."""
-    labels = _labels(gpu)
+    labels = labels_of(gpu)
     yield Metric("rankmend_gpu_read_errors_total", gpu.errors, labels)
     for event, count in gpu.events.items():
         yield Metric("rankmend_gpu_events_total", count, _with(labels, "event", event))

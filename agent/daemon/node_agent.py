@@ -13,6 +13,7 @@ from agent.assembly import host, network_cards, privileged
 from agent.assembly.families import FAMILIES, with_plugins
 from agent.collectors.agent import AgentCollector
 from agent.collectors.gpu import GpuCollector, GpuStateCollector
+from agent.collectors.gpu_jobs import GpuJobsCollector, JobPlaces
 from agent.collectors.inventory import InventoryCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
@@ -22,6 +23,7 @@ from agent.collectors.thermal import ThermalCollector
 from agent.config import AgentConfig
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
+from agent.jobs import job_map, kubelet
 from agent.nvml.child_process import ChildProcess
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
@@ -100,6 +102,14 @@ class NodeAgent:
         expected_gpus = configuration.expected_gpus(config)
         ask_helper = privileged.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()
+        self.gpu_jobs = GpuJobsCollector(
+            self.gpus,
+            gpu_interval_s,
+            lambda: self.ranks.newest.samples,
+            lambda: self.ranks.newest_watched.jobs,
+            procfs_root,
+            _job_places(config, is_live),
+        )
         self.inventory = InventoryCollector(
             sysfs_root,
             procfs_root,
@@ -129,6 +139,7 @@ class NodeAgent:
                 procfs_root,
             ),
             GpuStateCollector(self.gpus, gpu_interval_s, expected_gpus),
+            self.gpu_jobs,
             *network_cards.make_collectors(
                 config.nic,
                 sysfs_root,
@@ -168,7 +179,7 @@ class NodeAgent:
 
     def collect_once(self, timeout_s: float) -> None:
         """Run every collector once, then those that go by what the others have answered."""
-        after = {self.inventory.name, self.rank_nics.name}
+        after = {self.inventory.name, self.rank_nics.name, self.gpu_jobs.name}
         names = {collector.name for collector in self.collectors} - after - {self.findings.name}
         for some in (names, after, {self.findings.name}):
             self.runner.collect_once(timeout_s, some)
@@ -204,6 +215,20 @@ class NodeAgent:
 
 def _policy_path(config: AgentConfig) -> Path | None:
     return Path(config.findings.policy) if config.findings.policy else None
+
+
+def _job_places(config: AgentConfig, is_live: bool) -> JobPlaces:
+    """Return where jobs of GPUs are looked up; not on this node beside a recorded tree of another."""
+
+    def place(chosen: str | None, default: Path) -> Path | None:
+        return Path(chosen) if chosen else default if is_live else None
+
+    return JobPlaces(
+        job_map=place(config.gpu.job_map, job_map.DEFAULT),
+        kubelet_checkpoint=place(config.gpu.kubelet_checkpoint, kubelet.DEFAULT),
+        pod_logs=place(None, kubelet.POD_LOGS),
+        cgroups=Path(config.sysfs) / "fs" / "cgroup",
+    )
 
 
 def _kernel_log_path(config: AgentConfig) -> Path | None:

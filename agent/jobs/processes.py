@@ -1,0 +1,118 @@
+"""The job of a process: Slurm's number or the pod by its control group, and whose it is.
+
+Source: <procfs>/<pid>/cgroup, status (Uid) and environ: proc_pid_cgroup(5), proc_pid_status(5), proc_pid_environ(5).
+        Slurm's cgroup.conf(5): `uid_<uid>/job_<id>` (v1), `slurmstepd.scope/job_<id>` (v2). kubelet's
+        pkg/kubelet/cm: `kubepods/burstable/pod<UID>`, or `kubepods-burstable-pod<UID>.slice`, `-` as `_`.
+
+A control group is what the system says of a process; its environment is what the process was told, so it
+gives Slurm's number only where no control group can: without Slurm's cgroup plugins, and not in a login
+session, where the variables of an old job may live on. Other users' environments can be read only by an agent that
+runs as root or has CAP_SYS_PTRACE.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from agent.jobs.gpu_job import GpuJob
+from agent.sources.regular_file import read_regular
+from rankmend.errors import NoSourceError, SourceError
+
+_BYTES_MAX: Final = 65_536
+_ENVIRONMENT_BYTES_MAX: Final = 2_097_152  # execve(2): a quarter of the stack's limit of 8 MiB
+NAME_CHARACTERS_MAX: Final = 200
+_SLURM_NUMBER: Final = r"[1-9][0-9]{0,9}"
+_SLURM_JOB: Final = re.compile(rf"job_({_SLURM_NUMBER})")
+_SLURM_ABOVE: Final = re.compile(r"uid_[0-9]{1,10}|(?:[^/]*_)?slurmstepd\.scope")
+_POD: Final = re.compile(
+    r"(?:[a-z-]*kubepods-(?:[a-z]+-)?)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?"
+)
+_SESSION: Final = "user.slice"  # delegated to users: names below it are theirs
+_UID: Final = re.compile(r"^Uid:\t([0-9]{1,10})\t", re.MULTILINE)
+
+
+def slurm_job_of(cgroups: str) -> str:
+    """Return Slurm's job number in the text of ``/proc/PID/cgroup``, empty for none."""
+    return _only(map(_slurm_job_in, _paths(cgroups)))
+
+
+def pod_uid_of(cgroups: str) -> str:
+    """Return the UID of the pod in the text of ``/proc/PID/cgroup``, empty for none."""
+    return _only(map(_pod_uid_in, _paths(cgroups)))
+
+
+def _paths(cgroups: str) -> Iterator[list[str]]:
+    """Return the folders of each path that the system named, not those that a user did."""
+    for line in cgroups.split("\n"):
+        parts = line.partition(":")[2].partition(":")[2].split("/")
+        yield parts[: parts.index(_SESSION)] if _SESSION in parts else parts
+
+
+def _slurm_job_in(parts: list[str]) -> str:
+    for above, name in pairwise(parts):
+        if (match := _SLURM_JOB.fullmatch(name)) and _SLURM_ABOVE.fullmatch(above):
+            return match[1]
+    return ""
+
+
+def _pod_uid_in(parts: list[str]) -> str:
+    is_below = False
+    for name in parts:
+        if is_below and (match := _POD.fullmatch(name)):
+            return match[1].replace("_", "-")
+        is_below = is_below or name.removesuffix(".slice").endswith("kubepods")
+    return ""
+
+
+def _only(found: Iterable[str]) -> str:
+    """Return the one name that the control groups give; two different ones are none."""
+    names = set(found) - {""}
+    return names.pop() if len(names) == 1 else ""
+
+
+def uid_of(status: str) -> int | None:
+    """Return the real user id in the text of ``/proc/PID/status``."""
+    match = _UID.search(status)
+    return int(match[1]) if match else None
+
+
+def slurm_environment(data: bytes) -> tuple[str, str]:
+    """Return the job's number and name in the bytes of ``/proc/PID/environ``, empty for none."""
+    values = {}
+    for entry in data.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name in (b"SLURM_JOB_ID", b"SLURM_JOB_NAME"):
+            values[name] = value.decode("utf-8", errors="replace")
+    number = values.get(b"SLURM_JOB_ID", "")
+    if not re.fullmatch(_SLURM_NUMBER, number):
+        return "", ""
+    return number, clean_name(values.get(b"SLURM_JOB_NAME", ""))
+
+
+def clean_name(text: str) -> str:
+    """Return a name that somebody chose, fit for a label."""
+    return "".join(c if c.isprintable() else "?" for c in text.strip())[:NAME_CHARACTERS_MAX]
+
+
+def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
+    """Return what a process tells of its job, and its user id; nothing of one that has ended."""
+    folder = procfs / str(pid)
+    cgroups = _read(folder / "cgroup").decode("utf-8", errors="replace")
+    slurm_job, pod_uid = slurm_job_of(cgroups), pod_uid_of(cgroups)
+    told, name = slurm_environment(_read(folder / "environ", _ENVIRONMENT_BYTES_MAX))
+    if not slurm_job and not pod_uid and cgroups and f"/{_SESSION}" not in cgroups:
+        slurm_job = told
+    status = _read(folder / "status").decode("utf-8", errors="replace")
+    is_told = bool(told) and told == slurm_job
+    return GpuJob(slurm_job=slurm_job, job_name=name if is_told else "", pod_uid=pod_uid), uid_of(
+        status
+    )
+
+
+def _read(path: Path, bytes_max: int = _BYTES_MAX) -> bytes:
+    try:
+        return read_regular(path, bytes_max)
+    except (NoSourceError, SourceError):  # it has ended, or is not ours to see
+        return b""
