@@ -63,8 +63,8 @@ def _joined(group: Sequence[GpuJob]) -> GpuJob:
     return GpuJob(
         job_id=first("job_id"),
         slurm_job=first("slurm_job"),
-        # An account inside a container says nothing about whose pod it is.
-        user="" if first("pod_uid") else only("user"),
+        # An account inside a container says nothing about whose pod it is, unless slurmd runs there.
+        user="" if first("pod_uid") and not first("slurm_job") else only("user"),
         job_name=first("job_name"),
         pod_uid=first("pod_uid"),
         pod=first("pod"),

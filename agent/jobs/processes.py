@@ -102,7 +102,7 @@ def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
     cgroups = _read(folder / "cgroup").decode("utf-8", errors="replace")
     slurm_job, pod_uid = slurm_job_of(cgroups), pod_uid_of(cgroups)
     told, name = slurm_environment(_read(folder / "environ", _ENVIRONMENT_BYTES_MAX))
-    if not slurm_job and not pod_uid and cgroups and f"/{_SESSION}" not in cgroups:
+    if not slurm_job and cgroups and f"/{_SESSION}" not in cgroups:
         slurm_job = told
     status = _read(folder / "status").decode("utf-8", errors="replace")
     is_told = bool(told) and told == slurm_job
