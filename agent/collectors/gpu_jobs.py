@@ -7,6 +7,7 @@ Cost:   three small reads a process on a GPU.
 What no source tells stays empty. A process that belongs to no job gives no series.
 """
 
+import logging
 import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,6 +48,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "1 when a source of the jobs of GPUs (job_map, kubelet) could be read, 0 when it could not; no series where it is not there.",
     ),
 )
+
+log = logging.getLogger(__name__)
 
 JobsByDevice = Mapping[str, tuple[GpuJob, ...]]
 
@@ -92,6 +95,7 @@ class GpuJobsCollector:
         self._places = places
         self._name_user = name_user
         self._is_first = True
+        self._problems: dict[str, str] = {}  # by source, as logged
 
     def collect(self) -> Iterator[Metric]:
         wait_s, self._is_first = FIRST_ANSWER_S_MAX if self._is_first else 0.0, False
@@ -136,6 +140,14 @@ class GpuJobsCollector:
             if any(job.names):
                 yield job if uid is None else replace(job, user=self._name_user(uid))
 
+    def _note(self, source: str, problem: str) -> None:
+        """Log what is wrong with a source, once."""
+        if problem and self._problems.get(source) != problem:
+            log.warning(
+                "the jobs of GPUs can't be read", extra={"source": source, "reason": problem}
+            )
+        self._problems[source] = problem
+
     def _job_map(self) -> tuple[JobsByDevice, bool | None]:
         """Return the jobs by GPU, and whether they could be read; None: there is no such folder."""
         if self._places.job_map is None:
@@ -144,8 +156,9 @@ class GpuJobsCollector:
             jobs, problem = job_map.read_job_map(self._places.job_map)
         except NoSourceError:
             return {}, None
-        except SourceError:
-            return {}, False
+        except SourceError as error:
+            jobs, problem = {}, str(error)
+        self._note("job_map", problem)
         return jobs, not problem
 
     def _kubelet(self) -> tuple[JobsByDevice, bool | None]:
@@ -157,8 +170,10 @@ class GpuJobsCollector:
             jobs = kubelet.read_checkpoint(places.kubelet_checkpoint)
         except NoSourceError:
             return {}, None
-        except SourceError:
+        except SourceError as error:
+            self._note("kubelet", str(error))
             return {}, False
+        self._note("kubelet", "")
         uids = {job.pod_uid for of_device in jobs.values() for job in of_device}
         running = {uid for uid in uids if kubelet.is_running(places.cgroups, uid)}
         return {

@@ -218,7 +218,9 @@ def test_job_map_joins_what_the_processes_of_the_job_say(tmp_path: Path) -> None
     assert len(values) == 2
 
 
-def test_bad_files_of_a_job_map_are_told_and_harm_no_other(tmp_path: Path) -> None:
+def test_bad_files_of_a_job_map_are_told_and_harm_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     os.mkfifo(tmp_path / "1")
     (tmp_path / "secret").write_text("99\n")
     (tmp_path / "2").symlink_to(tmp_path / "secret")
@@ -232,6 +234,7 @@ def test_bad_files_of_a_job_map_are_told_and_harm_no_other(tmp_path: Path) -> No
     assert jobs == {"0": (GpuJob(slurm_job="42"),)}
     assert "4: not a job id: '4 2; rm'" in problem
     assert values["gpu_job_source_success{job_map}"] == 0
+    assert [vars(record)["reason"] for record in caplog.records] == [problem]
     assert values[f"gpu_job_info{{{DEVICE},,42,,,,,,}}"] == 1
 
 
