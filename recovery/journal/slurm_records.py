@@ -31,6 +31,13 @@ class SlurmOutcome(Enum):
     FAILED = "failed"
 
 
+class ReturnStep(Enum):
+    """What a drained node has to pass before it returns."""
+
+    CHECK = "return_check"
+    BURN_IN = "burn_in"
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmAsked:
     key: str
@@ -98,11 +105,13 @@ class SlurmDrainOver:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNodeChecked:
-    """The check before a drained node's return; only when its result changes."""
+    """A check before a drained node's return has ended."""
 
     node: str
     is_passed: bool
-    text: str
+    text: str  # the last line of its output
+    step: ReturnStep = ReturnStep.CHECK
+    exit_code: int | None = None  # None: it could not be run, or did not end in time
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class SlurmService:
         self._should_stop.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_S_MAX)
+        self.desk.returns.stop()
         self._journal.close()
 
     def _run(self) -> None:

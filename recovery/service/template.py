@@ -120,6 +120,23 @@ state_dir = @state_dir@
 # Seconds for which a job is held back whose old nodes Slurm does not hear: its ranks may still run there.
 # 0: until they are proved gone.
 #lost_node_wait_s = 0.0
+# Return to service: the command that checks a node which rankmend has drained, and after it a burn-in. They run on this
+# host, as arguments without a shell; {node} stands for the node. Exit code 0: the drain is taken back. Default: none,
+# and a person returns the node.
+#return_check = ["ssh", "-o", "BatchMode=yes", "{node}", "rankmend", "check", "node"]
+#burn_in = ["ssh", "-o", "BatchMode=yes", "{node}", "/opt/site/burn-in"]
+# Seconds for each: 1 to 3600, and 1 to 86400.
+#return_check_timeout_s = 120.0
+#burn_in_timeout_s = 3600.0
+# Seconds from when the node is drained and empty to its first check, and from a check to the next: doubled each time,
+# up to a day.
+#return_after_s = 300.0
+#return_pause_s = 900.0
+# Nodes that are checked at once.
+#return_checks_max = 4
+# A node that rankmend has drained this often within these days stays out until `rankmend resume --node`. 0: no limit.
+#offences_max = 3
+#offence_days = 30.0
 
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)

@@ -19,6 +19,8 @@ from recovery.slurm.commands import SlurmAwayError, SlurmDeniedError, SlurmError
 from recovery.slurm.job_work import JobWork
 from recovery.slurm.ledger import SlurmLedger, Work
 from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.node_check import StartCheck, start_check
+from recovery.slurm.node_returns import NodeReturns
 from recovery.slurm.node_work import NodeWork
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
@@ -49,6 +51,8 @@ class SlurmDesk:
         is_gone: Callable[[str, str], bool] = lambda _node, _key: False,
         settle_s: float = SETTLE_S,
         look_s: float = LOOK_S,
+        drains_look_s: float = DRAINS_LOOK_S,
+        start_check: StartCheck = start_check,
     ) -> None:
         """``may_act`` tells why a request must wait; ``is_gone`` whether nothing runs on a node that Slurm does not hear."""
         self.bench = Bench(journal, client, limits, clock, settle_s, look_s)
@@ -58,6 +62,8 @@ class SlurmDesk:
         self._jobs = JobWork(self.bench, scripts, is_gone)
         self._memory: dict[str, Memory] = {}
         self._looked_at_s = float("-inf")
+        self._drains_look_s = drains_look_s
+        self.returns = NodeReturns(self.bench, self.ask, may_act, start_check)
 
     @property
     def ledger(self) -> SlurmLedger:
@@ -112,12 +118,13 @@ class SlurmDesk:
         """Do what is due, and return after how many seconds to come again."""
         now_s = self._clock.now_s()
         try:
+            self.returns.collect()
             for work in self.ledger.open:
                 memory = self._memory.setdefault(work.request.key, Memory(since_s=now_s))
                 if now_s >= memory.due_s:
                     self._advance(work, memory)
-            if now_s - self._looked_at_s >= DRAINS_LOOK_S:
-                self._nodes.look_at_drains()
+            if now_s - self._looked_at_s >= self._drains_look_s:
+                self.returns.look(self._nodes.look_at_drains())
                 self._looked_at_s = now_s
         except SlurmAwayError as error:
             self.bench.note_away(error)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import reduce, singledispatch
 from typing import Final
 
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import (
+    ReturnStep,
     SlurmAct,
     SlurmActs,
     SlurmAsked,
@@ -25,6 +27,7 @@ from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 _ENDED_KEPT: Final = 10_000
 _DRAINS_KEPT: Final = 100  # per node
 _ACTS_KEPT: Final = 1_000
+_EVENTS_KEPT: Final = 200  # per node
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +64,31 @@ class Drain:
     unix_s: float
     key: str
     reason: str
+    is_forgiven: bool = False  # a person has returned the node since
+
+
+class NodeEventKind(Enum):
+    DRAINED = "drained"
+    CHECKED = "checked"
+    ALLOWED = "allowed"  # a person returns it
+    OVER = "over"  # it is not drained by us any more
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    unix_s: float
+    kind: NodeEventKind
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
     drains: tuple[Drain, ...] = ()  # all of them, the newest last
     is_ours: bool = False  # the newest one holds
+    events: tuple[NodeEvent, ...] = ()  # of all drains, the newest last
     checked: SlurmNodeChecked | None = None  # since then
+    checked_unix_s: float = 0.0
+    check_count: int = 0  # since then; a burn-in is part of its check
     allowed: SlurmReturnAllowed | None = None  # since then
     over: str = ""  # how the newest drain ended
 
@@ -121,6 +142,12 @@ def _at(ledger: SlurmLedger, node: str, past: NodeHistory) -> SlurmLedger:
     return replace(ledger, nodes={**ledger.nodes, node: past})
 
 
+def _more(
+    past: NodeHistory, unix_s: float, kind: NodeEventKind, text: str
+) -> tuple[NodeEvent, ...]:
+    return (*past.events, NodeEvent(unix_s, kind, text))[-_EVENTS_KEPT:]
+
+
 @_fold.register
 def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
     if record.key in ledger.works:
@@ -149,9 +176,12 @@ def _(record: SlurmActs, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         # From here on the drain may be there: it must be known as ours even if nobody reads back.
         past = ledger.history(record.about)
         drain = Drain(unix_s, record.key, work.request.reason)
-        drains = (*past.drains, drain)[-_DRAINS_KEPT:] if is_first else past.drains
-        ledger = _at(ledger, record.about, NodeHistory(drains, is_ours=True))
-        if is_first:
+        if not is_first:
+            ledger = _at(ledger, record.about, replace(past, is_ours=True))
+        else:
+            drains = (*past.drains, drain)[-_DRAINS_KEPT:]
+            events = _more(past, unix_s, NodeEventKind.DRAINED, drain.reason)
+            ledger = _at(ledger, record.about, NodeHistory(drains, is_ours=True, events=events))
             ledger = replace(ledger, drained_unix_s=(*ledger.drained_unix_s, unix_s)[-_ACTS_KEPT:])
     if record.act in (SlurmAct.HOLD, SlurmAct.REQUEUE_HOLD) and is_first:
         requeued = (*ledger.requeued, (unix_s, work.request.slurm_job))
@@ -182,16 +212,34 @@ def _(record: SlurmEnded, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
 
 
 @_fold.register
-def _(record: SlurmDrainOver, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+def _(record: SlurmDrainOver, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
     past = ledger.history(record.node)
-    return _at(ledger, record.node, replace(past, is_ours=False, over=record.text))
+    events = _more(past, unix_s, NodeEventKind.OVER, record.text)
+    return _at(ledger, record.node, replace(past, is_ours=False, over=record.text, events=events))
 
 
 @_fold.register
-def _(record: SlurmNodeChecked, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
-    return _at(ledger, record.node, replace(ledger.history(record.node), checked=record))
+def _(record: SlurmNodeChecked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    past = ledger.history(record.node)
+    events = _more(past, unix_s, NodeEventKind.CHECKED, say_check(record))
+    count = past.check_count + (record.step is ReturnStep.CHECK)
+    past = replace(past, checked=record, checked_unix_s=unix_s, check_count=count, events=events)
+    return _at(ledger, record.node, past)
 
 
 @_fold.register
-def _(record: SlurmReturnAllowed, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
-    return _at(ledger, record.node, replace(ledger.history(record.node), allowed=record))
+def _(record: SlurmReturnAllowed, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    past = ledger.history(record.node)
+    text = f"{record.who}: {record.reason}"
+    drains = tuple(replace(one, is_forgiven=True) for one in past.drains)
+    events = _more(past, unix_s, NodeEventKind.ALLOWED, text)
+    past = replace(past, allowed=record, drains=drains, events=events)
+    return _at(ledger, record.node, past)
+
+
+def say_check(record: SlurmNodeChecked) -> str:
+    """Return one line about a check."""
+    end = "no exit code" if record.exit_code is None else f"exit code {record.exit_code}"
+    result = "passed" if record.is_passed else f"failed ({end})"
+    text = f": {record.text}" if record.text else ""
+    return f"{record.step.value} {result}{text}"

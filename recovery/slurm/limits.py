@@ -10,6 +10,7 @@ HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0
 MIN_TIMEOUT_S: Final = 1.0
 
+_Command = Annotated[tuple[str, ...], msgspec.Meta(max_length=100)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=30 * DAY_S)]
 
 
@@ -43,6 +44,27 @@ class SlurmLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # For how long a job is held back whose old nodes Slurm does not hear: its ranks may still run there. 0: until
     # they are proved gone.
     lost_node_wait_s: _Seconds = 0.0
+
+    # Return to service. Argument vectors; {node} stands for the node. Empty: a person returns it.
+    return_check: _Command = ()
+    burn_in: _Command = ()  # after the check has passed
+    return_check_timeout_s: Annotated[float, msgspec.Meta(ge=MIN_TIMEOUT_S, le=HOUR_S)] = 120.0
+    burn_in_timeout_s: Annotated[float, msgspec.Meta(ge=MIN_TIMEOUT_S, le=DAY_S)] = HOUR_S
+    return_after_s: _Seconds = 300.0  # from drained and empty to the first check
+    return_pause_s: _Seconds = 900.0  # to the next one; doubles each time, up to a day
+    return_checks_max: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4  # at once
+    # Drained so often within these days, it stays out until a person says otherwise. 0: no limit.
+    offences_max: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
+    offence_days: Annotated[float, msgspec.Meta(gt=0, le=3650)] = 30.0
+
+    def __post_init__(self) -> None:
+        for name, command in (("return_check", self.return_check), ("burn_in", self.burn_in)):
+            if command and not any("{node}" in word for word in command[1:]):
+                raise ValueError(f"{name} does not name the node: no argument has {{node}}")
+            if any("\0" in word for word in command) or (command and not command[0]):
+                raise ValueError(f"{name} is no command: {command!r:.200}")
+        if self.burn_in and not self.return_check:
+            raise ValueError("burn_in is set without return_check: it would never run")
 
     def allows(self, action: SchedulerAction) -> bool:
         """Return whether this is done, rather than only told."""

@@ -86,11 +86,11 @@ class NodeWork:
                 return MoveEnd(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
         return move
 
-    def look_at_drains(self) -> None:
-        """See which of our drains somebody has ended."""
+    def look_at_drains(self) -> dict[str, NodeInSlurm]:
+        """See which of our drains somebody has ended, and return the nodes as Slurm tells them."""
         ours = self._bench.ledger.ours
         if not ours:
-            return
+            return {}
         seen = self._bench.client.nodes(ours)
         self._bench.note_answer()
         busy = {node for work in self._bench.ledger.open for node in work.request.nodes}
@@ -101,6 +101,7 @@ class NodeWork:
             if why is not None:
                 self._bench.write(SlurmDrainOver(node, why))
                 log.info("a drain of ours is over", extra={"node": node, "why": why})
+        return seen
 
 
 def _drain_over(ledger: SlurmLedger, node: str, seen: NodeInSlurm | None) -> str | None:

@@ -1,0 +1,77 @@
+"""When a node that we drained may be checked, and when it may return. Pure.
+
+What keeps it out is one of `Stay`, and the text is for people.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from recovery.slurm.answers import NodeInSlurm
+from recovery.slurm.ledger import NodeHistory
+from recovery.slurm.limits import DAY_S, SlurmLimits
+
+_DOUBLINGS_MAX: Final = 20
+
+
+class Stay(Enum):
+    """Why a node that we drained is still out."""
+
+    PERSON = "person"  # no check is set: a person returns it
+    OFFENDER = "offender"  # it was drained too often: a person returns it
+    BUSY = "busy"  # jobs of before the drain still run there
+    SILENT = "silent"  # Slurm does not hear it, has it down, or it restarts
+    WAITING = "waiting"  # for the time of its check
+    PAUSED = "paused"
+    CHECKING = "checking"
+    RETURNING = "returning"  # its check has passed
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    stay: Stay
+    text: str
+    due_unix_s: float | None = None  # of the next check
+
+
+def stands_alone(
+    node: str, past: NodeHistory, limits: SlurmLimits, now_unix_s: float
+) -> Standing | None:
+    """Return what keeps a node out until a person says otherwise, or None."""
+    todo = f"rankmend resume --node {node} returns it"
+    if not limits.return_check:
+        return Standing(Stay.PERSON, f"slurm.return_check is not set: {todo}")
+    count = offences(past, limits, now_unix_s)
+    if limits.offences_max and count >= limits.offences_max:
+        text = f"drained {count} times within {limits.offence_days:g} days (slurm.offences_max is {limits.offences_max})"
+        return Standing(Stay.OFFENDER, f"{text}: {todo}")
+    return None
+
+
+def offences(past: NodeHistory, limits: SlurmLimits, now_unix_s: float) -> int:
+    """Return how often we drained the node lately, since a person has last returned it."""
+    since_s = now_unix_s - limits.offence_days * DAY_S
+    return sum(one.unix_s > since_s and not one.is_forgiven for one in past.drains)
+
+
+def not_ready(seen: NodeInSlurm) -> Standing | None:
+    """Return why a node can't be checked now, or None: it is drained and empty."""
+    if seen.is_silent or seen.is_down:
+        state = "+".join([seen.base, *sorted(seen.flags)])
+        return Standing(Stay.SILENT, f"waits until Slurm hears it and has it up: it is {state}")
+    if seen.is_rebooting:
+        return Standing(Stay.SILENT, "waits for its restart")
+    if "MAINT" in seen.flags:
+        return Standing(Stay.SILENT, "is reserved for maintenance")
+    if seen.is_used:
+        return Standing(Stay.BUSY, "is draining: its jobs still run")
+    return None
+
+
+def due_unix_s(past: NodeHistory, limits: SlurmLimits, empty_unix_s: float) -> float:
+    """Return when the node is checked next; ``empty_unix_s``: since when it is seen drained and empty."""
+    first_s = empty_unix_s + limits.return_after_s
+    if past.checked is None:
+        return first_s
+    pause_s = limits.return_pause_s * 2.0 ** min(max(past.check_count - 1, 0), _DOUBLINGS_MAX)
+    return max(first_s, past.checked_unix_s + min(pause_s, max(DAY_S, limits.return_pause_s)))

@@ -1,0 +1,115 @@
+"""A Slurm of a few nodes, checks that end when a test says so, and a clock that a test moves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recovery.journal.store import Journal
+from recovery.slurm.client import SlurmClient
+from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.node_check import CheckEnd
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+
+
+@dataclass
+class MovedClock:
+    unix: float = 1_000_000.0
+
+    def now_s(self) -> float:
+        return self.unix
+
+    def unix_s(self) -> float:
+        return self.unix
+
+
+class FakeSlurm:
+    """`recovery.slurm.commands.Run` for commands about nodes."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.state = dict.fromkeys(nodes, "IDLE")
+        self.reason = dict.fromkeys(nodes, "")
+
+    def __call__(self, words: Sequence[str]) -> str:
+        if words[0] == "sinfo":
+            return "\n".join(self.state)
+        if words[:3] == ["scontrol", "show", "node"]:
+            return "\n".join(self._line(node) for node in words[3].split(",") if node in self.state)
+        assert words[:2] == ["scontrol", "update"], words
+        told = dict(word.split("=", 1) for word in words[2:])
+        is_drain = told["state"] == "drain"
+        self.state[told["nodename"]] = "IDLE+DRAIN" if is_drain else "IDLE"
+        self.reason[told["nodename"]] = told.get("reason", "")
+        return ""
+
+    def _line(self, node: str) -> str:
+        reason = f" Reason={self.reason[node]} [root@1]" if self.reason[node] else ""
+        return f"NodeName={node} CPUAlloc=0 State={self.state[node]}{reason}"
+
+
+@dataclass
+class FakeCheck:
+    words: list[str]
+    timeout_s: float
+    ended: CheckEnd | None = None
+    is_stopped: bool = False
+
+    def end(self) -> CheckEnd | None:
+        return self.ended
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@dataclass
+class FakeChecks:
+    started: list[FakeCheck] = field(default_factory=list)
+
+    def __call__(self, words: Sequence[str], timeout_s: float, /) -> FakeCheck:
+        self.started.append(FakeCheck(list(words), timeout_s))
+        return self.started[-1]
+
+
+class FakeSite:
+    """A controller's part for Slurm; `restart` is its next start on the same journal."""
+
+    def __init__(self, folder: Path, limits: SlurmLimits, nodes: Sequence[str]) -> None:
+        self.limits = limits
+        self.clock, self.slurm, self.checks = MovedClock(), FakeSlurm(*nodes), FakeChecks()
+        self.pause = ""
+        self._folder = folder
+        self._open()
+
+    def _open(self) -> None:
+        self.journal = Journal(self._folder / "journal.db", self.clock, "boot")
+        self.desk = SlurmDesk(
+            self.journal,
+            SlurmClient(self.slurm),
+            self.limits,
+            self.clock,
+            self._folder / "scripts",
+            may_act=lambda _request: self.pause,
+            look_s=0.0,
+            drains_look_s=0.0,
+            start_check=self.checks,
+        )
+
+    def restart(self, limits: SlurmLimits | None = None) -> None:
+        self.journal.close()
+        self.limits = limits or self.limits
+        self._open()
+
+    def turns(self, after_s: float = 0.0) -> None:
+        """Let time pass, then let the desk do all it can."""
+        self.clock.unix += after_s
+        for _turn in range(6):
+            self.desk.turn()
+
+    def drain(self, node: str, key: str) -> None:
+        self.desk.ask(SchedulerRequest(key, SchedulerAction.DRAIN, (node,), reason="GPU 3 is bad"))
+        self.turns()
+        assert self.slurm.state[node] == "IDLE+DRAIN"
+
+    def end_check(self, exit_code: int | None, text: str = "") -> None:
+        self.checks.started[-1].ended = CheckEnd(exit_code, text)
+        self.turns()

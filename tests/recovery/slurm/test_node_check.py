@@ -1,0 +1,94 @@
+"""The processes of checks: their last line, their time-out, and what they leave behind."""
+
+import os
+import time
+from pathlib import Path
+
+from recovery.slurm.node_check import LINE_MAX, CheckEnd, RunningCheck, start_check, words_for
+
+
+def end_of(check: RunningCheck) -> CheckEnd:
+    until_s = time.monotonic() + 60.0
+    while (end := check.end()) is None:
+        assert time.monotonic() < until_s, "the check ends"
+        time.sleep(0.01)
+    return end
+
+
+def shell(script: str, timeout_s: float = 30.0) -> CheckEnd:
+    return end_of(start_check(["sh", "-c", script], timeout_s))
+
+
+def test_the_exit_code_and_the_last_line_are_kept() -> None:
+    assert shell("echo one; echo two >&2; echo; exit 3") == CheckEnd(3, "two")
+    assert shell("true") == CheckEnd(0, "")
+
+
+def test_a_long_output_is_read_and_bounded() -> None:
+    end = shell("head -c 3000000 /dev/zero | tr '\\0' x; printf '\\033[2J'")
+
+    assert end.exit_code == 0
+    assert len(end.text) <= LINE_MAX
+    assert "\033" not in end.text
+
+
+def test_nothing_is_passed_to_a_shell(tmp_path: Path) -> None:
+    words = words_for(["echo", "{node}", "$(touch x)", ";", "a{node}b"], "n1")
+    assert end_of(start_check(words, 30.0)) == CheckEnd(0, "n1 $(touch x) ; an1b")
+
+
+def test_a_check_that_does_not_end_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    end = shell(f"sleep 600 & echo $! > {file}; echo waits; wait", timeout_s=1.0)
+
+    assert (end.exit_code, end.is_passed, end.text) == (None, False, "no end after 1 s: waits")
+    pid = int(file.read_text())
+    until_s = time.monotonic() + 30.0
+    while is_running(pid):
+        assert time.monotonic() < until_s, "what the check started is killed"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_what_a_check_leaves_behind_with_its_output_does_not_keep_it_open() -> None:
+    started_s = time.monotonic()
+    end = shell("setsid sleep 20 & echo done")
+
+    assert end == CheckEnd(0, "done")
+    assert time.monotonic() - started_s < 15.0
+
+
+def test_a_command_that_is_not_there_fails() -> None:
+    end = end_of(start_check(["/nowhere/check", "n1"], 30.0))
+    assert end.exit_code == 127
+    assert "/nowhere/check" in end.text
+    assert not end.is_passed
+
+
+def test_a_stopped_check_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    check = start_check(["sh", "-c", f"echo $$ > {file}; exec sleep 600"], 600.0)
+    until_s = time.monotonic() + 60.0
+    while not file.exists() or not file.read_text():
+        assert time.monotonic() < until_s, "the check runs"
+        time.sleep(0.01)
+
+    check.stop()
+
+    assert end_of(check).exit_code != 0
+    assert not is_running(int(file.read_text()))
+
+
+def test_the_controllers_environment_is_not_passed_on(tmp_path: Path) -> None:
+    os.environ["RANKMEND_SECRET_OF_A_TEST"] = "x"
+    try:
+        assert shell("env | grep -c RANKMEND").text == "0"
+    finally:
+        del os.environ["RANKMEND_SECRET_OF_A_TEST"]
