@@ -9,7 +9,7 @@ from recovery.api.operator_client import OperatorClient
 
 
 class ControllerReader:
-    watch_s = 2.0  # five requests per picture, a 20th of one subject's limit
+    watch_s = 2.0  # six requests per picture at most, a 20th of one subject's limit
 
     def __init__(self, client: OperatorClient, access: Access) -> None:
         self._client = client
@@ -20,7 +20,16 @@ class ControllerReader:
         plans, cluster = client.plans(), client.cluster()
         if wanted.job is None:
             jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
-            return Picture(client.url, jobs, nodes, plans, cluster, watched=client.watched())
+            slurm_nodes = client.slurm().nodes if wanted.every_node else []
+            return Picture(
+                client.url,
+                jobs,
+                nodes,
+                plans,
+                cluster,
+                watched=client.watched(),
+                slurm_nodes=slurm_nodes,
+            )
         watched = [one for one in client.watched() if is_named(one, wanted.job)]
         if watched and not _is_own(client, wanted.job):
             return Picture(client.url, [], [], [], cluster, watched=watched)

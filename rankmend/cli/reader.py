@@ -39,6 +39,7 @@ class Picture:
     cluster: "wire.Cluster"
     state_dir: str = ""
     watched: "Sequence[wire.WatchedView]" = ()  # jobs of other launchers
+    slurm_nodes: "Sequence[wire.SlurmNodeView]" = ()  # drained there by rankmend; only with --nodes
 
 
 class Reader(Protocol):

@@ -11,6 +11,7 @@ from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.reader import Picture, Reader, Wanted
+from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
 from rankmend.cli.watched_lines import render_watched
@@ -98,6 +99,7 @@ def plain(picture: Picture) -> dict[str, Any]:
         "jobs": msgspec.to_builtins(picture.jobs),
         "watched": msgspec.to_builtins(picture.watched),
         "nodes": msgspec.to_builtins(picture.nodes),
+        "slurm_nodes": msgspec.to_builtins(picture.slurm_nodes),
         "plans": msgspec.to_builtins(picture.plans),
         "cluster": msgspec.to_builtins(picture.cluster),
     }
@@ -140,6 +142,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
         hidden = len(picture.nodes) - _NODES_SHOWN
         if hidden > 0 and not (wanted.every_node or wanted.job):
             parts.append(Text(f"and {hidden} more nodes (--nodes)", style="dim"))
+    parts += render_slurm_nodes(picture.slurm_nodes)
     parts += _render_idle(picture)
     return Group(*parts)
 

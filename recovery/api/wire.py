@@ -486,6 +486,12 @@ class SlurmDrainView(Struct):
     reason: str
 
 
+class SlurmNodeEventView(Struct):
+    unix_s: float
+    kind: str  # value of recovery.slurm.ledger.NodeEventKind
+    text: str
+
+
 class SlurmNodeView(Struct):
     """A node that rankmend has drained in Slurm, now or before."""
 
@@ -493,6 +499,12 @@ class SlurmNodeView(Struct):
     is_ours: bool  # drained by rankmend now
     drains: list[SlurmDrainView]  # the newest last
     over: str  # how the newest drain ended
+    stay: str = (
+        ""  # value of recovery.slurm.return_rules.Stay: why it is still out; empty: not known
+    )
+    stay_text: str = ""
+    check_due_unix_s: float | None = None  # of the next check
+    history: list[SlurmNodeEventView] = []  # of all its drains, the newest last
 
 
 class SlurmView(Struct):

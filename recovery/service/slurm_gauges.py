@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from recovery.journal.slurm_records import SlurmOutcome
 from recovery.slurm.desk import SlurmDesk
 from recovery.slurm.requests import SchedulerAction
+from recovery.slurm.return_rules import Stay
 
 _OPEN: Final = "open"
 
@@ -32,6 +33,17 @@ class SlurmGauges(Collector):
         drained = GaugeMetricFamily(
             f"{self._prefix}_slurm_nodes_drained", "Nodes that are drained in Slurm by rankmend."
         )
+        staying = GaugeMetricFamily(
+            f"{self._prefix}_slurm_nodes_staying",
+            "Nodes that are drained in Slurm by rankmend, by what keeps them out: person, offender, busy, silent, "
+            "waiting, paused, checking, asked.",
+            labels=("stay",),
+        )
+        passed = GaugeMetricFamily(
+            f"{self._prefix}_slurm_node_check_passed",
+            "1 if the newest check of a node that rankmend has drained has passed, else 0.",
+            labels=("node",),
+        )
         answering = GaugeMetricFamily(
             f"{self._prefix}_slurm_answering", "1 if Slurm answered when it was asked last, else 0."
         )
@@ -46,6 +58,12 @@ class SlurmGauges(Collector):
                 for outcome in (_OPEN, *(one.value for one in SlurmOutcome)):
                     requests.add_metric([action.value, outcome], counts[action, outcome])
             drained.add_metric([], len(ledger.ours))
+            stays = Counter(one.stay for one in desk.returns.standings.values())
+            for stay in Stay:
+                staying.add_metric([stay.value], stays[stay])
+            for node in ledger.ours:
+                if (checked := ledger.history(node).checked) is not None:
+                    passed.add_metric([node], checked.is_passed)
             if desk.bench.is_answering is not None:
                 answering.add_metric([], desk.bench.is_answering)
-        return [requests, drained, answering]
+        return [requests, drained, staying, passed, answering]

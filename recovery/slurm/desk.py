@@ -118,12 +118,13 @@ class SlurmDesk:
         """Do what is due, and return after how many seconds to come again."""
         now_s = self._clock.now_s()
         try:
-            self.returns.collect()
+            if self.returns.collect():
+                self._looked_at_s = float("-inf")
             for work in self.ledger.open:
                 memory = self._memory.setdefault(work.request.key, Memory(since_s=now_s))
                 if now_s >= memory.due_s:
                     self._advance(work, memory)
-            if now_s - self._looked_at_s >= self._drains_look_s:
+            if now_s - self._looked_at_s >= self._drains_look_s or self.returns.is_due():
                 self.returns.look(self._nodes.look_at_drains())
                 self._looked_at_s = now_s
         except SlurmAwayError as error:
@@ -134,6 +135,9 @@ class SlurmDesk:
             return AWAY_S
         for key in self._memory.keys() - {work.request.key for work in self.ledger.open}:
             del self._memory[key]
+            self._looked_at_s = float(
+                "-inf"
+            )  # a request has ended: its nodes may be drained, or back
         return self.bench.look_s
 
     def _advance(self, work: Work, memory: Memory) -> None:

@@ -15,7 +15,7 @@ from recovery.slurm.ledger import NodeHistory, say_check
 from recovery.slurm.marks import mark_of
 from recovery.slurm.node_check import CheckEnd, RunningCheck, StartCheck, start_check, words_for
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
-from recovery.slurm.return_rules import Standing, Stay, due_unix_s, not_ready, stands_alone
+from recovery.slurm.return_rules import ReturnStanding, Stay, due_unix_s, not_ready, stands_alone
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class NodeReturns:
         self._start = start
         self._running: dict[str, _Running] = {}
         self._empty_unix_s: dict[str, float] = {}  # since when a node is seen drained and empty
-        self.standings: Mapping[str, Standing] = {}
+        self.standings: Mapping[str, ReturnStanding] = {}
 
     def stop(self) -> None:
         """Kill what runs; the next start of the controller checks anew."""
@@ -51,8 +51,9 @@ class NodeReturns:
             running.check.stop()
         self._running.clear()
 
-    def collect(self) -> None:
-        """Take in the checks that have ended."""
+    def collect(self) -> bool:
+        """Take in the checks that have ended; return whether there were any."""
+        before = len(self._running)
         for node, running in list(self._running.items()):
             past = self._bench.ledger.history(node)
             if not past.is_ours or past.drains[-1].key != running.drain_key:
@@ -60,6 +61,7 @@ class NodeReturns:
                 del self._running[node]
             elif (end := running.check.end()) is not None:
                 self._take_in(node, running, end)
+        return len(self._running) < before
 
     def _take_in(self, node: str, running: _Running, end: CheckEnd) -> None:
         checked = SlurmNodeChecked(node, end.is_passed, end.text, running.step, end.exit_code)
@@ -73,9 +75,16 @@ class NodeReturns:
             return
         self._ask(_request(node, self._bench.ledger.history(node)))
 
+    def is_due(self) -> bool:
+        """Return whether a check can start now."""
+        if len(self._running) >= self._bench.limits.return_checks_max:
+            return False
+        due = [one.due_unix_s for one in self.standings.values() if one.due_unix_s is not None]
+        return bool(due) and min(due) <= self._bench.clock.unix_s()
+
     def look(self, seen: Mapping[str, NodeInSlurm]) -> None:
         """Start the checks that are due; ``seen``: the nodes with a drain of ours, as Slurm tells them now."""
-        standings: dict[str, Standing] = {}
+        standings: dict[str, ReturnStanding] = {}
         due: list[tuple[float, str]] = []
         asked = {node for work in self._bench.ledger.open for node in work.request.nodes}
         for node in self._bench.ledger.ours:
@@ -93,16 +102,16 @@ class NodeReturns:
             if len(self._running) >= self._bench.limits.return_checks_max:
                 break
             self._begin(node, ReturnStep.CHECK)
-            standings[node] = Standing(Stay.CHECKING, ReturnStep.CHECK.value)
+            standings[node] = ReturnStanding(Stay.CHECKING, ReturnStep.CHECK.value)
         self.standings = standings
 
-    def _stand(self, node: str, seen: NodeInSlurm, *, is_asked: bool) -> Standing:
+    def _stand(self, node: str, seen: NodeInSlurm, *, is_asked: bool) -> ReturnStanding:
         limits, clock = self._bench.limits, self._bench.clock
         past = self._bench.ledger.history(node)
         if is_asked:
-            return Standing(Stay.RETURNING, "a request about it is under way")
+            return ReturnStanding(Stay.ASKED, "a request about it is under way")
         if (running := self._running.get(node)) is not None:
-            return Standing(Stay.CHECKING, running.step.value)
+            return ReturnStanding(Stay.CHECKING, running.step.value)
         if (standing := stands_alone(node, past, limits, clock.unix_s())) is not None:
             return standing
         if (standing := not_ready(seen)) is not None:
@@ -110,9 +119,9 @@ class NodeReturns:
             return standing
         empty_s = self._empty_unix_s.setdefault(node, clock.unix_s())
         if why := self._may_act(_request(node, past)):
-            return Standing(Stay.PAUSED, why)
+            return ReturnStanding(Stay.PAUSED, why)
         text = "waits for its check" if past.checked is None else say_check(past.checked)
-        return Standing(Stay.WAITING, text, due_unix_s(past, limits, empty_s))
+        return ReturnStanding(Stay.WAITING, text, due_unix_s(past, limits, empty_s))
 
     def _begin(self, node: str, step: ReturnStep) -> None:
         limits = self._bench.limits

@@ -24,11 +24,11 @@ class Stay(Enum):
     WAITING = "waiting"  # for the time of its check
     PAUSED = "paused"
     CHECKING = "checking"
-    RETURNING = "returning"  # its check has passed
+    ASKED = "asked"  # a request about it is under way: its return, mostly
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReturnStanding:
     stay: Stay
     text: str
     due_unix_s: float | None = None  # of the next check
@@ -36,15 +36,15 @@ class Standing:
 
 def stands_alone(
     node: str, past: NodeHistory, limits: SlurmLimits, now_unix_s: float
-) -> Standing | None:
+) -> ReturnStanding | None:
     """Return what keeps a node out until a person says otherwise, or None."""
     todo = f"rankmend resume --node {node} returns it"
     if not limits.return_check:
-        return Standing(Stay.PERSON, f"slurm.return_check is not set: {todo}")
+        return ReturnStanding(Stay.PERSON, f"slurm.return_check is not set: {todo}")
     count = offences(past, limits, now_unix_s)
     if limits.offences_max and count >= limits.offences_max:
         text = f"drained {count} times within {limits.offence_days:g} days (slurm.offences_max is {limits.offences_max})"
-        return Standing(Stay.OFFENDER, f"{text}: {todo}")
+        return ReturnStanding(Stay.OFFENDER, f"{text}: {todo}")
     return None
 
 
@@ -54,17 +54,19 @@ def offences(past: NodeHistory, limits: SlurmLimits, now_unix_s: float) -> int:
     return sum(one.unix_s > since_s and not one.is_forgiven for one in past.drains)
 
 
-def not_ready(seen: NodeInSlurm) -> Standing | None:
+def not_ready(seen: NodeInSlurm) -> ReturnStanding | None:
     """Return why a node can't be checked now, or None: it is drained and empty."""
     if seen.is_silent or seen.is_down:
         state = "+".join([seen.base, *sorted(seen.flags)])
-        return Standing(Stay.SILENT, f"waits until Slurm hears it and has it up: it is {state}")
+        return ReturnStanding(
+            Stay.SILENT, f"waits until Slurm hears it and has it up: it is {state}"
+        )
     if seen.is_rebooting:
-        return Standing(Stay.SILENT, "waits for its restart")
+        return ReturnStanding(Stay.SILENT, "waits for its restart")
     if "MAINT" in seen.flags:
-        return Standing(Stay.SILENT, "is reserved for maintenance")
+        return ReturnStanding(Stay.SILENT, "is reserved for maintenance")
     if seen.is_used:
-        return Standing(Stay.BUSY, "is draining: its jobs still run")
+        return ReturnStanding(Stay.BUSY, "is draining: its jobs still run")
     return None
 
 

@@ -6,7 +6,8 @@ from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.slurm.desk import SlurmDesk
-from recovery.slurm.ledger import Work
+from recovery.slurm.ledger import NodeHistory, Work
+from recovery.slurm.return_rules import ReturnStanding
 
 REQUESTS_MAX: Final = 1000
 
@@ -18,19 +19,28 @@ async def slurm(backend: Backend, call: Call[None]) -> wire.SlurmView:
         return wire.SlurmView(enabled=False, acts=False, problem="", requests=[], nodes=[])
     ledger = desk.ledger
     works = list(ledger.works.values())[-REQUESTS_MAX:]
+    standings = desk.returns.standings
     nodes = [
-        wire.SlurmNodeView(
-            node,
-            past.is_ours,
-            [wire.SlurmDrainView(node, one.unix_s, one.reason) for one in past.drains],
-            past.over,
-        )
+        _node(node, past, standings.get(node) if past.is_ours else None)
         for node, past in sorted(ledger.nodes.items())
     ]
     requests = [_view(desk, work) for work in reversed(works)]
     problem = desk.bench.problem
     return wire.SlurmView(
         enabled=True, acts=desk.limits.act, problem=problem, requests=requests, nodes=nodes
+    )
+
+
+def _node(node: str, past: NodeHistory, standing: ReturnStanding | None) -> wire.SlurmNodeView:
+    return wire.SlurmNodeView(
+        node,
+        past.is_ours,
+        [wire.SlurmDrainView(node, one.unix_s, one.reason) for one in past.drains],
+        past.over,
+        "" if standing is None else standing.stay.value,
+        "" if standing is None else standing.text,
+        None if standing is None else standing.due_unix_s,
+        [wire.SlurmNodeEventView(one.unix_s, one.kind.value, one.text) for one in past.events],
     )
 
 

@@ -1,15 +1,28 @@
 """A controller with [slurm]: what jobs leave is asked of Slurm, and shown, whether Slurm answers or not."""
 
 import stat
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from prometheus_client import generate_latest
 
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.service import make_folder, running, wait_until
 
+# One node whose state and reason are in a file.
+NODE = """#!/bin/sh
+state="$(dirname "$0")/state"
+[ -e "$state" ] || echo "State=IDLE" > "$state"
+case "$*" in
+  "show node n1 --oneliner") echo "NodeName=n1 CPUAlloc=0 $(cat "$state")" ;;
+  *state=drain*) echo "State=IDLE+DRAIN Reason=${4#reason=} [root@1]" > "$state" ;;
+  *state=undrain*) echo "State=IDLE" > "$state" ;;
+  *) echo "unexpected: $*" >&2; exit 1 ;;
+esac
+"""
 SCONTROL = """#!/bin/sh
 case "$*" in
   "show node n1 --oneliner") echo "NodeName=n1 CPUAlloc=0 State=IDLE" ;;
@@ -42,3 +55,41 @@ def test_a_request_is_dry_until_act_is_set_and_is_shown(tmp_path: Path, programs
     (shown,) = view.requests
     assert (shown.outcome, shown.text, shown.reason) == ("dry", "would drain n1", "slow")
     assert view.nodes == []
+
+
+def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
+    tmp_path: Path, programs: Path
+) -> None:
+    make_folder(tmp_path / "c")
+    healthy = tmp_path / "healthy"
+    (programs / "scontrol").write_text(NODE)
+    (programs / "sinfo").write_text("#!/bin/sh\necho n1\n")
+    (programs / "sinfo").chmod(stat.S_IRWXU)
+    look = f"import os, sys; print('looked at', sys.argv[1]); sys.exit(not os.path.exists({str(healthy)!r}))"
+    limits = SlurmLimits(
+        enabled=True,
+        act=True,
+        folder=str(programs),
+        return_check=(sys.executable, "-c", look, "{node}"),
+        return_after_s=0.0,
+        return_pause_s=1.0,
+    )
+
+    with running(tmp_path / "c", lambda one: msgspec.structs.replace(one, slurm=limits)) as up:
+        slurm = up.service.slurm
+        assert slurm is not None
+        slurm.desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
+        history = lambda: slurm.desk.ledger.history("n1")  # noqa: E731
+        wait_until(lambda: history().checked is not None, "the check has failed")
+        (node,) = up.client("admin").slurm().nodes
+        page = generate_latest(up.service.measures.registry).decode()
+        healthy.touch()
+        wait_until(lambda: bool(history().over), "the node is back")
+        (back,) = up.client("admin").slurm().nodes
+
+    assert node.is_ours
+    assert node.history[-1].text == "return_check failed (exit code 1): looked at n1"
+    assert 'rankmend_controller_slurm_node_check_passed{node="n1"} 0.0' in page
+    assert (back.is_ours, back.over) == (False, "its check has passed")
+    assert [one.kind for one in back.history if one.kind != "checked"] == ["drained", "over"]
+    assert "State=IDLE\n" in (programs / "state").read_text()
