@@ -1,13 +1,16 @@
 """A controller with [slurm]: what jobs leave is asked of Slurm, and shown, whether Slurm answers or not."""
 
+import json
 import stat
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from prometheus_client import generate_latest
 
+from rankmend.cli import cli
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.service import make_folder, running, wait_until
@@ -82,11 +85,19 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
         history = lambda: slurm.desk.ledger.history("n1")  # noqa: E731
         wait_until(lambda: history().checked is not None, "the check has failed")
         (node,) = up.client("admin").slurm().nodes
+        access = ["--controller", up.url, "--ca-file", str(up.ca)]
+        access += ["--token-file", str(up.folder / "admin.token")]
+        shown = CliRunner().invoke(cli, ["status", "--nodes", *access])
+        as_json = CliRunner().invoke(cli, ["status", "--nodes", "--json", *access])
         page = generate_latest(up.service.measures.registry).decode()
         healthy.touch()
         wait_until(lambda: bool(history().over), "the node is back")
         (back,) = up.client("admin").slurm().nodes
 
+    assert (shown.exit_code, as_json.exit_code) == (0, 0), shown.output + as_json.output
+    assert "n1: drained in Slurm" in shown.stdout
+    assert "drained: slow" in shown.stdout
+    assert json.loads(as_json.stdout)["slurm_nodes"][0]["node"] == "n1"
     assert node.is_ours
     assert node.history[-1].text == "return_check failed (exit code 1): looked at n1"
     assert 'rankmend_controller_slurm_node_check_passed{node="n1"} 0.0' in page
