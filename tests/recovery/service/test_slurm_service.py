@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from prometheus_client import generate_latest
 
 from rankmend.cli import cli
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.service import make_folder, running, wait_until
@@ -68,6 +70,10 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
     (programs / "scontrol").write_text(NODE)
     (programs / "sinfo").write_text("#!/bin/sh\necho n1\n")
     (programs / "sinfo").chmod(stat.S_IRWXU)
+    token, entry = make_token("ann", [Role.READ], jobs=["ann-*"])
+    add_token(tmp_path / "c" / "tokens.toml", entry)
+    (tmp_path / "c" / "ann.token").write_text(token)
+    (tmp_path / "c" / "ann.token").chmod(0o600)
     look = f"import os, sys; print('looked at', sys.argv[1]); sys.exit(not os.path.exists({str(healthy)!r}))"
     limits = SlurmLimits(
         enabled=True,
@@ -82,19 +88,22 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
         slurm = up.service.slurm
         assert slurm is not None
         slurm.desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
-        history = lambda: slurm.desk.ledger.history("n1")  # noqa: E731
-        wait_until(lambda: history().checked is not None, "the check has failed")
+        desk = slurm.desk
+        wait_until(lambda: desk.ledger.history("n1").checked is not None, "the check has failed")
         (node,) = up.client("admin").slurm().nodes
         access = ["--controller", up.url, "--ca-file", str(up.ca)]
-        access += ["--token-file", str(up.folder / "admin.token")]
-        shown = CliRunner().invoke(cli, ["status", "--nodes", *access])
-        as_json = CliRunner().invoke(cli, ["status", "--nodes", "--json", *access])
+        status = ["status", "--nodes", *access, "--token-file"]
+        shown = CliRunner().invoke(cli, [*status, str(up.folder / "admin.token")])
+        as_json = CliRunner().invoke(cli, [*status, str(up.folder / "admin.token"), "--json"])
+        of_user = CliRunner().invoke(cli, [*status, str(up.folder / "ann.token"), "--json"])
         page = generate_latest(up.service.measures.registry).decode()
         healthy.touch()
-        wait_until(lambda: bool(history().over), "the node is back")
+        wait_until(lambda: bool(desk.ledger.history("n1").over), "the node is back")
         (back,) = up.client("admin").slurm().nodes
 
     assert (shown.exit_code, as_json.exit_code) == (0, 0), shown.output + as_json.output
+    assert of_user.exit_code == 0, of_user.output
+    assert json.loads(of_user.stdout)["slurm_nodes"] == []
     assert "n1: drained in Slurm" in shown.stdout
     assert "drained: slow" in shown.stdout
     assert json.loads(as_json.stdout)["slurm_nodes"][0]["node"] == "n1"
