@@ -23,7 +23,12 @@ from tests.support.agent import running_agent
 from tests.support.service import FullClient, Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.torch,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),  # six ranks of PyTorch on two cores
+]
 NAMED_S_MAX = 60.0  # what docs/use/watch.md says of a stopped rank
 PATIENT_S = 240.0
 SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
