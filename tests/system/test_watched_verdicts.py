@@ -250,8 +250,8 @@ def test_pauses_saves_and_compiling_raise_no_alarm(site: Site) -> None:
         for name, launched in LAUNCHERS.items()
     ]
 
-    for name in LAUNCHERS:  # three evaluations, each with a save
-        site.wait(f"pauses-{name}", lambda one: (one.step or 0) >= 50, 2 * PATIENT_S)
+    for name in LAUNCHERS:  # two evaluations, each with a save
+        site.wait(f"pauses-{name}", lambda one: (one.step or 0) >= 35, 2 * PATIENT_S)
 
     for name in LAUNCHERS:
         shown = site.view(f"pauses-{name}")
