@@ -45,6 +45,8 @@ class SlurmAsked:
     nodes: tuple[str, ...]
     slurm_job: str
     reason: str
+    owner: str = ""
+    seen_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,15 @@
 """Whether a bound forbids what is asked of Slurm. Pure."""
 
+import re
+from collections.abc import Collection
+from typing import Final
+
+from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.ledger import SlurmLedger
 from recovery.slurm.limits import DAY_S, HOUR_S, SlurmLimits
+from recovery.slurm.requests import SchedulerRequest
+
+_USER: Final = re.compile(r"(.+)\(([0-9]+)\)")  # UserId of `scontrol show job`
 
 
 def refuse_drain(
@@ -44,4 +52,24 @@ def refuse_requeue(
             f"job {slurm_job} was requeued by rankmend {of_job} times within a day: "
             f"slurm.requeues_per_job_day_max is {limits.requeues_per_job_day_max}"
         )
+    return None
+
+
+def refuse_foreign_job(
+    request: SchedulerRequest, job: JobInSlurm, nodes: Collection[str]
+) -> str | None:
+    """Return why a job is not the one whose ranks were watched, or None.
+
+    Its number comes from the ranks' user. Who names another's job, by mistake or on purpose, must not
+    have it ended by us: its user and one of ``nodes``, where it runs, must be those of the ranks.
+    """
+    if not request.owner:
+        return None
+    user = _USER.fullmatch(job.fields.get("UserId", ""))
+    if user is None:
+        return f"Slurm does not tell whose job {job.number} is"
+    if request.owner not in user.groups():
+        return f"job {job.number} is {user[1]}'s, and the ranks are {request.owner}'s"
+    if not set(nodes) & set(request.seen_on):
+        return f"job {job.number} runs on {job.nodes or 'no node'}, and the ranks on {', '.join(request.seen_on[:8])}"
     return None

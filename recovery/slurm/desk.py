@@ -90,6 +90,8 @@ class SlurmDesk:
                 tuple(dict.fromkeys(request.nodes)),
                 request.slurm_job,
                 request.reason[:1000],
+                request.owner[:200],
+                request.seen_on[:NODES_MAX],
             )
             self.bench.write(asked)
         log.info("asked of Slurm", extra=fields_of(request))

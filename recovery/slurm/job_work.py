@@ -16,7 +16,7 @@ from recovery.journal.slurm_records import (
 )
 from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.bench import Bench, Memory, fields_of, text_of
-from recovery.slurm.bounds import refuse_requeue
+from recovery.slurm.bounds import refuse_foreign_job, refuse_requeue
 from recovery.slurm.commands import SlurmAwayError, SlurmError
 from recovery.slurm.job_memory import output_mark
 from recovery.slurm.ledger import Work
@@ -44,6 +44,9 @@ class JobWork:
             return
         jobs = self._bench.client.jobs(work.copy or work.request.slurm_job)
         self._bench.note_answer()
+        if not work.acts and (why := self._not_theirs(work, jobs)) is not None:
+            self._bench.end(work, SlurmOutcome.LEFT, why)
+            return
         if work.request.action is SchedulerAction.CANCEL:
             move = _next_cancel_move(work, jobs, self._bench.settled_s, self._bench.clock.unix_s())
         else:
@@ -54,6 +57,14 @@ class JobWork:
             times = RequeueTimes(limits.pause_s, limits.started_s, limits.lost_node_wait_s)
             move = next_requeue_move(replace(work, request=request), jobs, facts, times)
         self._move_job(work, jobs, move, memory)
+
+    def _not_theirs(self, work: Work, jobs: Sequence[JobInSlurm]) -> str | None:
+        """Return why the job in Slurm is not the one whose ranks were watched, or None."""
+        for job in jobs:
+            why = refuse_foreign_job(work.request, job, self._bench.client.expand(job.nodes))
+            if why is not None:
+                return why
+        return None
 
     def _facts(self, work: Work, jobs: Sequence[JobInSlurm], memory: Memory) -> JobFacts:
         now_unix_s = self._bench.clock.unix_s()
@@ -198,6 +209,10 @@ def _next_cancel_move(
 ) -> Move:
     number = work.request.slurm_job
     done = work.did(SlurmAct.CANCEL)
+    if len(jobs) > 1:
+        return MoveEnd(
+            SlurmOutcome.LEFT, f"job {number} is an array, or has parts on different hardware"
+        )
     live = [job for job in jobs if job.is_live and job.state != "COMPLETING"]
     if not live:
         outcome = SlurmOutcome.DONE if jobs or done else SlurmOutcome.FAILED

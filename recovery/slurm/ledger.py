@@ -153,7 +153,15 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
     if record.key in ledger.works:
         return ledger
     action = SchedulerAction(record.action)
-    request = SchedulerRequest(record.key, action, record.nodes, record.slurm_job, record.reason)
+    request = SchedulerRequest(
+        record.key,
+        action,
+        record.nodes,
+        record.slurm_job,
+        record.reason,
+        record.owner,
+        record.seen_on,
+    )
     kept = dict(ledger.works)
     over = len(kept) - _ENDED_KEPT
     for key in [key for key, work in kept.items() if work.ended is not None][: max(0, over)]:

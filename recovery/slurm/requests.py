@@ -22,6 +22,10 @@ class SchedulerRequest:
     ] = ()  # names as Slurm has them; for CANCEL and REQUEUE those to do without
     slurm_job: str = ""  # its number, for CANCEL and REQUEUE
     reason: str = ""  # one line for people; Slurm shows it with a drained node
+    owner: str = ""  # of a job that was only watched: name or uid of its ranks' user, which Slurm must confirm
+    seen_on: tuple[
+        str, ...
+    ] = ()  # of such a job: where its ranks were seen, one of which must be the job's
 
 
 class Scheduler(Protocol):

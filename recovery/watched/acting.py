@@ -38,10 +38,14 @@ class ActedOn(Protocol):
 
     job_id: str
     name: str
+    user: str
     slurm_job: str
     restarter: str
     attempt: int
     verdict: WatchedVerdict
+
+    @property
+    def nodes(self) -> list[str]: ...
 
     def step(self) -> int | None: ...
     def node_of(self, rank: int) -> str: ...
@@ -74,7 +78,10 @@ def decide(
     is_dry = rules.dry_run or policy.is_dry_for(job.name)
     words = _in_words(rules.action, job.slurm_job, nodes)
     reason = f"rankmend: job {job.name} hung: {job.verdict.reason}"[:_REASON_MAX]
-    request = SchedulerRequest(key, _ACTION[rules.action], nodes, job.slurm_job, reason)
+    # The job's number is its ranks' word, which its user can write: Slurm has to confirm whose it is.
+    request = SchedulerRequest(
+        key, _ACTION[rules.action], nodes, job.slurm_job, reason, job.user, tuple(job.nodes)
+    )
     known = ledger.watched_asked(key)
     if known is not None and not known.is_dry:  # again after a restart: a key is carried out once
         return WatchedAct(
@@ -128,6 +135,8 @@ def _unable(
 ) -> str | None:
     if action is not WatchedAction.DRAIN and not job.slurm_job.isdecimal():
         return "it is no job of Slurm"
+    if action is not WatchedAction.DRAIN and not job.user:
+        return "whose job it is, is not known"
     for scope in ("cluster", f"job:{job.job_id}", *(f"node:{node}" for node in nodes)):
         paused = ledger.paused.get(scope)
         if paused is not None:

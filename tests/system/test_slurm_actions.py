@@ -167,6 +167,24 @@ def test_a_drain_whose_reason_a_person_has_changed_is_theirs(
     assert reason_of(slurm, "node1") == "drained rankmend: mine now"
 
 
+def test_a_watched_job_is_cancelled_only_if_slurm_says_that_it_is_its_users(
+    slurm: SlurmCluster, controller: Controller
+) -> None:
+    number, _out = submit(slurm, "watched")
+    claimed = {"slurm_job": number, "reason": "hung", "seen_on": slurm.nodes}
+    foreign = request_of(SchedulerAction.CANCEL, "watched-1", owner="nobody", **claimed)
+    own = request_of(SchedulerAction.CANCEL, "watched-2", owner="root", **claimed)
+
+    left = controller.finish(foreign)
+    assert left.ended is not None
+    assert (left.ended.outcome, left.acts) == (SlurmOutcome.LEFT, ())
+    assert left.ended.text == f"job {number} is root's, and the ranks are nobody's"
+    done = controller.finish(own)
+    assert done.ended is not None
+    assert done.ended.outcome is SlurmOutcome.DONE
+    assert slurm.wait_job(number) == "CANCELLED"
+
+
 def test_nothing_is_done_in_dry_mode_and_what_would_be_done_is_told(
     slurm: SlurmCluster, controller: Controller, tmp_path: Path
 ) -> None:

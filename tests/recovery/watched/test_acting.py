@@ -117,6 +117,7 @@ def test_hung_job_is_requeued_once_without_its_bad_node(make_site: MakeSite) -> 
         ("n2",),
     )
     assert "it waits for rank 2 on n2" in request.reason
+    assert (request.owner, request.seen_on) == ("ann", ("n1", "n2")), "for Slurm to confirm"
     assert site.journaled() == [False]
 
 
