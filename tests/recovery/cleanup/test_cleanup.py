@@ -16,6 +16,7 @@ import pytest
 
 from rankmend.errors import ConfigError, SourceError
 from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE
+from recovery.cleanup import leftover_files
 from recovery.cleanup.cleaner import Cleanup, CleanupResult, clean_up
 from recovery.launcher.processes.process_tree import read_state
 
@@ -280,6 +281,23 @@ def test_a_dry_run_removes_no_file(shared: Path) -> None:
 
     assert all(path.exists() for path in ours)
     assert len(result.removed) == 2
+
+
+def test_what_others_put_beside_hides_nothing(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftover_files, "ENTRIES_MAX", 3)
+    folder = run_folder(shared, "7")
+    nested = watched_folder(shared, "7")
+    (nested / JOB_FILE).write_text("[" * 4000)
+    for number in range(5):
+        segment(shared, f"a-{number}", OTHER_USER)
+        segment(shared, f"nccl-{number}", OTHER_USER)
+
+    found = clean(shared)
+
+    assert found.removed == (str(folder),)
+    assert nested.exists(), "whose it is can't be read"
 
 
 def test_links_lead_nowhere(shared: Path, tmp_path: Path) -> None:
