@@ -51,7 +51,7 @@ def parse(data: bytes) -> Mapping[str, tuple[GpuJob, ...]]:
     """Return pod and container by device, or raise SourceError for what is no checkpoint."""
     try:
         entries = msgspec.json.decode(data, type=_Checkpoint).Data.PodDeviceEntries or []
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"not a checkpoint of kubelet: {error}") from error
     if len(entries) > ENTRIES_MAX:
         raise SourceError(f"{len(entries)} entries, more than {ENTRIES_MAX}")

@@ -13,6 +13,7 @@ import re
 import stat
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,6 +33,7 @@ from rankmend.progress import ProgressReader, open_owned
 JOBS_OF_USER_MAX: Final = 64
 FOLDERS_MAX: Final = 4096
 USERS_MAX: Final = 64
+FOLDERS_OF_USER_MAX: Final = 2  # the plain name, and another where somebody had taken that
 JOB_BYTES_MAX: Final = 4096
 INNER_LOOK_S: Final = (
     5.0  # between two looks for ranks in containers: /proc of 5,000 processes takes 0.1 s
@@ -183,11 +185,14 @@ class WatchedRanks:
             )
         except OSError:
             return
+        counts: Counter[int] = Counter()
         for name in names:
             match = _FOLDER.fullmatch(name)
             assert match is not None, "the others were left out"
             path, uid = self._root / name, int(match[1])
-            if _is_private_of(path, uid):
+            # A bounded number each: nobody keeps the others out by many folders of their own.
+            if counts[uid] < FOLDERS_OF_USER_MAX and _is_private_of(path, uid):
+                counts[uid] += 1
                 yield uid, path
 
 
@@ -227,7 +232,7 @@ def _read_job(folder: Path, uid: int) -> WatchedJob | None:
         job_id = job_id_of(uid, told.key)
         if str(job_id) != folder.name:
             raise SourceError(f"{folder} is not the folder of job {job_id}")
-    except (SourceError, msgspec.MsgspecError, OSError) as error:
+    except (SourceError, msgspec.MsgspecError, RecursionError, OSError) as error:
         log.warning("watched job refused", extra={"path": str(folder), "error": str(error)})
         return None
     return WatchedJob(

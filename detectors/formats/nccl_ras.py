@@ -93,7 +93,7 @@ def read_ras(data: bytes) -> tuple[RasRank, ...]:
     if data.lstrip()[:1] == b"{":
         try:
             answer = msgspec.json.decode(data, type=_Answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise SourceError(f"the answer of NCCL's RAS can't be read: {error}") from error
         return tuple(_of_json(answer))
     text = data.decode("utf-8", "replace")

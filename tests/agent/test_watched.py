@@ -133,7 +133,9 @@ def test_job_that_is_not_this_users_or_of_another_form_is_refused(
     assert machine.found() == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b" " * 5000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", b" " * 5000, b'{"x":' + b"[" * 4000]
+)
 def test_damaged_word_on_a_job_harms_no_other(machine: Machine, content: bytes) -> None:
     (machine.job / "job.json").write_bytes(content)
     machine.add(0)
@@ -164,6 +166,26 @@ def test_what_one_user_can_show_is_bounded(
         machine.add(rank)
 
     assert len(machine.found()) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root for folders of another user")
+def test_many_folders_of_one_user_keep_nobody_else_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "USERS_MAX", 3)
+    monkeypatch.setattr(os, "getuid", lambda: 2)
+    machine = Machine(tmp_path)
+    machine.tell()
+    machine.add(1).step(1)
+    for path in (machine.user, *machine.user.rglob("*")):
+        os.chown(path, 2, 2)
+    for number in range(5):  # sort before it
+        folder = tmp_path / f"rankmend-watch-1-{number}"
+        folder.mkdir(mode=0o755)
+        os.chown(folder, 1, 1)
+
+    assert machine.found() == [1]
+    machine.ranks.close()
 
 
 def test_new_job_is_seen_behind_many_that_have_ended(machine: Machine) -> None:
