@@ -25,7 +25,7 @@ SQUEUE_S_MAX: Final = 2.0
 @click.command()
 @json_option
 @click.option(
-    "--slurm-job", envvar="SLURM_JOB_ID", required=True, metavar="NUMBER",
+    "--slurm-job", envvar="SLURM_JOB_ID", metavar="NUMBER",
     help="Slurm job that has ended on this node [default: $SLURM_JOB_ID].",
 )  # fmt: skip
 @click.option(
@@ -47,7 +47,7 @@ SQUEUE_S_MAX: Final = 2.0
     help="Log of clean-ups [default: /var/log/rankmend/node-actions.jsonl for root].",
 )
 def cleanup(
-    slurm_job: str,
+    slurm_job: str | None,
     user: str | None,
     as_json: bool,
     dry_run: bool,
@@ -64,6 +64,8 @@ def cleanup(
     """
     from recovery.cleanup.cleaner import Cleanup, clean_up
 
+    if slurm_job is None:
+        fail("name the job that has ended: --slurm-job", UNUSABLE)
     uid = _uid_of(user)
     if not slurm_job.isdecimal():
         fail(f"{slurm_job!r:.80} is not the number of a Slurm job", UNUSABLE)

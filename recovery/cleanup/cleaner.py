@@ -7,7 +7,7 @@ job's alone stays, with the reason.
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,13 @@ from recovery.cleanup.leftover_files import ROOTS, Leftover, LeftoverKind, find_
 from recovery.cleanup.removal import remove_leftovers
 from recovery.launcher.processes.process_list import NAME as PROCESS_LIST
 from recovery.launcher.processes.process_list import read_list
-from recovery.launcher.processes.process_tree import KernelProcess, ProcessRef, send_signal
+from recovery.launcher.processes.process_tree import (
+    KernelProcess,
+    ProcessRef,
+    ancestors,
+    read_processes,
+    send_signal,
+)
 
 LOOK_S_MAX: Final = 5.0  # /proc of 5,000 processes takes 0.1 s
 _PAUSE_S: Final = 0.05
@@ -86,8 +92,12 @@ def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
 
     try:
         first = look()
+        if not asked.is_dry:
+            refuse_from_inside(asked.job, first.processes, ancestors(os.getpid(), read_processes()))
         ended, alive = ({}, []) if asked.is_dry else _end_all(asked, look, first, until_s)
         last = first if asked.is_dry else look()
+    except ConfigError:
+        raise
     except RankmendError as error:
         return CleanupResult(errors=(f"processes: {error}; files stay",))
     if asked.is_dry:
@@ -105,6 +115,18 @@ def clean_up(asked: Cleanup, other_jobs: OtherJobs) -> CleanupResult:
         tuple(kept),
         tuple(errors),
     )
+
+
+def refuse_from_inside(
+    job: str, processes: Sequence[KernelProcess], above: Collection[int]
+) -> None:
+    """Raise where a process of the job has started this command: somebody has typed it in the job's own shell."""
+    for process in processes:
+        if process.pid in above:
+            raise ConfigError(
+                f"process {process.pid} ({process.command}) of job {job} has started this command, and would be ended. "
+                "Run it after the job, outside of it"
+            )
 
 
 def _shown(process: KernelProcess) -> LeftProcess:

@@ -17,7 +17,7 @@ import pytest
 from rankmend.errors import ConfigError, SourceError
 from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE
 from recovery.cleanup import leftover_files
-from recovery.cleanup.cleaner import Cleanup, CleanupResult, clean_up
+from recovery.cleanup.cleaner import Cleanup, CleanupResult, clean_up, refuse_from_inside
 from recovery.launcher.processes.process_tree import read_state
 
 pytestmark = [
@@ -157,6 +157,15 @@ def test_a_run_that_goes_on_in_another_job_keeps_its_unnamed_processes(job: Job)
 def test_a_job_of_root_is_refused() -> None:
     with pytest.raises(ConfigError, match="root"):
         clean_up(Cleanup("7", 0, 1, 1), no_other_jobs)
+
+
+def test_a_clean_up_that_was_typed_in_the_jobs_own_shell_is_refused(job: Job) -> None:
+    shell = read_state(job.start(SLURM_JOB_ID="7"))
+    assert shell is not None
+
+    refuse_from_inside("7", [shell], [1, os.getpid()])
+    with pytest.raises(ConfigError, match=f"process {shell.pid} .* of job 7 has started"):
+        refuse_from_inside("7", [shell], [shell.pid, 1])
 
 
 def test_processes_that_do_not_end_are_named(job: Job) -> None:
@@ -381,6 +390,7 @@ def test_the_epilog_needs_no_option(job: Job, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ([], "--slurm-job"),
         (["--slurm-job=7"], "--user"),
         (["--slurm-job=seven", "--user=61234"], "'seven'"),
         (["--slurm-job=7", "--user=no-such-user"], "no-such-user"),
