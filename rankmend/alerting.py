@@ -155,6 +155,12 @@ def _opener(ca_file: str | None, cert_file: str | None, key_file: str | None) ->
 
 def target_url(text: str) -> str:
     """Return the address to post to for a base such as ``http://alertmanager:9093``."""
+    base = http_base(text, "alert target")
+    return base if base.endswith(PATH) else base + PATH
+
+
+def http_base(text: str, what: str) -> str:
+    """Return an address without its last slash; raise ConfigError, which names ``what`` it is of, where it is none."""
     parts = urlsplit(text)
     try:
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -162,9 +168,8 @@ def target_url(text: str) -> str:
     except ValueError:
         is_url = False
     if not is_url or parts.query or parts.fragment:
-        raise ConfigError(f"alert target is not http(s)://HOST[:PORT][/PREFIX]: {text!r}")
-    base = text.rstrip("/")
-    return base if base.endswith(PATH) else base + PATH
+        raise ConfigError(f"{what} is not http(s)://HOST[:PORT][/PREFIX]: {text!r}")
+    return text.rstrip("/")
 
 
 def _urgent(alerts: Mapping[Key, Alert]) -> dict[Key, tuple[str | None, ...]]:

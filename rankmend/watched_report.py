@@ -5,12 +5,11 @@ them printable.
 """
 
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
 
-from rankmend.errors import ConfigError
+from rankmend.alerting import http_base
 
 VERSION: Final = 1
 PATH: Final = "/v1/watched"
@@ -109,12 +108,4 @@ def decode(body: bytes) -> WatchedReport:
 
 def report_url(text: str) -> str:
     """Return the address of a controller such as ``https://controller:9477`` to which reports go."""
-    parts = urlsplit(text)
-    try:
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _port = parts.port
-    except ValueError:
-        is_url = False
-    if not is_url or parts.query or parts.fragment:
-        raise ConfigError(f"watch.controller is not http(s)://HOST[:PORT][/PREFIX]: {text!r}")
-    return text.rstrip("/") + PATH
+    return http_base(text, "watch.controller") + PATH
