@@ -16,6 +16,7 @@ from pathlib import Path
 
 START_S_MAX = 60.0
 COMMAND_S_MAX = 120.0
+JOB_S_MAX = 200.0  # less than a test may take, so that its logs are seen
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 
 
@@ -53,7 +54,7 @@ class SlurmCluster:
             check=False,
         )
 
-    def wait_job(self, number: str, deadline_s: float = 300.0) -> str:
+    def wait_job(self, number: str, deadline_s: float = JOB_S_MAX) -> str:
         """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end."""
         until_s = time.monotonic() + deadline_s
         while True:

@@ -177,8 +177,11 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         tmp_path_factory.mktemp("busy") / "job", "uneven.py", 2, "--work-s=0.02"
     ) as job:
         cores = sorted(os.sched_getaffinity(0))
-        for rank, pid in job.pids_at_step(50).items():
+        for rank, pid in job.pids_at_step(2).items():
             os.sched_setaffinity(pid, {cores[-rank]})
+            if os.geteuid() == 0:
+                prefer(pid)  # a rank that other tests really slow down would be named for that
+        job.pids_at_step(50)
         yield job
 
 
@@ -221,8 +224,7 @@ def _own_cpu_group() -> Path:
 )
 def test_rank_whose_core_is_taken_by_others_is_named_with_that_cause(busy: Job) -> None:
     core = max(os.sched_getaffinity(0))  # on which rank 1 is
-    for pid in busy.pids_at_step(10).values():
-        prefer(pid)  # what else runs here takes nothing from the ranks
+    busy.pids_at_step(10)
     with taken_core(core, share=0.8, limit_s=120):
         slowness.found(busy, 1, "compute")
         why = slowness.explained(busy, 1)
