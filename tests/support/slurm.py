@@ -165,6 +165,7 @@ def _configuration(folder: Path, nodes: tuple[str, ...], settings: dict[str, str
     controller, *ports = _free_ports(len(nodes) + 1)
     lines = {
         "ClusterName": "toy",
+        "FirstJobId": f"{controller}00",  # tests that run beside have jobs of other numbers
         "SlurmctldHost": f"{host}(127.0.0.1)",
         "SlurmUser": "root",
         "SlurmdUser": "root",

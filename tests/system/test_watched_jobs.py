@@ -19,10 +19,12 @@ pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[2]
 # Trains, and then looks as an agent does, beside the other ranks: what it prints is what an agent sees.
 SCRIPT = """
-import json, os, subprocess, sys
+import datetime, json, os, subprocess, sys
 import torch, torch.distributed as dist
 rank, size = (int(os.environ[name]) for name in sys.argv[1:3])
-dist.init_process_group("gloo", f"file://{sys.argv[3]}", rank=rank, world_size=size)
+meet = sys.argv[3] + os.environ.get("SLURM_RESTART_COUNT", "")
+patience = datetime.timedelta(seconds=100)
+dist.init_process_group("gloo", f"file://{meet}", patience, rank=rank, world_size=size)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.Adam(model.parameters())
 for _step in range(6):
@@ -31,7 +33,7 @@ for _step in range(6):
 dist.barrier()
 if rank == 0:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": sys.argv[4]}
-    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=60)
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -75,7 +77,9 @@ def slurm(tmp_path: Path, hook: Path) -> Iterator[SlurmCluster]:
     prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
     prolog.chmod(0o755)
     (tmp_path / "slurm").mkdir()
-    with slurm_cluster(tmp_path / "slurm", 2, TaskProlog=str(prolog)) as cluster:
+    # Longer than the stock test cluster waits: on a busy machine a node must not be given up.
+    patient = {"SlurmdTimeout": "120", "MessageTimeout": "60"}
+    with slurm_cluster(tmp_path / "slurm", 2, TaskProlog=str(prolog), **patient) as cluster:
         yield cluster
 
 
