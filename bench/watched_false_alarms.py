@@ -1,6 +1,6 @@
 """How often undisturbed jobs of another launcher are called hung or slow: a real agent, a real controller, torchrun on gloo.
 
-    python bench/watched_false_alarms.py [--jobs 12] [--ranks 2] [--minutes 60] [--json]
+    python bench/watched_false_alarms.py [--jobs 12] [--ranks 2] [--minutes 60] [--ease 1] [--json]
 
 The jobs (bench/jobs/watched_ddp.py) compile at first, evaluate, and save by one rank alone. Nothing is done to them, so each
 verdict but `training` is a false alarm. The machine may be as busy as it likes: that is part of it.
@@ -34,11 +34,11 @@ TELL_S = 60.0
 STOP_S_MAX = 60.0
 
 
-def start_job(folder: Path, number: int, ranks: int) -> "subprocess.Popen[bytes]":
-    """Start one job; their steps take 0.1 to 0.6 s, and they pause each 20 to 60 steps."""
+def start_job(folder: Path, number: int, ranks: int, ease: float) -> "subprocess.Popen[bytes]":
+    """Start one job; their steps take 0.1 to 0.6 s (the rest in them ``ease`` times), and they pause each 20 to 60 steps."""
     work_s, rest_s, pauses = (
         0.02 + 0.01 * (number % 4),
-        0.05 + 0.1 * (number % 5),
+        ease * (0.05 + 0.1 * (number % 5)),
         20 + 10 * (number % 5),
     )
     words = [
@@ -98,6 +98,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument(
+        "--ease",
+        type=float,
+        default=1.0,
+        help="ranks rest so many times as long in a step, where cores are few",
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     console = Console(stderr=True)
@@ -112,7 +118,10 @@ def main() -> None:
                 f'cert_file = "{cert}"\nkey_file = "{key}"\n[watch]\ncontroller = "{up.url}"\n'
             )
             with running_agent("--config", str(folder / "agent.toml")):
-                jobs = [start_job(folder, number, given.ranks) for number in range(given.jobs)]
+                jobs = [
+                    start_job(folder, number, given.ranks, given.ease)
+                    for number in range(given.jobs)
+                ]
                 try:
                     watched = up.service.worker.watched
                     states = watch(watched, given.jobs, given.minutes, console)
@@ -126,6 +135,7 @@ def main() -> None:
         "jobs": given.jobs,
         "ranks": given.ranks,
         "minutes": given.minutes,
+        "ease": given.ease,
         "steps": steps,
         "looks_by_state": dict(states),
         "false_alarms": alarms,
