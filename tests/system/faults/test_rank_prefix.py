@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detectors.finding import Kind
-from recovery.launcher.processes.process_tree import find_marked, read_status
+from recovery.launcher.processes.process_tree import find_marked, read_processes, read_status
 from tests.system.faults.harness import Job, kill
 from tests.system.faults.test_deaths import assert_recovered
 
@@ -128,6 +128,36 @@ def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, to
 
     job.pids_at_step(25, attempt=2)
     assert not any(Path("/proc", str(pid)).exists() for pid in pids.values())
+
+
+def test_launcher_that_is_the_first_process_of_a_container_loses_no_rank_and_takes_its_stop(
+    make_lockstep: Make,
+) -> None:
+    job = make_lockstep("--step-s=0.03", "--steps=2000")
+    job.prefix = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    job.start()
+    inner = job.pids_at_step(15)[2]
+    assert job.process is not None
+    (launcher,) = (one.pid for one in read_processes().values() if one.ppid == job.process.pid)
+    assert read_status(launcher)["NSpid"].split()[1:] == ["1"]
+    outer = next(
+        one.pid
+        for one in find_marked(job.job_id)
+        if read_status(one.pid)["NSpid"].split()[1:] == [str(inner)]
+    )
+
+    kill(outer)
+    job.pids_at_step(25, attempt=2)
+    os.kill(launcher, signal.SIGTERM)
+
+    assert job.wait() == 128 + signal.SIGTERM, job.output
+    (incident,) = job.incidents
+    assert (incident.failure.finding.kind, incident.failure.finding.ranks) == (
+        Kind.RANK_FAILED,
+        (2,),
+    )
+    assert any(job.checkpoints.glob("step-*.npz")), "the ranks save before they stop"
+    assert not find_marked(job.job_id)
 
 
 @pytest.mark.parametrize(
