@@ -13,6 +13,7 @@ import pytest
 
 from detectors.finding import Kind
 from recovery.launcher.processes.process_tree import find_marked, read_processes, read_status
+from tests.support.hook import each_python
 from tests.system.faults.harness import Job, kill
 from tests.system.faults.test_deaths import assert_recovered
 
@@ -158,6 +159,42 @@ def test_launcher_that_is_the_first_process_of_a_container_loses_no_rank_and_tak
     )
     assert any(job.checkpoints.glob("step-*.npz")), "the ranks save before they stop"
     assert not find_marked(job.job_id)
+
+
+PLAIN = """
+import time
+import rankmend
+for step in range(1, 3000):
+    time.sleep(0.03)
+    rankmend.step(step)
+"""
+
+
+@each_python
+def test_container_with_a_python_of_its_own_shows_steps_and_loses_no_rank(
+    tmp_path: Path, python: str
+) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bwrap is not installed")
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+    prefix = f"{bubblewrap(tmp_path)} --unshare-ipc --unshare-uts"
+    inside = [f"--rank-prefix={prefix}", f"--python={python}"]
+    job = Job(tmp_path / "job", script, [], world_size=2, flags=inside)
+    job.start()
+    try:
+        first = job.pids_at_step(5)
+        interpreter = Path(f"/proc/{first[1]}/exe").resolve()
+
+        kill(first[1])
+        job.pids_at_step(5, attempt=2)
+        job.signal(signal.SIGTERM)
+
+        assert job.wait() == 128 + signal.SIGTERM, job.output
+        assert interpreter == Path(python).resolve()
+        assert [one.failure.finding.ranks for one in job.incidents] == [(1,)]
+    finally:
+        job.close()
 
 
 @pytest.mark.parametrize(
