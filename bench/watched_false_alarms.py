@@ -106,6 +106,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and the jobs with us
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="rankmend-watched-") as name:
         folder = Path(name)
