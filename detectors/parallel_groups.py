@@ -94,13 +94,7 @@ def parallelism_of(description: str) -> Parallelism:
 
 def layout_groups(sizes: Sizes) -> tuple[Group, ...]:
     """Return all groups with more than one rank of a job with these sizes."""
-    extents = {
-        Parallelism.TENSOR: sizes.tensor,
-        Parallelism.CONTEXT: sizes.context,
-        Parallelism.EXPERT: sizes.expert,
-        Parallelism.DATA: sizes.data // sizes.expert,
-        Parallelism.PIPELINE: sizes.pipeline,
-    }
+    extents = _extents(sizes)
     groups = [Group("world", tuple(range(sizes.ranks)), Parallelism.WORLD)]
     for parallelism in extents:
         free = {parallelism}
@@ -112,6 +106,21 @@ def layout_groups(sizes: Sizes) -> tuple[Group, ...]:
         for number, ranks in enumerate(_slices(extents, free)):
             groups.append(Group(f"{parallelism.value}-{number}", ranks, parallelism))
     return tuple(groups)
+
+
+def ranks_that_differ_in(sizes: Sizes, free: set[Parallelism]) -> list[tuple[int, ...]]:
+    """Return the ranks that differ only in these directions; DATA without EXPERT: that hold the same experts."""
+    return _slices(_extents(sizes), free)
+
+
+def _extents(sizes: Sizes) -> dict[Parallelism, int]:
+    return {
+        Parallelism.TENSOR: sizes.tensor,
+        Parallelism.CONTEXT: sizes.context,
+        Parallelism.EXPERT: sizes.expert,
+        Parallelism.DATA: sizes.data // sizes.expert,
+        Parallelism.PIPELINE: sizes.pipeline,
+    }
 
 
 def _slices(extents: dict[Parallelism, int], free: set[Parallelism]) -> list[tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """Which ranks hold other values than their replicas. Pure.
 
-Nobody says which ranks are replicas of each other: it is learned. Ranks whose part (the floating-point tensors below one key
+The job's owner declares which ranks are replicas of each other (`detectors.replicas.layout`), or it is learned. Ranks whose part (the floating-point tensors below one key
 of the state, such as `model`) had equal digests at `EQUAL_MIN` snapshots with different content ought to be
 equal from then on, since data-parallel training makes the same update on each of them. Shards differ from the first
 snapshot on, and random states and positions in the data are no floating-point tensors, so neither is ever accused.
@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 
 EQUAL_MIN: Final = 3
 """Our choice: replicas that are equal by chance, such as moments that are all zero, differ after the first updates."""
+TOLD_MAX: Final = 64
+"""Our choice: findings of declared replicas in an attempt. Where there are more, the declaration is wrong."""
 
 _Value = TypeVar("_Value")
 Digests = Mapping[int, Mapping[str, str]]
@@ -76,15 +78,46 @@ class ReplicaHistory:
             return ()
         return tuple(sorted(tuple(sorted(one)) for one in known.groups if len(one) > 1))
 
+    def differing(self, step: int, digests: Digests) -> tuple[Divergence, ...]:
+        """Return what differs at a step by what is known, without taking it in. ``step``: of any age."""
+        found: list[Divergence] = []
+        for part, groups in _groups_of(digests).items():
+            known = self.parts.get(part)
+            if known is not None and known.equal_count >= EQUAL_MIN:
+                found += differences(step, part, known.groups, groups)
+        return tuple(found)
 
-def divergences(step: int, history: ReplicaHistory, digests: Digests) -> tuple[Divergence, ...]:
-    """Return what differs at a step by what is known, without taking it in. ``step``: of any age."""
-    found: list[Divergence] = []
-    for part, groups in _groups_of(digests).items():
-        known = history.parts.get(part)
-        if known is not None and known.equal_count >= EQUAL_MIN:
-            found += differences(step, part, known.groups, groups)
-    return tuple(found)
+
+@dataclass(frozen=True, slots=True)
+class DeclaredReplicas:
+    """Replicas of a job whose owner says which ranks they are: nothing is learned, and no other rank is compared."""
+
+    declared: frozenset[frozenset[int]]
+    sharded_parts: frozenset[str] = frozenset()  # that replicas divide among them
+    step: int = -1
+    told: frozenset[Divergence] = frozenset()  # with the step 0
+
+    def take(
+        self, step: int, digests: Digests
+    ) -> tuple["DeclaredReplicas", tuple[Divergence, ...]]:
+        """Return what is known after a step of which all ranks' digests are here, and what differs at it for the first time."""
+        if step <= self.step:
+            return self, ()
+        now = self.differing(step, digests)
+        new = tuple(one for one in now if replace(one, step=0) not in self.told)
+        new = new[: TOLD_MAX - len(self.told)]
+        told = self.told | {replace(one, step=0) for one in new}
+        return replace(self, step=step, told=told), new
+
+    def differing(self, step: int, digests: Digests) -> tuple[Divergence, ...]:
+        """Return what differs at a step, told or not. ``step``: of any age."""
+        found: list[Divergence] = []
+        for part, groups in _groups_of(digests).items():
+            if part not in self.sharded_parts:
+                having = frozenset[int]().union(*groups.values())
+                known = frozenset(one & having for one in self.declared if one & having)
+                found += differences(step, part, known, groups)
+        return tuple(found)
 
 
 def _groups_of(digests: Digests) -> dict[str, dict[str, frozenset[int]]]:

@@ -152,6 +152,17 @@ Examples:
     help="Allow the job to continue on fewer nodes if the number of ranks stays a multiple of N.",
 )
 @click.option(
+    "--parallel",
+    metavar="tp=N,dp=N,...",
+    help="Declare the parallel sizes, of tp, cp, ep, dp and pp: ranks that differ only in dp and cp are replicas, whose "
+    "snapshots must be equal. [default: rankmend learns which ranks are equal]",
+)
+@click.option(
+    "--sharded-parts",
+    metavar="KEY,KEY",
+    help="Keys of the snapshot that these replicas divide among them, such as the optimizer of ZeRO: not compared.",
+)
+@click.option(
     "--node-name",
     metavar="NAME",
     type=NAME,

@@ -193,6 +193,8 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
         for plan in picture.plans
         if plan.job_id == job.job_id
     ]
+    if job.parallel is not None:
+        lines.append(Text(f"  {_say_parallel(job.parallel)}"))
     if job.checkpoint is not None:
         lines += [Text(f"  {line}") for line in say_checkpoint(job.checkpoint)]
     if job.snapshots is not None:
@@ -231,6 +233,14 @@ def _render_ranks(job: "StoredJobView") -> "list[RenderableType]":
             *([printable(start or "-")] if has_starts else []),
         )
     return [*lines, table]
+
+
+def _say_parallel(told: "wire.ParallelSizes") -> str:
+    from recovery.api.parallel_sizes import from_wire
+
+    sharded = ", ".join(printable(one) for one in told.sharded_parts)
+    shown = f"parallel sizes (declared): {from_wire(told)}"
+    return f"{shown}; sharded: {sharded}" if sharded else shown
 
 
 def _say_plan(plan: "wire.PlanView") -> str:

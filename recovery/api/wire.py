@@ -8,6 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from detectors.parallel_groups import RANKS_MAX
+from detectors.replicas.layout import PART_CHARACTERS_MAX, SHARDED_MAX
 from recovery.journal.job_records import ClaimProof, JobOutcome
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import EPOCH_MAX
@@ -57,6 +59,7 @@ Title = Annotated[str, Meta(min_length=1, max_length=128, pattern=TITLE_PATTERN)
 LauncherId = Annotated[str, Meta(pattern=LAUNCHER_PATTERN)]
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="a node or a job")]
 Text = Annotated[str, Meta(max_length=256)]
+PartName = Annotated[str, Meta(max_length=PART_CHARACTERS_MAX)]
 Reason = Annotated[str, Meta(max_length=1000)]
 UnixSeconds = Annotated[float, Meta(ge=0, lt=1e15, description="seconds since 1970")]
 Uuid = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$(?!\n)")]
@@ -72,6 +75,18 @@ class Problem(Struct, omit_defaults=True):
     # With 409: why a person's command was not obeyed (recovery.messages.outside.Refusal). With 503: why not
     # now (recovery.service.error_answers.NotNow).
     refusal: str = ""
+
+
+class ParallelSizes(Struct, frozen=True):
+    """Parallel sizes that the job's owner declares: ranks with the same tp, ep and pp place are replicas."""
+
+    tp: Annotated[int, Meta(ge=1, le=RANKS_MAX)] = 1
+    cp: Annotated[int, Meta(ge=1, le=RANKS_MAX)] = 1
+    ep: Annotated[int, Meta(ge=1, le=RANKS_MAX)] = 1
+    dp: Annotated[int, Meta(ge=1, le=RANKS_MAX)] | None = None  # null: by the number of ranks
+    pp: Annotated[int, Meta(ge=1, le=RANKS_MAX)] = 1
+    # Keys of the state that replicas divide among them.
+    sharded_parts: Annotated[list[PartName], Meta(max_length=SHARDED_MAX)] = []
 
 
 class ClaimNews(Struct):
@@ -95,6 +110,7 @@ class Join(Struct, kw_only=True):
     nodes_max: Annotated[int, Meta(ge=1, le=NODES_MAX)]
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
     shrink_multiple: Annotated[int, Meta(ge=0, le=NODES_MAX * SLOTS_MAX)] = 0
+    parallel: ParallelSizes | None = None  # null: nobody says which ranks are replicas
     grace_s: Annotated[float, Meta(ge=0, le=3600)] = 30.0
     policy: Annotated[dict[str, float], Meta(max_length=len(POLICY_OVERRIDES))] = {}
     attributes: Annotated[dict[Text, Text], Meta(max_length=32)] = {}
@@ -264,6 +280,7 @@ class JobView(Struct):
     snapshots: SnapshotView | None = (
         None  # None: the ranks keep none, or nobody has told of them yet
     )
+    parallel: ParallelSizes | None = None  # as declared; None: nobody did
 
 
 class Jobs(Struct):

@@ -57,6 +57,7 @@ from recovery.journal.job_records import (
 from recovery.journal.ledger import Ledger, Wish, is_set_aside
 from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
+from recovery.journal.snapshot_records import ParallelDeclared
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
@@ -118,7 +119,7 @@ class Controller:
         self._book, self._nodes = self._situation.book, self._situation.nodes
         self._pool = pool = pool or OpenPool()
         self._watch = AttemptHealth(self._situation)
-        self._replicas = ReplicaWatch()
+        self._replicas = ReplicaWatch(settings.layout)
         self._numbers = NumberWatch()
         self._attempts = Attempts(
             self._situation, self._watch, pool, checkpoints, fence, self._replicas.why_not
@@ -198,6 +199,8 @@ class Controller:
             records.append(BudgetsReset(settings.budgets_reset_by, "asked for at the start"))
         if settings.claim_taken is not None:
             records.append(settings.claim_taken)
+        if settings.layout != self.ledger.layout:
+            records.append(ParallelDeclared(settings.layout))
         self._situation.record(*records)
         self._situation.observe_anew()
 

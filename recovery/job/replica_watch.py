@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from detectors.replicas.divergence import Divergence, ReplicaHistory, divergences
+from detectors.replicas.divergence import DeclaredReplicas, Divergence, ReplicaHistory
+from detectors.replicas.layout import ParallelLayout
 from recovery.journal.ledger import Ledger
 from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, Report, SnapshotPoint
@@ -14,14 +15,16 @@ _WHOLE: Final = "whole"  # the snapshot: random states, positions and counters, 
 
 
 class ReplicaWatch:
-    """Learns which ranks are replicas from what their launchers report. It begins anew with the controller."""
+    """Learns which ranks are replicas from what their launchers report, unless a layout declares it. It begins anew with the controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: ParallelLayout | None = None) -> None:
+        self._layout = layout
         self._nodes: dict[int, str] = {}  # by rank
         self._waiting: dict[SnapshotPoint, dict[int, HeldSnapshot]] = {}
-        self._history = ReplicaHistory()
+        self._history: ReplicaHistory | DeclaredReplicas = ReplicaHistory()
         self._wholes = ReplicaHistory()
         self._attempt = 0
+        self._declared: tuple[tuple[int, ...], ...] = ()
         self._groups: tuple[tuple[int, ...], ...] | None = None  # None: not known yet
         self._groupings = 0
         self._found: list[ReplicasDiffer] = []
@@ -45,7 +48,7 @@ class ReplicaWatch:
         """Return the records of what the journal does not have."""
         found, self._found = self._found, []
         known = self._known(ledger)
-        return (*(one for one in found if one not in ledger.differing), *known)
+        return (*(one for one in found if not any(map(one.repeats, ledger.differing))), *known)
 
     def _known(self, ledger: Ledger) -> tuple[ReplicasKnown, ...]:
         journaled = ledger.replicas
@@ -58,20 +61,33 @@ class ReplicaWatch:
 
     def why_not(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> str | None:
         """Return why a step must not be restored: replicas differ, and which one is right is not known."""
-        found = divergences(point.step, self._history, _digests_of(parts))
+        history = self._declared_history(len(parts)) or self._history
+        found = history.differing(point.step, _digests_of(parts))
         return self._record(point, found[0]).in_words if found else None
 
     def _compare(self, point: SnapshotPoint, parts: Mapping[int, HeldSnapshot]) -> None:
-        if point.attempt > self._attempt:
-            # Other ranks, other code, an older step: what was learned may not hold.
-            self._attempt, self._history = point.attempt, ReplicaHistory()
-            self._wholes, self._groups, self._groupings = ReplicaHistory(), None, 0
-            self._odd = {}
+        self._begin(point.attempt, len(parts))
         self._history, found = self._history.take(point.step, _digests_of(parts))
         for one in found:
             self._note_odd(one)
         self._learn(point.step, parts)
         self._found += [self._record(point, one) for one in found]
+
+    def _begin(self, attempt: int, world_size: int) -> None:
+        """Forget what was learned of older attempts: with other ranks, other code or an older step it may not hold."""
+        if attempt <= self._attempt:
+            return
+        self._attempt = attempt
+        self._history = self._declared_history(world_size) or ReplicaHistory()
+        self._wholes, self._groups, self._groupings = ReplicaHistory(), None, 0
+        self._odd = {}
+
+    def _declared_history(self, world_size: int) -> DeclaredReplicas | None:
+        if self._layout is None:
+            return None
+        self._declared = self._layout.replicas(world_size)
+        groups = frozenset(map(frozenset, self._declared))
+        return DeclaredReplicas(groups, frozenset(self._layout.sharded_parts))
 
     def _note_odd(self, found: Divergence) -> None:
         like = min(set(found.group) - set(found.odd))
@@ -86,8 +102,12 @@ class ReplicaWatch:
             for rank in group:
                 if self._odd.get(rank) in group:  # it ought to be equal still
                     digests[rank] = digests[self._odd[rank]]
-        self._wholes, differing = self._wholes.take(step, digests)
-        groups = self._wholes.groups(_WHOLE)
+        if self._layout is not None:
+            groups = _equal_in(self._declared, digests)
+            differing = groups != (self._groups or ())
+        else:
+            self._wholes, found = self._wholes.take(step, digests)
+            groups, differing = self._wholes.groups(_WHOLE), bool(found)
         if groups == self._groups or not (groups or differing):
             return  # a change is only known to last after some steps
         self._groupings += bool(groups)
@@ -95,8 +115,24 @@ class ReplicaWatch:
 
     def _record(self, point: SnapshotPoint, found: Divergence) -> ReplicasDiffer:
         node = self._nodes.get(found.odd[0], "") if len(found.odd) == 1 else ""
-        return ReplicasDiffer(point.attempt, point.step, found.part, found.group, found.odd, node)
+        return ReplicasDiffer(
+            *(point.attempt, point.step, found.part, found.group, found.odd, node),
+            is_declared=self._layout is not None,
+        )
 
 
 def _digests_of(parts: Mapping[int, HeldSnapshot]) -> dict[int, dict[str, str]]:
     return {rank: {part.name: part.digest for part in held.parts} for rank, held in parts.items()}
+
+
+def _equal_in(
+    declared: tuple[tuple[int, ...], ...], digests: Mapping[int, Mapping[str, str]]
+) -> tuple[tuple[int, ...], ...]:
+    """Return which ranks of the declared groups, two or more, are equal as a whole."""
+    found: list[tuple[int, ...]] = []
+    for group in declared:
+        by_digest: dict[str, list[int]] = {}
+        for rank in group:
+            by_digest.setdefault(digests[rank][_WHOLE], []).append(rank)
+        found += [tuple(ranks) for ranks in by_digest.values() if len(ranks) > 1]
+    return tuple(sorted(found))

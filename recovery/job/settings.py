@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from detectors.replicas.layout import ParallelLayout
 from rankmend.errors import ConfigError
 from recovery.journal.job_records import ClaimTaken
 from recovery.journal.limits import Policy
@@ -38,6 +39,7 @@ class JobSettings:
     own_node: str = ""
     # The number of ranks must be a multiple of it, since TP x PP must divide; 0: nodes_min, always.
     shrink_multiple: int = 0
+    layout: ParallelLayout | None = None  # --parallel; None: nobody says which ranks are replicas
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
     # claimed elsewhere: this start of the controller counts as this one at least
@@ -60,6 +62,10 @@ class JobSettings:
                 f"no node count from {self.nodes_min} to {self.nodes_max} with {self.slots} "
                 f"ranks each gives a multiple of {self.shrink_multiple} ranks"
             )
+
+        if self.layout is not None:
+            for nodes in self.sizes:
+                self.layout.sizes(nodes * self.slots)
 
     def incident_id(self, number: int) -> str:
         """Return the id of the job's incident of this number."""

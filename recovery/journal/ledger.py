@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from detectors.finding import Finding, Symptom
+from detectors.replicas.layout import ParallelLayout
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptStarted,
@@ -182,6 +183,7 @@ class Ledger:
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
+    layout: ParallelLayout | None = None  # as the job's owner declares it
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
     replicas: ReplicasKnown | None = None  # of the newest attempt of which that is known
     wrong_numbers: tuple[NumbersWrong, ...] = ()  # newest last

@@ -54,7 +54,7 @@ from recovery.journal.node_records import (
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer
 
 _CAUSES = {
     Cause.FIRST: "start",
@@ -244,7 +244,18 @@ def _(record: SlowExplained) -> str:
 
 @narrate.register
 def _(record: ReplicasDiffer) -> str:
-    return f"silent corruption at step {record.step}: {record.in_words}, though replicas are equal"
+    found = f"silent corruption at step {record.step}: {record.in_words}"
+    if not record.is_declared:
+        return f"{found}, though replicas are equal"
+    hint = f" (if each holds a share of it: --sharded-parts {record.part})"
+    return f"{found}, though --parallel declares them replicas{'' if record.odd else hint}"
+
+
+@narrate.register
+def _(record: ParallelDeclared) -> str:
+    if record.layout is None:
+        return "the job no longer declares parallel sizes"
+    return f"the job declares its parallel sizes: {record.layout}"
 
 
 @narrate.register

@@ -59,13 +59,13 @@ from recovery.journal.node_records import (
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.slurm_records import SLURM_KINDS, SlurmRecord
-from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
+from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm
-MINOR: Final = 7
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes
+MINOR: Final = 8
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -118,6 +118,7 @@ KnownRecord: TypeAlias = (
     | FenceWaits
     | EvidenceTaken
     | PersonActed
+    | ParallelDeclared
     | ReplicasDiffer
     | ReplicasKnown
     | NumbersWrong
@@ -169,6 +170,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "fence_waits": FenceWaits,
     "evidence_taken": EvidenceTaken,
     "person_acted": PersonActed,
+    "parallel_declared": ParallelDeclared,
     "replicas_differ": ReplicasDiffer,
     "replicas_known": ReplicasKnown,
     "numbers_wrong": NumbersWrong,

@@ -1,7 +1,8 @@
 """Records of what was found in the ranks' snapshots."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from detectors.replicas.layout import ParallelLayout
 from detectors.wording import ranks_in_words
 
 
@@ -14,6 +15,13 @@ class ReplicasKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelDeclared:
+    """What the job's owner says of its parallel sizes has changed."""
+
+    layout: ParallelLayout | None  # None: nothing any more
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicasDiffer:
     """Ranks that ought to hold equal values of a part of their state did not at a step."""
 
@@ -23,6 +31,11 @@ class ReplicasDiffer:
     group: tuple[int, ...]  # ranks that ought to be equal
     odd: tuple[int, ...]  # those that differ from a majority; none: there is no majority
     node: str = ""  # of the odd rank, if it is one
+    is_declared: bool = False  # by the job's owner, not learned
+
+    def repeats(self, older: "ReplicasDiffer") -> bool:
+        """Return whether an older record tells the same, of this step or of one before it."""
+        return older.step <= self.step and self == replace(older, step=self.step, node=self.node)
 
     @property
     def in_words(self) -> str:

@@ -20,6 +20,7 @@ from rankmend.node import node_name
 from rankmend.printable import printable
 from recovery.api.contact import check_url, is_loopback
 from recovery.api.launcher_client import LauncherClient
+from recovery.api.parallel_sizes import to_wire
 from recovery.api.wire import (
     NAME_PATTERN,
     POLICY_OVERRIDES,
@@ -57,6 +58,7 @@ from recovery.run.options import (
     RunOptions,
     command_line,
     grace_s,
+    make_layout,
     node_range,
     stop_signals,
 )
@@ -191,6 +193,7 @@ class Node:
             nodes_max=most,
             slots=self.slots,
             shrink_multiple=options.shrink_multiple,
+            parallel=to_wire(make_layout(options)),
             grace_s=grace_s(options, environment),
             policy=dict(overrides),
             attributes={

@@ -59,6 +59,7 @@ from recovery.run.options import (
     RunOptions,
     command_line,
     grace_s,
+    make_layout,
     make_policy,
     stop_signals,
 )
@@ -106,6 +107,9 @@ def run_standalone(options: RunOptions, environment: Mapping[str, str]) -> int:
     """Run a job on this node until its end and return the exit code."""
     logs.configure(logs.LogShape.LAUNCHER)
     setup = NodeSetup.read(options, environment, is_one_node=True)
+    layout = make_layout(options)
+    if layout is not None:
+        layout.sizes(setup.slots)  # refused before anything of the job is touched
     policy = make_policy(options)
     clock = SystemClock()
     copy = BudgetCopy(setup.beside / "budgets.json") if setup.beside else None
@@ -248,6 +252,7 @@ class _Session:
             nodes_min=1,
             nodes_max=1,
             slots=self._setup.slots,
+            layout=make_layout(self._options),
             own_node=self._node,
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from detectors.hang.live import HungLimits
+from detectors.replicas.layout import ParallelLayout, parse_parallel
 from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.limits import Policy
 from recovery.launcher.ranks.rank_output import OutputPlan, parse_streams
@@ -53,6 +54,8 @@ class RunOptions:
     token_file: Path | None = None
     ca_file: Path | None = None
     shrink_multiple: int = 0
+    parallel: str | None = None  # tp=2,dp=4
+    sharded_parts: str | None = None  # with commas between
     local_addr: str | None = None
     node_name: str | None = None
     max_restarts: int | None = None
@@ -147,6 +150,21 @@ def choose_mode(options: RunOptions) -> Mode:
             f"--shrink-multiple needs --nnodes MIN:MAX, but --nnodes is {options.nnodes}"
         )
     return Mode.MEETING
+
+
+def make_layout(options: RunOptions) -> ParallelLayout | None:
+    """Return the parallel sizes of --parallel, or None."""
+    if options.parallel is not None:
+        try:
+            return parse_parallel(options.parallel, options.sharded_parts or "")
+        except ConfigError as error:
+            raise ConfigError(f"--parallel {options.parallel!r:.80}: {error}") from error
+    if options.sharded_parts is not None:
+        raise ConfigError(
+            f"--sharded-parts {options.sharded_parts} says what replicas divide among them: "
+            "say with --parallel which ranks are replicas"
+        )
+    return None
 
 
 def node_range(options: RunOptions) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from rankmend.backoff import Backoff
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.version import RANKMEND_VERSION
+from recovery.api.parallel_sizes import from_wire
 from recovery.api.wire import POLICY_OVERRIDES, Join
 from recovery.cluster.gate import Gate, Pool
 from recovery.job.attempts import AttemptFence, Checkpoints
@@ -173,6 +174,7 @@ def settings_of(
         nodes_max=join.nodes_max,
         slots=join.slots,
         shrink_multiple=join.shrink_multiple,
+        layout=from_wire(join.parallel),
         has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,

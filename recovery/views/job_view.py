@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from recovery.api import wire
+from recovery.api.parallel_sizes import to_wire
 from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
@@ -56,6 +57,7 @@ def view_ledger(
         adopted_attempt=adopted.attempt if is_lost and adopted is not None else None,
         checkpoint=None if now_unix_s is None else view_checkpoint(ledger, now_unix_s),
         snapshots=snapshots,
+        parallel=to_wire(ledger.layout),
     )
 
 

@@ -106,6 +106,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     node_fold.fold_finder_chosen,
     node_fold.fold_fence_waits,
     person_fold.fold_person_acted,
+    snapshot_fold.fold_parallel_declared,
     snapshot_fold.fold_replicas_differ,
     snapshot_fold.fold_replicas_known,
     number_fold.fold_numbers_wrong,

@@ -8,7 +8,6 @@ from detectors.replicas.divergence import (
     Digests,
     Divergence,
     ReplicaHistory,
-    divergences,
 )
 
 
@@ -100,7 +99,7 @@ def test_divergence_is_told_once() -> None:
 def test_older_step_is_judged_without_being_taken_in() -> None:
     history = learned((0, 1, 2))
 
-    assert divergences(1, history, equal((0, 1), (2,), step=1))[0].odd == (2,)
+    assert history.differing(1, equal((0, 1), (2,), step=1))[0].odd == (2,)
     assert history.take(1, equal((0, 1), (2,), step=1)) == (history, ())
 
 
@@ -125,7 +124,7 @@ def test_whoever_is_named_is_never_of_the_majority(ranks: int, values: list[int]
     group = tuple(range(ranks))
     digests = {rank: {"model": str(values[rank])} for rank in group}
 
-    found = divergences(9, learned(group), digests)
+    found = learned(group).differing(9, digests)
 
     held = [values[rank] for rank in group]
     majority = [value for value in held if 2 * held.count(value) > ranks]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.replicas.layout import parse_parallel
 from rankmend.errors import ConfigError
 from recovery.job.membership import (
     Word,
@@ -290,6 +291,19 @@ def test_the_multiple_is_of_ranks_and_not_of_nodes() -> None:
 def test_a_multiple_that_no_number_of_nodes_gives_is_refused() -> None:
     with pytest.raises(ConfigError, match="from 1 to 2 with 6 ranks each gives a multiple of 8"):
         JobSettings("j", "n", "0", nodes_min=1, nodes_max=2, slots=6, shrink_multiple=8)
+
+
+def test_parallel_sizes_have_to_fit_each_size_that_the_job_can_have() -> None:
+    layout = parse_parallel("tp=2,pp=2")
+    nodes = JobSettings(
+        "j", "n", "0", nodes_min=1, nodes_max=3, slots=4, shrink_multiple=4, layout=layout
+    )
+
+    assert nodes.sizes == (3, 2, 1)
+    with pytest.raises(ConfigError, match="6 ranks are not a multiple of 4"):
+        replace(nodes, slots=2, shrink_multiple=2)
+    with pytest.raises(ConfigError, match="they make 12 ranks, and there are 8"):
+        replace(nodes, layout=replace(layout, dp=3))
 
 
 def test_the_finder_is_the_lowest_group_rank_that_was_not_asked() -> None:

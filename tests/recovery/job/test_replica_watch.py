@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from detectors.replicas.layout import parse_parallel
 from recovery.job.replica_watch import ReplicaWatch
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
-from recovery.journal.snapshot_records import ReplicasDiffer
+from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, PartDigest, Report, SnapshotPoint
 from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
 
@@ -79,6 +80,60 @@ def test_steps_that_some_ranks_never_tell_are_forgotten() -> None:
     assert len(watch._waiting) <= 8
 
 
+def declared(text: str, sharded_parts: str = "own") -> ReplicaWatch:
+    return ReplicaWatch(parse_parallel(text, sharded_parts))
+
+
+def test_declared_replicas_that_differ_in_the_first_snapshot_are_recorded_once() -> None:
+    watch = declared("dp=3")
+    for step in (1, 2):
+        watch.receive(report(*(held(rank, step, "ab"[rank == 2]) for rank in range(3))))
+
+    (record,) = watch.due(Ledger())
+
+    assert record == ReplicasDiffer(1, 1, "model", (0, 1, 2), (2,), "n1", is_declared=True)
+    another = declared("dp=3")
+    another.receive(report(*(held(rank, 5, "ab"[rank == 2]) for rank in range(3))))
+    assert another.due(replace(Ledger(), differing=(record,))) == ()
+
+
+def test_ranks_that_are_not_declared_replicas_are_never_compared() -> None:
+    watch = declared("tp=3")
+    for step in range(9):
+        watch.receive(report(*(held(rank, step, f"{step}") for rank in range(3))))
+
+    watch.receive(report(*(held(rank, 9, f"{rank}") for rank in range(3))))
+
+    assert watch.due(replace(Ledger(), attempt=1)) == ()
+
+
+def test_step_at_which_declared_replicas_differ_is_not_restored_by_a_controller_that_knows_nothing() -> (
+    None
+):
+    parts = {rank: held(rank, 5, "ab"[rank == 1], ranks=2) for rank in range(2)}
+
+    assert declared("dp=2").why_not(SnapshotPoint(1, 5), parts)
+    assert declared("tp=2").why_not(SnapshotPoint(1, 5), parts) is None
+    assert ReplicaWatch().why_not(SnapshotPoint(1, 5), parts) is None
+
+
+def test_declared_replicas_whose_whole_snapshots_are_equal_once_stand_in() -> None:
+    def told(watch: ReplicaWatch, step: int, wholes: str) -> None:
+        parts = (PartDigest("model", f"m{step}"),)
+        for rank, whole in enumerate(wholes):
+            watch.receive(report(HeldSnapshot(rank, 1, step, 4, 10, whole, 1.0, parts=parts)))
+
+    watch, state = declared("tp=2,dp=2"), replace(Ledger(), attempt=1)
+    told(watch, 1, "abac")
+
+    assert watch.due(state) == (ReplicasKnown(1, ((0, 2),)),)
+    told(watch, 2, "xxyx")
+    assert watch.due(state) == (ReplicasKnown(1, ((1, 3),)),)
+    told(watch, 3, "abcd")
+    known = ReplicasKnown(1, ((1, 3),))
+    assert watch.due(replace(state, replicas=known)) == (ReplicasKnown(1, ()),)
+
+
 @pytest.mark.parametrize(
     ("record", "said"),
     [
@@ -91,6 +146,12 @@ def test_steps_that_some_ranks_never_tell_are_forgotten() -> None:
             ReplicasDiffer(1, 6, "model", (0, 1), ()),
             "silent corruption at step 6: model of ranks 0 and 1 differs among them, and no "
             "majority is equal, though replicas are equal",
+        ),
+        (
+            ReplicasDiffer(1, 6, "optimizer", (0, 1), (), is_declared=True),
+            "silent corruption at step 6: optimizer of ranks 0 and 1 differs among them, and no "
+            "majority is equal, though --parallel declares them replicas "
+            "(if each holds a share of it: --sharded-parts optimizer)",
         ),
     ],
 )

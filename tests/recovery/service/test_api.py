@@ -336,6 +336,8 @@ def test_identity_found_beside_the_checkpoints_is_kept(up: Running) -> None:
         ({"node": "a/b"}, "node"),
         ({"node": "n1\n"}, "node"),
         ({"shrink_multiple": 3}, "multiple of 3"),
+        ({"parallel": wire.ParallelSizes(dp=3)}, "dp=3 don't fit: they make 3 ranks"),
+        ({"parallel": wire.ParallelSizes(dp=0)}, "dp"),
         ({"version": 2, "key": ""}, "key"),
     ],
 )

@@ -200,6 +200,21 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockste
     assert re.search(r"own of rank 2 \(.+\) differs from that of ranks 0 and 1", job.output)
 
 
+def test_declared_replica_that_differs_in_its_first_snapshot_is_named(make_lockstep: Make) -> None:
+    job = make_lockstep(
+        "--steps=40", "--snapshot-every=10", "--every=1000", "--step-s=0.12", "--snapshot-mb=1",
+        "--flip-rank=2", "--flip-step=1", world_size=3,
+    )  # fmt: skip
+    job.start("--parallel", "dp=3")
+    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 60)
+
+    job.signal(signal.SIGTERM)
+    job.wait()
+    (found,) = job.records(ReplicasDiffer)
+    assert (found.part, found.group, found.odd) == ("own", (0, 1, 2), (2,))
+    assert "though --parallel declares them replicas" in job.output
+
+
 @needs_root
 def test_job_without_room_for_snapshots_trains_on_and_says_so_once(
     make_lockstep: Make, undisturbed: dict[str, object]
