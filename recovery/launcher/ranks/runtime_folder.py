@@ -56,6 +56,7 @@ class RuntimeFolder:
         self.copies = self.path / leftovers.COPIES
         self._snapshots_lock: int | None = None
         self._has_hook_copy = False
+        self._trouble = ""  # why it can't be made again
         self.process_list = self.path / process_list.NAME
         self._make()
 
@@ -68,19 +69,27 @@ class RuntimeFolder:
     def mend(self) -> None:
         """Make again what somebody has removed of it: the next ranks need the hook, and these go on to keep snapshots."""
         if self.snapshots.exists() and self.site.exists():
+            self._trouble = ""
             return
-        log.warning(
-            "this job's folder was removed: making it again", extra={"folder": str(self.path)}
-        )
-        with contextlib.suppress(LaunchError, OSError):
+        trouble = ""
+        try:
             self._make()
             if self._snapshots_lock is not None:
                 os.close(self._snapshots_lock)
                 self._snapshots_lock = None
                 self.lock_snapshots()
+        except (LaunchError, OSError) as error:
+            trouble = str(error)
+        said = {"folder": str(self.path)} | ({"error": trouble} if trouble else {})
+        if not trouble:
+            log.warning("this job's folder was removed: made it again", extra=said)
+        elif trouble != self._trouble:
+            log.warning("this job's folder was removed, and can't be made again", extra=said)
+        self._trouble = trouble
 
     def _make(self) -> None:
-        for folder in (self.path, self.site, self.snapshots):
+        # With the user's own folder: somebody may have removed all of shared memory.
+        for folder in (self.path.parent, self.path, self.site, self.snapshots):
             make_private(folder, LaunchError, is_secret=True)
         write_slurm_job(self.path, os.environ)
         self._link_site()
