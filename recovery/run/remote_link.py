@@ -188,5 +188,8 @@ def describe(order: Order, *, is_over: bool) -> str:
         return f"attempt {order.attempt} runs no ranks on this node: it is a spare"
     first, last = order.ranks[0], order.ranks[-1]
     ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+    verb = "runs" if first == last else "run"
     source = order.restore.path if order.restore is not None else "the beginning"
-    return f"attempt {order.attempt}: {ranks} of {order.world_size} run here, from {source}"
+    if order.snapshot is not None:
+        source = f"memory at step {order.snapshot.step}"
+    return f"attempt {order.attempt}: {ranks} of {order.world_size} {verb} here, from {source}"

@@ -9,6 +9,7 @@ import urllib3
 from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
 from recovery.api.tls_fault import TlsFault, tls_fault_of
 from recovery.api.wire import Join, JoinAnswer, Problem
+from recovery.messages.exchange import SnapshotPoint
 from recovery.run.joining import hint_for, join
 from recovery.run.remote_link import describe
 from tests.recovery.launcher.test_remote import order
@@ -80,6 +81,17 @@ def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
     assert "is a spare" in describe(nothing, is_over=False)
     assert describe(nothing, is_over=True).startswith("attempt 1 is over")
     assert describe(replace(nothing, attempt=0), is_over=False).startswith("waiting for other")
+
+
+def test_node_says_that_its_ranks_begin_from_memory() -> None:
+    begins = replace(order(1), ranks=(2, 3), world_size=4, snapshot=SnapshotPoint(1, 40))
+
+    assert (
+        describe(begins, is_over=False)
+        == "attempt 1: ranks 2 to 3 of 4 run here, from memory at step 40"
+    )
+    one = replace(begins, ranks=(2,), snapshot=None)
+    assert describe(one, is_over=False) == "attempt 1: rank 2 of 4 runs here, from the beginning"
 
 
 @pytest.mark.parametrize(
