@@ -47,6 +47,8 @@ class SlurmAsked:
     reason: str
     owner: str = ""
     seen_on: tuple[str, ...] = ()
+    slurm_step: str = ""
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

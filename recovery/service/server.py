@@ -46,6 +46,7 @@ from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
+from recovery.service.short_jobs import ShortJobs
 from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.tokens import Tokens
@@ -129,6 +130,13 @@ class Service:
             self.worker = Worker(jobs, desk, self.board, self.measures, clock, hearing)
             if self.slurm is not None:
                 self.worker.watched.scheduler = self.slurm.desk
+                self.worker.short_jobs = ShortJobs(
+                    jobs,
+                    desk,
+                    self.slurm.desk,
+                    config.slurm.requeue_after_s,
+                    lambda job: job.stored.owner,
+                )
             self.pager = Pager(self.worker, clock, config.alertmanagers)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(

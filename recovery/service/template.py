@@ -113,6 +113,8 @@ state_dir = @state_dir@
 #folder = "/opt/slurm/bin"
 # Seconds for one command; 1 to 300.
 #timeout_s = 20.0
+# Seconds for which a job of rankmend waits for a node in its allocation, until it is requeued without the bad ones.
+#requeue_after_s = 60.0
 # Seconds between PENDING and the new start of a requeued job.
 #pause_s = 3.0
 # Seconds for which a requeued job must run to count as started, if it has written nothing.

@@ -23,6 +23,7 @@ from recovery.service.job_registry import JobRegistry
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, FullError
+from recovery.service.short_jobs import ShortJobs
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
 from recovery.watched.watched_jobs import WatchedJobs
@@ -55,6 +56,7 @@ class Worker:
         self.inbox = WorkerInbox(hearing)
         self.alerts = AlertDelivery(desk, jobs, clock.now_s())
         self.watched = WatchedJobs(hearing.now_s, lambda name: jobs.policy_for(name).hung, desk)
+        self.short_jobs: ShortJobs | None = None  # set where there is a scheduler
         self.hearing = hearing
         self._board = board
         self._listener = listener
@@ -112,6 +114,8 @@ class Worker:
         self._tick(now_s)
         self.alerts.retell(now_s)
         self.watched.tick()
+        if self.short_jobs is not None:
+            self.short_jobs.tick(now_s)
         self.jobs.sweep(now_s)
         self._board.flush()
         self.turned_at_s = self._clock.now_s()

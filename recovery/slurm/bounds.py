@@ -9,6 +9,7 @@ from recovery.slurm.ledger import SlurmLedger
 from recovery.slurm.limits import DAY_S, HOUR_S, SlurmLimits
 from recovery.slurm.requests import SchedulerRequest
 
+_NAMED_MAX: Final = 4
 _USER: Final = re.compile(r"(.+)\(([0-9]+)\)")  # UserId of `scontrol show job`
 
 
@@ -58,7 +59,7 @@ def refuse_requeue(
 def refuse_foreign_job(
     request: SchedulerRequest, job: JobInSlurm, nodes: Collection[str]
 ) -> str | None:
-    """Return why a job is not the one whose ranks were watched, or None.
+    """Return why a job is not the one whose ranks are meant, or None.
 
     Its number comes from the ranks' user. Who names another's job, by mistake or on purpose, must not
     have it ended by us: its user and one of ``nodes``, where it runs, must be those of the ranks.
@@ -72,4 +73,19 @@ def refuse_foreign_job(
         return f"job {job.number} is {user[1]}'s, and the ranks are {request.owner}'s"
     if not set(nodes) & set(request.seen_on):
         return f"job {job.number} runs on {job.nodes or 'no node'}, and the ranks on {', '.join(request.seen_on[:8])}"
+    return None
+
+
+def refuse_shared_job(request: SchedulerRequest, steps: Collection[str]) -> str | None:
+    """Return why a requeue would end what others run in the same allocation, or None. ``steps`` run now."""
+    if not request.slurm_step:
+        return None
+    number = request.slurm_job
+    if request.shared_by:
+        names = ", ".join(sorted(request.shared_by)[:_NAMED_MAX])
+        return f"job {number} is shared: a requeue would also end {names}"
+    others = sorted(set(steps) - {request.slurm_step}, key=int)
+    if others:
+        named = ", ".join(f"{number}.{step}" for step in others[:_NAMED_MAX])
+        return f"job {number} is shared: a requeue would also end {named}"
     return None

@@ -47,6 +47,17 @@ class SlurmClient:
         found = [one[0].strip() for one in lines if len(one) == 2 and one[1].strip() == comment]
         return sorted(found, key=lambda one: int(one) if one.isdigit() else 0)
 
+    def steps(self, number: str) -> set[str]:
+        """Return the numbers of a job's steps that run, without those that Slurm adds to each job."""
+        words = ["squeue", "--steps", "--jobs", number, "--noheader", "--format=%i"]
+        try:
+            told = self._run(words).split()
+        except SlurmUnknownError:
+            return set()
+        return {
+            step for _job, _dot, step in (one.rpartition(".") for one in told) if step.isdigit()
+        }
+
     def expand(self, host_list: str) -> list[str]:
         """Return the names in a host list such as `gpu-[1-4,7]`."""
         if not host_list:

@@ -28,10 +28,12 @@ log = logging.getLogger(__name__)
 
 OPEN_MAX: Final = 1_000
 NODES_MAX: Final = 1_000
+SHARED_MAX: Final = 8
 DRAINS_LOOK_S: Final = 30.0  # at the nodes that we have drained
 AWAY_S: Final = 2.0  # after Slurm gave no answer
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_STEP: Final = re.compile(r"|batch|[0-9]{1,10}")
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|\+[0-9]{1,4})?")
 _JOB_ACTIONS: Final = frozenset({SchedulerAction.CANCEL, SchedulerAction.REQUEUE})
 
@@ -92,6 +94,8 @@ class SlurmDesk:
                 request.reason[:1000],
                 request.owner[:200],
                 request.seen_on[:NODES_MAX],
+                request.slurm_step,
+                tuple(name[:200] for name in request.shared_by[:SHARED_MAX]),
             )
             self.bench.write(asked)
         log.info("asked of Slurm", extra=fields_of(request))
@@ -170,6 +174,8 @@ def check_request(request: SchedulerRequest) -> None:
         raise ConfigError(
             f"{request.key}: {request.slurm_job!r:.80} is not the number of a Slurm job"
         )
+    if not _STEP.fullmatch(request.slurm_step):
+        raise ConfigError(f"{request.key}: {request.slurm_step!r:.80} is not a step of a Slurm job")
     if not is_job and not request.nodes:
         raise ConfigError(f"{request.key}: {request.action.value} names no node")
     if len(request.nodes) > NODES_MAX:

@@ -16,7 +16,7 @@ from recovery.journal.slurm_records import (
 )
 from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.bench import Bench, Memory, fields_of, text_of
-from recovery.slurm.bounds import refuse_foreign_job, refuse_requeue
+from recovery.slurm.bounds import refuse_foreign_job, refuse_requeue, refuse_shared_job
 from recovery.slurm.commands import SlurmAwayError, SlurmError
 from recovery.slurm.job_memory import output_mark
 from recovery.slurm.ledger import Work
@@ -59,12 +59,14 @@ class JobWork:
         self._move_job(work, jobs, move, memory)
 
     def _not_theirs(self, work: Work, jobs: Sequence[JobInSlurm]) -> str | None:
-        """Return why the job in Slurm is not the one whose ranks were watched, or None."""
+        """Return why the job in Slurm is not the one that is meant, or not its alone, or None."""
         for job in jobs:
             why = refuse_foreign_job(work.request, job, self._bench.client.expand(job.nodes))
             if why is not None:
                 return why
-        return None
+        step, number = work.request.slurm_step, work.request.slurm_job
+        steps = self._bench.client.steps(number) if step else ()
+        return refuse_shared_job(work.request, steps)
 
     def _facts(self, work: Work, jobs: Sequence[JobInSlurm], memory: Memory) -> JobFacts:
         now_unix_s = self._bench.clock.unix_s()

@@ -161,6 +161,8 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         record.reason,
         record.owner,
         record.seen_on,
+        record.slurm_step,
+        record.shared_by,
     )
     kept = dict(ledger.works)
     over = len(kept) - _ENDED_KEPT

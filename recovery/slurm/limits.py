@@ -45,6 +45,10 @@ class SlurmLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     # they are proved gone.
     lost_node_wait_s: _Seconds = 0.0
 
+    # How long a job of ours waits for a usable node within its allocation, until Slurm is asked to requeue it.
+    # A launcher that was cut off comes back within the lease (15 s); srun starts none again.
+    requeue_after_s: _Seconds = 60.0
+
     # Return to service. Argument vectors; {node} stands for the node. Empty: a person returns it.
     return_check: _Command = ()
     burn_in: _Command = ()  # after the check has passed

@@ -22,10 +22,16 @@ class SchedulerRequest:
     ] = ()  # names as Slurm has them; for CANCEL and REQUEUE those to do without
     slurm_job: str = ""  # its number, for CANCEL and REQUEUE
     reason: str = ""  # one line for people; Slurm shows it with a drained node
-    owner: str = ""  # of a job that was only watched: name or uid of its ranks' user, which Slurm must confirm
+    owner: str = ""  # whose job it is said to be, by name or uid: Slurm must confirm it
     seen_on: tuple[
         str, ...
-    ] = ()  # of such a job: where its ranks were seen, one of which must be the job's
+    ] = ()  # with an owner: where the ranks were seen, one of which must be the job's
+    slurm_step: str = (
+        ""  # REQUEUE only if no other step of the Slurm job runs; empty: whatever runs
+    )
+    shared_by: tuple[
+        str, ...
+    ] = ()  # other jobs of ours in the same Slurm job, which a requeue would end
 
 
 class Scheduler(Protocol):

@@ -8,10 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from recovery.api import wire
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
+from recovery.slurm.limits import SlurmLimits
+from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
@@ -229,3 +237,86 @@ def test_second_step_with_the_same_checkpoints_is_refused_on_every_node(
     told = (place / "two.out").read_text()
     assert (place / "two-steps.out").read_text().split() == ["second", "75", "first", "143"], told
     assert told.count("runs this job already") == 2, told
+
+
+@contextmanager
+def controller(slurm: SlurmCluster, folder: Path, **settings: Any) -> Iterator[Running]:
+    """Run a controller that may act on Slurm, with a token of the user of these jobs."""
+    make_folder(folder)
+    token, entry = make_token("root", [Role.LAUNCH])
+    add_token(folder / "tokens.toml", entry)
+    (folder / "root.token").write_text(token)
+    (folder / "root.token").chmod(0o600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+        limits = SlurmLimits(
+            enabled=True, act=True, drain=False, timeout_s=10.0, requeue_after_s=0.5, **settings
+        )
+        with running(folder, lambda one: msgspec.structs.replace(one, slurm=limits)) as up:
+            yield up
+    for node in slurm.nodes:
+        slurm.run("scontrol", "update", f"nodename={node}", "state=undrain")
+
+
+def served(up: Running, place: Path, name: str, steps: int, nodes: int = 3) -> str:
+    """Return a line that trains under a controller, and does without a spare."""
+    access = f"--controller {up.url} --ca-file {up.ca} --token-file {up.folder}/root.token"
+    where = f"--checkpoint-dir {place}/{name}"
+    return (
+        f"srun --exact --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0"
+        f" rankmend run {access} {where} {ROOT}/examples/digits_torch/train.py --data digits.npz"
+        f" {where} --result {place}/result.json --steps {steps}"
+    )
+
+
+def requeues(up: Running) -> list[wire.SlurmRequestView]:
+    return [one for one in up.client("admin").slurm().requests if one.action == "requeue"]
+
+
+def test_job_without_a_spare_is_requeued_without_the_bad_node(
+    slurm: SlurmCluster, place: Path, undisturbed: object, tmp_path: Path
+) -> None:
+    output = place / "job.out"
+    with controller(slurm, tmp_path / "controller") as up:
+        (place / "job.sh").write_text(f"#!/bin/bash\n{served(up, place, 'ckpt', STEPS)}\n")
+        options = ("--nodes=3", "--requeue", f"--output={output}", "--open-mode=append")
+        job = submit(slurm, place, *options, str(place / "job.sh"))
+        wait_for(lambda: steps_told(output), "a step", output)
+        victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
+        for pid in processes(place, victim, ranks=False):
+            os.kill(pid, signal.SIGKILL)
+
+        state = slurm.wait_job(job, DEADLINE_S)
+        (request,) = requeues(up)
+
+    out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
+    assert state == "COMPLETED", out + slurm.logs()
+    assert f"ExcNodeList={victim}" in told
+    assert "Restarts=1" in told
+    assert (request.nodes, request.outcome) == ([victim], "done")
+    assert len(up.service.worker.jobs.known) == 1
+    assert result(place)["sha256"] == undisturbed
+
+
+def test_job_that_shares_its_allocation_is_not_requeued(
+    slurm: SlurmCluster, place: Path, tmp_path: Path
+) -> None:
+    output = place / "job.out"
+    with controller(slurm, tmp_path / "controller") as up:
+        lines = [f"{served(up, place, name, 100_000, nodes=2)} &" for name in ("one", "two")]
+        (place / "job.sh").write_text("\n".join(["#!/bin/bash", *lines, "wait", ""]))
+        options = ("--nodes=4", "--requeue", f"--output={output}", "--open-mode=append")
+        job = submit(slurm, place, *options, str(place / "job.sh"))
+        wait_for(lambda: steps_told(output).count(25) == 2, "both train", output)
+        victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
+        for pid in processes(place, victim, ranks=False):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: any(one.outcome for one in requeues(up)), "an answer", output)
+        (request,) = requeues(up)
+        told = slurm.run("scontrol", "show", "job", job).stdout
+        slurm.run("scancel", job)
+
+    assert request.outcome == "left"
+    assert f"job {job} is shared: a requeue would also end" in request.text
+    assert "JobState=RUNNING" in told
+    assert "Restarts=0" in told
