@@ -121,6 +121,12 @@ Examples:
     help="Under srun, take from Slurm what is not given: nodes, where they meet, ranks by GPUs.",
 )
 @click.option(
+    "--slurm-requeue",
+    "slurm_requeue_s",
+    type=DURATION,
+    help="Without a usable node for so long, have Slurm requeue the job without the bad ones.",
+)
+@click.option(
     *_both("--standalone"),
     is_flag=True,
     help="Run on one node without a controller service (the default).",

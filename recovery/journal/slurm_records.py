@@ -16,6 +16,7 @@ class SlurmAct(Enum):
     REBOOT = "reboot"
     CANCEL = "cancel"
     HOLD = "hold"
+    REQUEUE = "requeue"  # by the job itself, which can let go nothing afterwards
     REQUEUE_HOLD = "requeue_hold"
     EXCLUDE = "exclude"
     START = "start"

@@ -37,6 +37,7 @@ from recovery.run.options import (
 )
 from recovery.run.route import route_address
 from recovery.run.slurm.meeting_folder import make_meeting_folder
+from recovery.run.slurm.own_allocation import OwnSlurm
 from recovery.service.meeting_secret import read_secret
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ def run_meeting(options: RunOptions, environment: Mapping[str, str]) -> int:
         policy=make_policy(options),
         budgets=_budgets(options, shared),
         quiet=options.quiet,
+        slurm=_own_slurm(options, environment),
         address=options.local_addr or route_address(meeting.host, meeting.port),
     )
     with exit_on(stop_signals(options)):
@@ -89,6 +91,12 @@ def _job_key(options: RunOptions, environment: Mapping[str, str], meeting: Meeti
     if not key.is_anonymous:
         return key
     return JobKey(f"meeting:{meeting}", f"meeting-{meeting.port}", "where its nodes meet")
+
+
+def _own_slurm(options: RunOptions, environment: Mapping[str, str]) -> OwnSlurm | None:
+    if not options.slurm or not environment.get("SLURM_JOB_ID"):
+        return None
+    return OwnSlurm(environment, options.slurm_requeue_s)
 
 
 def _folder_name(options: RunOptions, key: JobKey, meeting: Meeting) -> str:

@@ -15,10 +15,12 @@ from recovery.journal.records import Entry
 from recovery.journal.store import Journal
 from recovery.run.meeting_site import Site, bind_address
 from recovery.run.one_node import tell
+from recovery.run.slurm.own_allocation import OwnAllocation
 from recovery.service.controller_config import Config, Limits
 from recovery.service.meeting_secret import Identity
 from recovery.service.served_job import Core, Parts, make_core
 from recovery.service.server import Service, ServiceThread
+from recovery.service.short_jobs import ShortJobs
 from recovery.service.tokens import Tokens
 
 
@@ -42,6 +44,13 @@ class MeetingHost:
             make_core=self._make_core,
             context=identity.context(),
         )
+        self._allocation: OwnAllocation | None = None
+        if site.slurm is not None:
+            self._allocation = OwnAllocation(site.slurm, state / "slurm")
+            worker, owner = self.service.worker, self._allocation.owner
+            worker.short_jobs = ShortJobs(
+                worker.jobs, worker.desk, self._allocation, site.slurm.after_s, lambda _job: owner
+            )
         self._thread = ServiceThread(self.service)
 
     def start(self) -> None:
@@ -49,6 +58,8 @@ class MeetingHost:
 
     def stop(self) -> None:
         self._thread.stop()
+        if self._allocation is not None:
+            self._allocation.close()
 
     @property
     def outcome(self) -> JobOutcome | None:

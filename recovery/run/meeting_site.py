@@ -12,6 +12,7 @@ from recovery.journal.job_key import JobKey
 from recovery.journal.limits import Policy
 from recovery.run.meeting_note import HostFolder
 from recovery.run.options import Meeting
+from recovery.run.slurm.own_allocation import OwnSlurm
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Site:
     policy: Policy
     budgets: BudgetWriter | None
     quiet: bool
+    slurm: OwnSlurm | None = None  # the Slurm job in which the nodes meet
 
 
 def has_address(host: str) -> bool:

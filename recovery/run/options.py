@@ -44,6 +44,7 @@ class RunOptions:
     nnodes: str = "1"
     spares: int = 0  # of these nodes
     slurm: bool = True  # take from a Slurm step what is not given
+    slurm_requeue_s: float | None = None  # seconds without a usable node; None: only told
     slurm_run: str = ""  # names this start of a step, where Slurm says where its nodes meet
     standalone: bool = False
     node_rank: int | None = None

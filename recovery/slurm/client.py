@@ -98,6 +98,9 @@ class SlurmClient:
     def hold(self, number: str) -> None:
         self._run(["scontrol", "hold", number])
 
+    def requeue(self, number: str) -> None:
+        self._run(["scontrol", "requeue", number])
+
     def requeue_hold(self, number: str) -> None:
         self._run(["scontrol", "requeuehold", number])
 

@@ -298,6 +298,34 @@ def test_job_without_a_spare_is_requeued_without_the_bad_node(
     assert result(place)["sha256"] == undisturbed
 
 
+def test_job_without_a_controller_has_itself_requeued_without_the_bad_node(
+    slurm: SlurmCluster, place: Path, undisturbed: object
+) -> None:
+    output = place / "job.out"
+    line = (
+        "srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 rankmend run --slurm-requeue 0.5s"
+        f" --checkpoint-dir ckpt {ROOT}/examples/digits_torch/train.py --data digits.npz"
+        f" --checkpoint-dir ckpt --result {place}/result.json --steps {STEPS}"
+    )
+    (place / "job.sh").write_text(f"#!/bin/bash\n{line}\n")
+    options = ("--nodes=3", "--requeue", f"--output={output}", "--open-mode=append")
+    job = submit(slurm, place, *options, str(place / "job.sh"))
+    wait_for(lambda: steps_told(output), "a step", output)
+    victim = [node for node in slurm.nodes if processes(place, node, ranks=True)][-1]
+    for pid in processes(place, victim, ranks=False):
+        os.kill(pid, signal.SIGKILL)
+
+    state = slurm.wait_job(job, DEADLINE_S)
+
+    out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
+    assert state == "COMPLETED", out + slurm.logs()
+    assert f"ExcNodeList={victim}" in told
+    assert "Restarts=1" in told
+    assert f"Slurm job {job} is requeued without {victim}: " in out
+    assert out.count("from the beginning (no checkpoint found") == 1
+    assert result(place)["sha256"] == undisturbed
+
+
 def test_job_that_shares_its_allocation_is_not_requeued(
     slurm: SlurmCluster, place: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,171 @@
+"""Has Slurm requeue the job of launchers that host their controller themselves. `recovery.slurm.requests.Scheduler`.
+
+The requeue ends this launcher, too, so nobody could let go a job that it held. It is therefore one plain `scontrol
+requeue`: Slurm itself sets a begin time behind the end of the job's credential. Only from then on Slurm takes nodes to exclude, while
+the processes of this start still have KillWait to end: the exclusion is repeated until it is read back.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import SystemClock, read_boot_id
+from rankmend.errors import RankmendError
+from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked, SlurmOutcome
+from recovery.journal.store import Journal
+from recovery.run.assembly import say
+from recovery.slurm.answers import JobInSlurm
+from recovery.slurm.bench import Bench
+from recovery.slurm.bounds import refuse_foreign_job, refuse_shared_job
+from recovery.slurm.client import SlurmClient
+from recovery.slurm.commands import SlurmCommands, SlurmError
+from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.requests import SchedulerRequest
+
+WAIT_S: Final = 60.0  # for a usable node; as [slurm] requeue_after_s of a service
+RESTARTS_MAX: Final = 100  # by Slurm, of one job; as the examples have it
+COMMAND_S_MAX: Final = 10.0
+TRIES: Final = 5  # of the requeue, where Slurm does not answer
+EXCLUDE_S_MAX: Final = 20.0  # KillWait is 30 s
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSlurm:
+    """The Slurm job that this launcher runs in."""
+
+    environment: Mapping[str, str]
+    requeue_after_s: float | None  # None: people are told, and nothing is done
+
+    @property
+    def after_s(self) -> float:
+        return WAIT_S if self.requeue_after_s is None else self.requeue_after_s
+
+
+class OwnAllocation:
+    def __init__(self, slurm: OwnSlurm, folder: Path) -> None:
+        self._slurm = slurm
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clock = SystemClock()
+        self._journal = Journal(folder / "journal.db", clock, read_boot_id())
+        run = SlurmCommands(COMMAND_S_MAX, slurm.environment)
+        limits = SlurmLimits(enabled=True, act=slurm.requeue_after_s is not None)
+        self._bench = Bench(self._journal, SlurmClient(run), limits, clock)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def owner(self) -> str:
+        return str(os.getuid())
+
+    def ask(self, request: SchedulerRequest, /) -> None:
+        if request.key in self._bench.ledger.works:
+            return
+        self._bench.write(
+            SlurmAsked(
+                request.key,
+                request.action.value,
+                request.nodes,
+                request.slurm_job,
+                request.reason,
+                request.owner,
+                request.seen_on,
+                request.slurm_step,
+                request.shared_by,
+            )
+        )
+        self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let a requeue that has begun come to its end, which is that of this launcher."""
+        if self._thread is not None:
+            self._thread.join(EXCLUDE_S_MAX + COMMAND_S_MAX)
+            if self._thread.is_alive():
+                return  # its journal stays open: what it still writes is kept
+        self._journal.close()
+
+    def _work(self, request: SchedulerRequest) -> None:
+        try:
+            outcome, text = self._requeue(request)
+        except RankmendError as error:
+            outcome, text = SlurmOutcome.FAILED, str(error)
+        say(f"Slurm job {request.slurm_job} has no usable node left: {text}")
+        self._bench.end(self._bench.ledger.works[request.key], outcome, text)
+
+    def _requeue(self, request: SchedulerRequest) -> tuple[SlurmOutcome, str]:
+        number, without = request.slurm_job, ", ".join(request.nodes) or "any node"
+        job = self._look(number)
+        if job is None:
+            return SlurmOutcome.FAILED, "Slurm does not know it"
+        if (why := self._refuse(request, job)) is not None:
+            return SlurmOutcome.LEFT, f"it is not requeued: {why}"
+        if job.restarts >= RESTARTS_MAX:
+            return SlurmOutcome.REFUSED, f"Slurm has restarted it {job.restarts} times"
+        if not self._bench.limits.act:
+            return SlurmOutcome.DRY, f"--slurm-requeue would have it requeued without {without}"
+        self._bench.write(SlurmActs(request.key, SlurmAct.REQUEUE, number))
+        say(f"Slurm job {number} is requeued without {without}: {request.reason}")
+        self._have_requeued(number, job.restarts)
+        self._bench.write(SlurmActs(request.key, SlurmAct.EXCLUDE, number))
+        if not self._exclude(number, frozenset(request.nodes)):
+            return SlurmOutcome.FAILED, f"it is requeued, but may get {without} again"
+        return SlurmOutcome.DONE, f"it is requeued without {without}"
+
+    def _look(self, number: str) -> JobInSlurm | None:
+        jobs = self._bench.client.jobs(number)
+        return jobs[0] if len(jobs) == 1 else None
+
+    def _refuse(self, request: SchedulerRequest, job: JobInSlurm) -> str | None:
+        """Return why the job must not be requeued, or None."""
+        client = self._bench.client
+        if not job.is_batch:
+            return "it has no batch script"
+        if not job.may_requeue:
+            return "it was submitted with --no-requeue"
+        return refuse_foreign_job(request, job, client.expand(job.nodes)) or refuse_shared_job(
+            request, client.steps(job.number)
+        )
+
+    def _have_requeued(self, number: str, restarts: int) -> None:
+        """Requeue the job, or raise SlurmError. Repeated only where it is seen to have had no effect."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._bench.client.requeue(number)
+            except SlurmError:  # also where Slurm has already ended the command with the step
+                if self._is_requeued(number, restarts):
+                    return
+                if not left:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return
+
+    def _is_requeued(self, number: str, restarts: int) -> bool:
+        try:
+            job = self._look(number)
+        except SlurmError:
+            return False
+        return job is not None and (job.restarts > restarts or job.state == "PENDING")
+
+    def _exclude(self, number: str, nodes: frozenset[str]) -> bool:
+        """Exclude the nodes, and return whether that is read back."""
+        until_s = time.monotonic() + EXCLUDE_S_MAX
+        client = self._bench.client
+        while time.monotonic() < until_s:
+            try:
+                job = self._look(number)
+                if job is not None:
+                    known = frozenset(client.nodes(nodes))
+                    excluded = frozenset(client.expand(job.excluded))
+                    if known <= excluded:
+                        return True
+                    client.exclude(number, sorted(known | excluded))
+                    continue
+            except SlurmError:
+                pass
+            time.sleep(_LOOK_S)
+        return False
