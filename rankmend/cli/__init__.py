@@ -77,6 +77,7 @@ _COMMANDS = {
         "diagnose",
         "Find the hung or slow rank in recordings of a job.",
     ),
+    "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
     "watch": ("rankmend.cli.watch", "watch", "Watch jobs that other launchers have started."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }

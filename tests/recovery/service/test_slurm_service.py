@@ -55,9 +55,16 @@ def test_a_request_is_dry_until_act_is_set_and_is_shown(tmp_path: Path, programs
         slurm.desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
         wait_until(lambda: not slurm.desk.ledger.open, "the request has ended")
         view = up.client("admin").slurm()
+        access = ["--controller", up.url, "--ca-file", str(up.ca)]
+        words = ["slurm", *access, "--token-file", str(up.folder / "admin.token")]
+        told = CliRunner().invoke(cli, words)
+        as_json = CliRunner().invoke(cli, [*words, "--json"])
 
     assert (view.enabled, view.acts) == (True, False)
     (shown,) = view.requests
+    assert "dry: drain n1: would drain n1" in told.output
+    assert "because: slow" in told.output
+    assert json.loads(as_json.stdout)["requests"][0]["outcome"] == "dry"
     assert (shown.outcome, shown.text, shown.reason) == ("dry", "would drain n1", "slow")
     assert view.nodes == []
 

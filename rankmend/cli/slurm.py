@@ -1,0 +1,80 @@
+"""`rankmend slurm`: what a controller has asked of Slurm, what came of it, and the nodes that it has drained there."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rankmend.cli.controller_options import Access, asking, console, controller_options
+from rankmend.cli.options import json_option, print_json
+from rankmend.cli.output import echo
+from rankmend.cli.slurm_node_lines import render_slurm_nodes
+from rankmend.cli.times import say_time
+from rankmend.printable import printable
+
+if TYPE_CHECKING:
+    from recovery.api import wire
+
+_ENDED_SHOWN = 20
+_NODES_SHOWN = 8  # of one request
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend slurm
+  rankmend slurm --all --json
+"""
+)
+@click.option("--all", "with_all", is_flag=True, help="Show all requests that are kept.")
+@controller_options
+@json_option
+def slurm(with_all: bool, access: Access, as_json: bool) -> None:
+    """Show what the controller has asked of Slurm, and the nodes that it has drained there.
+
+    Open requests come first, each with what it waits for, then those that have ended, the newest first.
+    """
+    with asking(access) as client:
+        view = client.slurm()
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(view))
+        return
+    echo(say_mode(view))
+    for line in say_requests(view.requests, with_all=with_all):
+        echo(line)
+    shown = console()
+    for rendered in render_slurm_nodes(view.nodes):
+        shown.print(rendered)
+
+
+def say_mode(view: "wire.SlurmView") -> str:
+    """Return whether the controller acts on Slurm, and whether Slurm answers."""
+    if not view.enabled:
+        return "Slurm: off ([slurm] enabled in controller.toml)"
+    mode = "acts" if view.acts else "dry: requests are shown and not carried out ([slurm] act)"
+    return printable(f"Slurm: {mode}" + (f"; no answer: {view.problem}" if view.problem else ""))
+
+
+def say_requests(requests: "list[wire.SlurmRequestView]", *, with_all: bool) -> list[str]:
+    """Return two lines for each request: what came of it, and why it was asked."""
+    ended = [one for one in requests if one.outcome]
+    kept = ended if with_all else ended[:_ENDED_SHOWN]
+    lines = []
+    for one in [*(one for one in requests if not one.outcome), *kept]:
+        state = one.outcome or "open"
+        lines.append(f"{say_time(one.asked_unix_s)} {state}: {_what(one)}: {one.text or 'begins'}")
+        if one.reason:
+            lines.append(f"  because: {one.reason}")
+    if len(kept) < len(ended):
+        lines.append(f"and {len(ended) - len(kept)} older requests (--all)")
+    return [printable(line) for line in lines] or ["nothing was asked of Slurm"]
+
+
+def _what(one: "wire.SlurmRequestView") -> str:
+    nodes = ", ".join(one.nodes[:_NODES_SHOWN])
+    if len(one.nodes) > _NODES_SHOWN:
+        nodes += f" and {len(one.nodes) - _NODES_SHOWN} more"
+    if not one.slurm_job:
+        return f"{one.action} {nodes}"
+    return f"{one.action} job {one.slurm_job}" + (f" without {nodes}" if nodes else "")
