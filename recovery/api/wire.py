@@ -451,6 +451,7 @@ class PolicyView(Struct):
     budgets: msgspec.Raw
     quarantine: msgspec.Raw
     alerts: msgspec.Raw
+    watched: msgspec.Raw = msgspec.Raw(b"null")  # null: from an older controller
 
 
 class HoldView(Struct):

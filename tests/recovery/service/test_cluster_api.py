@@ -173,6 +173,7 @@ def test_policy_of_a_job_and_of_all_jobs_is_shown(up: Running) -> None:
     assert (of_all["approval"], of_all["limits"]["restarts_max"]) == ("off", 10_000)
     assert of_all["limits"]["evidence_wait_s"] == 0
     assert of_all["budgets"]["nodes_held_max"] == 20
+    assert (of_all["watched"]["action"], of_all["watched"]["dry_run"]) == ("tell", True)
     nobody = "00000000-0000-0000-0000-000000000000"
     assert ask(up, "GET", f"/v1/policy?job={nobody}")[0] == 404
 
