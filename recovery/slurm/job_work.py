@@ -29,6 +29,8 @@ from recovery.slurm.resubmit import options_of
 log = logging.getLogger(__name__)
 
 TRIES: Final = 3  # of a cancel, and of a submission
+# slurmctld that has just started may not know a job yet; what has ended it forgets after MinJobAge (300 s).
+UNKNOWN_S_MAX: Final = 30.0
 
 
 class JobWork:
@@ -47,8 +49,15 @@ class JobWork:
         if not work.acts and (why := self._not_theirs(work, jobs)) is not None:
             self._bench.end(work, SlurmOutcome.LEFT, why)
             return
-        if work.request.action is SchedulerAction.CANCEL:
-            move = _next_cancel_move(work, jobs, self._bench.settled_s, self._bench.clock.unix_s())
+        now_unix_s = self._bench.clock.unix_s()
+        memory.job.look(jobs, now_unix_s, is_let_go=bool(work.did(SlurmAct.START)))
+        unknown_s = now_unix_s - (memory.job.unknown_unix_s or now_unix_s)
+        if not jobs and unknown_s < UNKNOWN_S_MAX:
+            move: Move = MoveWait(
+                f"Slurm does not know job {work.request.slurm_job}; it is asked again"
+            )
+        elif work.request.action is SchedulerAction.CANCEL:
+            move = _next_cancel_move(work, jobs, self._bench.settled_s, now_unix_s)
         else:
             known = self._bench.client.nodes(work.request.nodes)
             request = replace(work.request, nodes=tuple(known))
@@ -70,7 +79,6 @@ class JobWork:
 
     def _facts(self, work: Work, jobs: Sequence[JobInSlurm], memory: Memory) -> JobFacts:
         now_unix_s = self._bench.clock.unix_s()
-        memory.job.look(jobs, now_unix_s, is_let_go=bool(work.did(SlurmAct.START)))
         job = jobs[0] if len(jobs) == 1 else None
         before = work.before
         if job is None or before is None:

@@ -93,3 +93,31 @@ def test_one_element_of_an_array_cancels_no_other(tmp_path: Path) -> None:
 
     assert "is an array" in ask(tmp_path, slurm, SchedulerAction.CANCEL, "ada", "n1")
     assert slurm.acts == []
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_job_that_slurm_does_not_know_yet_is_asked_for_again_within_a_bound(
+    tmp_path: Path, action: SchedulerAction
+) -> None:
+    clock, slurm = MovedClock(), OneJob()
+    known, slurm.text = slurm.text, ""
+    journal = Journal(tmp_path / "journal.db", clock, "boot")
+    limits = SlurmLimits(enabled=True, act=True, cancel=True)
+    desk = SlurmDesk(journal, SlurmClient(slurm), limits, clock, tmp_path / "scripts", look_s=0.0)
+
+    for key in ("early", "late"):
+        slurm.text = ""
+        desk.ask(SchedulerRequest(key, action, (), "41"))
+        desk.turn()
+        clock.unix += 29.0
+        desk.turn()
+        assert "does not know job 41" in desk.waits_for(key)
+        slurm.text = known if key == "early" else ""
+        clock.unix += 15.0
+        desk.turn()
+
+    early, late = desk.ledger.works["early"], desk.ledger.works["late"]
+    journal.close()
+    assert early.acts or early.before is not None
+    assert late.ended is not None
+    assert late.ended.outcome is SlurmOutcome.FAILED
