@@ -1,6 +1,6 @@
 """What `rankmend watch env` costs the start of a Python program that is no rank, and of a rank before PyTorch.
 
-    python bench/watch_start.py [--pairs 300] [--python /usr/bin/python3]
+    python bench/watch_start.py [--pairs 300] [--python /usr/bin/python3 [--compiled /usr/bin/python3]]
 
 A pair starts the same empty program with and without the variables, in alternating order. The figure is the median of the
 differences of all pairs: what else the machine does hits both halves alike.
@@ -54,11 +54,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pairs", type=int, default=300)
     parser.add_argument("--python", default=sys.executable, help="the interpreter to start")
+    parser.add_argument(
+        "--compiled", default=[], action="append", help="as --python of `rankmend watch env`"
+    )
     options = parser.parse_args()
     is_within = True
     with tempfile.TemporaryDirectory() as folder:
         hook = Path(folder) / "hook"
-        make_hook_folder(hook)
+        make_hook_folder(hook, [Path(python) for python in options.compiled])
         print(f"{options.python}, {options.pairs} pairs, {os.cpu_count()} CPUs")
         for name, rank in (("no rank", {}), ("rank before PyTorch", TASK)):
             for kind, (start_ms, more_ms) in zip(

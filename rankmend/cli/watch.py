@@ -39,12 +39,25 @@ def default_folder() -> Path:
     help="Where to put the hook: a path that the nodes of the job have, too "
     "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook].",
 )
+@click.option(
+    "--python",
+    "pythons",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Another Python of which many programs start: compile the hook for it, too (repeatable).",
+)
 @click.option("--users", help="Of a TaskProlog: only jobs of these users, as a,b.")
 @click.option(
     "--partitions",
     help="Of a TaskProlog: only jobs in these partitions; with --users, jobs of either.",
 )
-def env(place: str, folder: Path | None, users: str | None, partitions: str | None) -> None:
+def env(
+    place: str,
+    folder: Path | None,
+    pythons: tuple[Path, ...],
+    users: str | None,
+    partitions: str | None,
+) -> None:
     """Print the variables that have a job watched: eval "$(rankmend watch env)".
 
     Makes the hook folder, or brings it up to date.
@@ -61,7 +74,7 @@ def env(place: str, folder: Path | None, users: str | None, partitions: str | No
             parse_names(users, "user") if users is not None else (),
             parse_names(partitions, "partition") if partitions is not None else (),
         )
-        make_hook_folder(chosen)
+        make_hook_folder(chosen, pythons)
     except ConfigError as error:
         fail(str(error))
     echo(lines_for(WatchPlace(place), str(chosen), canary).removesuffix("\n"))

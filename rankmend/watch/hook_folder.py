@@ -1,36 +1,55 @@
 """Makes the folder that goes onto the PYTHONPATH of jobs of other launchers.
 
     <folder>/sitecustomize.py                       runs in each Python process, and looks at some variables
+    <folder>/rankmend-site.py                       runs the sitecustomize of a site that has one
     <folder>/lib-rankmend/<digest>/rankmend/        the hook: nothing that Python would import by itself
     <folder>/lib-rankmend/current                   a link to the one that processes take that start now
 
 Copies, not links: so it can be mounted into a container, and stands alone. The folder may be shared by many nodes (NFS) and brought
-up to date while jobs run and start: each change is one rename, and jobs keep what they started with for 30 days. Files take the
-place of Python's `__pycache__` folders, so that no process, of root or of another user, leaves compiled code for the others.
+up to date while jobs run and start: each change is one rename, and jobs keep what they started with for 30 days. No process, of
+root or of another user, leaves compiled code for the others: files take the place of Python's `__pycache__` folders. Where every
+process comes by, such a folder has the code for the Python that runs rankmend, or more of them, and empty folders in the place of other files.
 """
 
 import hashlib
 import os
+import py_compile
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 import rankmend
 from rankmend.errors import ConfigError
 from rankmend.version import RANKMEND_VERSION
+from rankmend.watch.compiling import LEVELS, compile_for_this, name_of
 
 VERSION_FILE: Final = "rankmend-version"
 KEPT_S: Final = 30 * 86400.0  # for jobs that began with it: few clusters let a job run for longer
 _PACKAGE: Final = Path(rankmend.__file__).resolve().parent
 _SITE: Final = _PACKAGE / "hook/site/sitecustomize.py"
+_WATCH_STUB: Final = _PACKAGE / "hook/site/watch_stub.py"
 _NO_CACHE_OF_2_7: Final = ("sitecustomize.pyc", "sitecustomize.pyo")  # folders
 _NO_CACHE: Final = "Keeps Python from leaving compiled files here.\n"
+_COMPILED: Final = ("sitecustomize.py", "{package}/hook/awaiting.py", "{package}/hook/on_import.py")
+_COMPILING: Final = _PACKAGE / "watch/compiling.py"
+COMPILE_S_MAX: Final = 30.0
+_TAGS: Final = (
+    *(f"cpython-3{minor}" for minor in range(4, 20)),
+    *(f"pypy3{minor}" for minor in range(6, 16)),
+)
 
 
-def make_hook_folder(folder: Path) -> None:
-    """Make the folder, or bring it up to this version. Raises ConfigError where something else is in the way."""
+def make_hook_folder(folder: Path, pythons: Sequence[Path] = ()) -> None:
+    """Make the folder, or bring it up to this version. Raises ConfigError where something else is in the way.
+
+    ``pythons``: others than this one that shall start as quickly.
+    """
     try:
         if folder.exists() and not (folder / VERSION_FILE).is_file() and any(folder.iterdir()):
             raise ConfigError(f"{folder} is not empty, and no hook folder of rankmend")
@@ -39,19 +58,58 @@ def make_hook_folder(folder: Path) -> None:
         _replace(
             folder / VERSION_FILE, RANKMEND_VERSION + "\n"
         )  # first: whatever stops us, the folder is known as ours
-        _replace(folder / "__pycache__", _NO_CACHE)
         for name in _NO_CACHE_OF_2_7:
             (folder / name).mkdir(exist_ok=True)
             (folder / name).chmod(0o755)
         digest = _digest()
         _make_package(packages, digest)
         _link(packages / "current", digest)
-        _replace(folder / "sitecustomize.py", _SITE.read_text(encoding="utf-8"))
+        _replace(folder / "rankmend-site.py", _SITE.read_text(encoding="utf-8"))
+        _replace(folder / "sitecustomize.py", _WATCH_STUB.read_text(encoding="utf-8"))
+        package = packages / digest / "rankmend"
+        _compile([folder / name.format(package=package) for name in _COMPILED], pythons)
         for path in (folder, packages):
             path.chmod(0o755)  # for every user, whatever the umask
         _remove_old(packages, digest)
     except OSError as error:
         raise ConfigError(f"cannot make the hook folder {folder}: {error}") from error
+
+
+def _compile(sources: Sequence[Path], pythons: Sequence[Path]) -> None:
+    """Put the code of these files there for this Python and others, and obstacles in the way of all the rest."""
+    for source in sources:
+        cache = source.parent / "__pycache__"
+        if not cache.is_dir():
+            cache.unlink(missing_ok=True)
+            cache.mkdir(exist_ok=True)
+            cache.chmod(0o755)
+    for source, tag, level in product(sources, _TAGS, LEVELS):
+        path = source.parent / "__pycache__" / name_of(source.stem, tag, level)
+        if path.is_file() and tag != sys.implementation.cache_tag:
+            path.unlink()
+        if not path.is_file():
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
+    try:
+        compile_for_this(list(sources))
+    except py_compile.PyCompileError as error:
+        raise ConfigError(f"cannot compile the hook: {error}") from error
+    for python in pythons:
+        _compile_by(python, [str(source) for source in sources])
+
+
+def _compile_by(python: Path, names: Sequence[str]) -> None:
+    command = [str(python), "-I", str(_COMPILING), *names]
+    failed = f"cannot compile the hook for {python}"
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=COMPILE_S_MAX, check=False, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"{failed}: {error}") from error
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise ConfigError(f"{failed}: {''.join(told) or done.returncode}; it must be 3.8 or later")
 
 
 def _sources() -> list[Path]:

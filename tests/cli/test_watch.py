@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
 from rankmend.watch.hook_folder import VERSION_FILE
+from tests.support.hook import each_python
 
 
 @pytest.fixture
@@ -172,6 +174,53 @@ def test_folder_is_brought_up_to_date_and_left_alone_where_it_is(folder: Path) -
     assert layout.read_text() == text
     assert not layout.with_name("gone.py").exists()
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_folder_of_an_earlier_version_is_brought_up_to_date(folder: Path) -> None:
+    """Which had a file in the place of the folder for compiled code, and no code for any Python."""
+    env(folder)
+    compiled = folder / "__pycache__" / f"sitecustomize.{sys.implementation.cache_tag}.pyc"
+    code = compiled.read_bytes()
+    shutil.rmtree(compiled.parent)
+    compiled.parent.touch()
+
+    env(folder)
+
+    assert compiled.read_bytes() == code
+
+
+@each_python
+def test_folder_has_code_for_another_python_that_was_named(folder: Path, python: str) -> None:
+    done = env(folder, "--python", python)
+
+    assert done.exit_code == 0, done.stderr
+    tag = "import sys; print(sys.implementation.cache_tag)"
+    named = subprocess.check_output([python, "-c", tag], text=True).strip()
+    for name in ("sitecustomize.py", "lib-rankmend/current/rankmend/hook/awaiting.py"):
+        path = folder / name
+        assert (path.parent / "__pycache__" / f"{path.stem}.{named}.pyc").is_file()
+
+
+def test_python_that_is_none_is_named(folder: Path) -> None:
+    told = env(folder, "--python", "/bin/false")
+
+    assert told.exit_code == 1
+    assert "cannot compile the hook for /bin/false: 1; it must be 3.8 or later" in told.stderr
+
+
+def test_compiled_code_of_another_source_is_not_run(folder: Path) -> None:
+    env(folder)
+    (folder / "sitecustomize.py").write_text("print('changed')\n")
+
+    done = subprocess.run(
+        [sys.executable, "-c", ""],
+        env={"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout == "changed\n"
 
 
 def test_folder_of_somebody_else_is_never_replaced(folder: Path) -> None:

@@ -1,16 +1,14 @@
-"""Runs in every Python process below `rankmend run`, or where `rankmend watch env` was used, before the script.
+"""Runs in every Python process below `rankmend run`, before the script.
 
 Has the steps of an unchanged PyTorch script counted and the stacks of a rank told on request,
 the order of its imports noted for the fork server, and runs the sitecustomize that would have run without rankmend. Whatever goes wrong in our part
 is swallowed; what the user's own raises goes on to Python, which reports it as it would have. Any
-Python may come by here, so this file keeps to what Python 2.7 understands.
+Python may come by here, so this file keeps to what Python 2.7 understands. Where `rankmend watch env` was used, `watch_stub.py`
+runs it, with `is_imported_by_name` among its names, if there is a sitecustomize to run.
 """
 
 import os
 import sys
-
-# Of torchrun, srun, Open MPI and Hydra: a process with none of these is no rank.
-_OF_RANKS = ("RANK", "SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def _watch_torch():
@@ -27,53 +25,6 @@ def _watch_torch():
             torch_rendezvous.watch()
     except Exception:
         pass
-
-
-def _watch_other_launchers():
-    # In each Python of a cluster, if that is wished: what is no rank goes by with a look at some variables.
-    try:
-        known = os.environ.get
-        if (
-            known("RANKMEND_WATCH") == "1"
-            and not known("RANKMEND_PROGRESS_FILE")
-            and any(known(name) for name in _OF_RANKS)
-            and sys.version_info >= (3, 8)
-            and not os.path.exists("/etc/rankmend/watch-off")
-        ):
-            # The folder on PYTHONPATH has no package that a script could import instead of its own.
-            here = os.path.dirname(os.path.realpath(__file__))
-            package = os.path.realpath(os.path.join(here, "lib-rankmend", "current", "rankmend"))
-            machinery, bootstrap = _import_system()
-            path = os.path.join(package, "hook", "awaiting.py")
-            spec = machinery.spec_from_file_location("_rankmend_awaiting", path)
-            module = bootstrap.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            module.await_torch(package)
-    except Exception:
-        pass
-
-
-def _is_in_watch_folder():
-    return os.path.exists(os.path.join(os.path.dirname(__file__), "rankmend-version"))
-
-
-def _leave_path():
-    # The folder stays on PYTHONPATH, and so reaches children; this program's own path is what it is without us.
-    here = os.path.dirname(__file__)
-    sys.path[:] = [folder for folder in sys.path if folder != here]
-    sys.path_importer_cache.pop(here, None)
-
-
-def _is_imported_by_name():
-    # By Python itself, mostly. Others load what they have found, and may expect no error from that.
-    if not hasattr(sys, "_getframe"):
-        return False
-    frame = sys._getframe(1).f_back
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-        if frame.f_code.co_name == "_find_and_load":
-            return True
-        frame = frame.f_back
-    return sys.version_info < (3,) and frame is not None and frame.f_globals["__name__"] == "site"
 
 
 def _import_system():
@@ -161,12 +112,10 @@ def _run_from(folder, path, done):
 
 
 _watch_torch()
-_watch_other_launchers()
 _offer_stacks()
 _note_imports(True)
-if _is_in_watch_folder():
-    _leave_path()
-    _run_users_own_or_be_none(_is_imported_by_name(), sys.__dict__)
+if "is_imported_by_name" in globals():
+    _run_users_own_or_be_none(globals()["is_imported_by_name"], sys.__dict__)
 else:
     _run_users_own()
 _note_imports(False)

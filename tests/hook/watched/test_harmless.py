@@ -24,6 +24,7 @@ SLURM_TASK = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "S
 def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shared") / "hook"
     make_hook_folder(folder)
+    shutil.copytree(folder, folder.with_name("as-made"), symlinks=True)
     return folder
 
 
@@ -286,6 +287,21 @@ def test_folder_that_is_gone_is_not_missed(pair: Pair, python: str) -> None:
 
 
 @each_version
+def test_site_of_a_folder_that_lost_its_library_is_run_all_the_same(
+    pair: Pair, python: str
+) -> None:
+    pair.hook = pair.folder / "hook"
+    make_hook_folder(pair.hook)
+    shutil.rmtree(pair.hook / "lib-rankmend")
+    modules = pair.folder / "modules"
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(CUSTOM["looks"])
+    pair.variables = {**SLURM_TASK, "PYTHONPATH": "modules", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    assert "modules" in pair.same(python, "-c", "import sys; print(sorted(sys.modules))")
+
+
+@each_version
 def test_damaged_folder_is_silent(pair: Pair, python: str) -> None:
     pair.hook = pair.folder / "hook"
     make_hook_folder(pair.hook)
@@ -297,6 +313,11 @@ def test_damaged_folder_is_silent(pair: Pair, python: str) -> None:
 
 def test_nothing_is_written_to_the_folder(hook: Path) -> None:
     """By all programs above: root runs them, who may write anywhere."""
-    found = {path for path in hook.rglob("*") if path.suffix != ".py"}
+    assert _content(hook) == _content(hook.with_name("as-made"))
 
-    assert {path.name for path in found if path.is_file()} == {"__pycache__", "rankmend-version"}
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
