@@ -69,6 +69,7 @@ class Counts:
 
 
 Post = Callable[[str, bytes], None]  # raises AlertError
+Ask = Callable[[str, bytes], bytes]  # (URL, body) -> the answer's body; raises AlertError
 Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
 
 
@@ -94,16 +95,31 @@ def make_post(
     token: str | None = None,
 ) -> Post:
     """Return the real way to send; certificates that can't be used are refused here."""
+    ask = make_ask(ca_file, cert_file, key_file, token)
+
+    def post(url: str, body: bytes) -> None:
+        ask(url, body)
+
+    return post
+
+
+def make_ask(
+    ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    token: str | None = None,
+) -> Ask:
+    """Return the real way to send something that is answered."""
     headers = {"Content-Type": "application/json", **_authorization(token)}
     opener = _opener(ca_file, cert_file, key_file)
 
-    def post(url: str, body: bytes) -> None:
+    def ask(url: str, body: bytes) -> bytes:
         request = Request(  # noqa: S310 - the scheme was checked by `target_url`
             url, data=body, headers=headers, method="POST"
         )
-        _ask(opener, request, 65_536)
+        return _ask(opener, request, 65_536)
 
-    return post
+    return ask
 
 
 def make_get(

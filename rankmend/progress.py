@@ -207,7 +207,7 @@ class ProgressReader:
 
     def __init__(self, descriptor: int, name: str) -> None:
         self._descriptor = descriptor
-        self._name = name
+        self.name = name
         try:
             self.identity = self._read_identity()
         except SourceError:
@@ -249,9 +249,9 @@ class ProgressReader:
         (timeout_ns,) = self._block(layout.TIMEOUT, layout.TIMEOUT_AT, "time-out")
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
-            raise SourceError(f"{self._name}: section code {code} is unknown")
+            raise SourceError(f"{self.name}: section code {code} is unknown")
         if pid == 0 and count:
-            raise SourceError(f"{self._name}: {count} steps and no process attached")
+            raise SourceError(f"{self.name}: {count} steps and no process attached")
         return RankProgress(
             identity=self.identity,
             pid=pid,
@@ -290,7 +290,7 @@ class ProgressReader:
             if word >> layout.NUMBERS_BITS != number:
                 continue  # overtaken, or told by several threads at once
             if step > layout.STEP_MAX:
-                raise SourceError(f"{self._name}: numbers of step {step}")
+                raise SourceError(f"{self.name}: numbers of step {step}")
             has_norm = word & layout.HAS_GRAD_NORM
             has_loss = word & layout.HAS_LOSS
             records.append(
@@ -307,7 +307,7 @@ class ProgressReader:
         if not loss_step and not norm_step:
             return None
         if max(loss_step, norm_step) > layout.STEP_MAX + 1:
-            raise SourceError(f"{self._name}: numbers of step {max(loss_step, norm_step) - 1}")
+            raise SourceError(f"{self.name}: numbers of step {max(loss_step, norm_step) - 1}")
         return FirstBad(
             loss_step - 1 if loss_step else None,
             loss,
@@ -322,7 +322,7 @@ class ProgressReader:
         if not count and not refused:
             return None
         if level > 2 or newest > layout.STEP_MAX + 1:
-            raise SourceError(f"{self._name}: snapshots up to step {newest - 1} at level {level}")
+            raise SourceError(f"{self.name}: snapshots up to step {newest - 1} at level {level}")
         return RankSnapshots(
             count=count,
             refused=refused,
@@ -336,20 +336,20 @@ class ProgressReader:
     def _read_identity(self) -> RankIdentity:
         size = self._regular_size()
         if size != layout.FILE_SIZE:
-            raise SourceError(f"{self._name}: {size} bytes long instead of {layout.FILE_SIZE}")
+            raise SourceError(f"{self.name}: {size} bytes long instead of {layout.FILE_SIZE}")
         fields = self._block(layout.IDENTITY, layout.IDENTITY_AT, "identity")
         magic, version, _reserved, size, job, attempt, rank, local_rank, world = fields[:9]
         if magic != layout.MAGIC:
-            raise SourceError(f"{self._name}: not a progress file (it begins with {magic!r})")
+            raise SourceError(f"{self.name}: not a progress file (it begins with {magic!r})")
         if version != layout.VERSION:
             raise SourceError(
-                f"{self._name}: version {version}; this rankmend reads version {layout.VERSION}"
+                f"{self.name}: version {version}; this rankmend reads version {layout.VERSION}"
             )
         if fields[9:] != (layout.RING_SLOTS, layout.RECORD_SIZE) or not (
             local_rank <= rank < world
         ):
             raise SourceError(
-                f"{self._name}: impossible identity: rank {rank} of {world}, "
+                f"{self.name}: impossible identity: rank {rank} of {world}, "
                 f"local rank {local_rank}, ring {fields[9:]}"
             )
         return RankIdentity(uuid.UUID(bytes=job), attempt, rank, local_rank, world)
@@ -358,9 +358,9 @@ class ProgressReader:
         try:
             status = os.fstat(self._descriptor)
         except OSError as error:
-            raise SourceError(f"cannot look at {self._name}: {error.strerror}") from error
+            raise SourceError(f"cannot look at {self.name}: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
-            raise SourceError(f"{self._name}: not a regular file (mode {status.st_mode:o})")
+            raise SourceError(f"{self.name}: not a regular file (mode {status.st_mode:o})")
         return status.st_size
 
     def _read_steps(
@@ -385,8 +385,8 @@ class ProgressReader:
                 time.sleep(_TRY_AGAIN_S)
             counts.add(count)
         if len(counts) == 1:  # nobody is writing
-            raise SourceError(f"{self._name}: slot of step {count} holds {fields[0]}")
-        raise TornReadError(f"{self._name}: the ring of steps went round during {_TRIES} reads")
+            raise SourceError(f"{self.name}: slot of step {count} holds {fields[0]}")
+        raise TornReadError(f"{self.name}: the ring of steps went round during {_TRIES} reads")
 
     def _read_older(self, count: int, first: int, now_s: float) -> Iterator[StepRecord]:
         """Yield the records from before ``count`` down to ``first``, as far as the ring has them."""
@@ -397,7 +397,7 @@ class ProgressReader:
             if fields[0] and fields[0] != number and (number - fields[0]) % layout.RING_SLOTS == 0:
                 return  # steps told by several threads at once: one has leapt over this one
             if fields[0] != number:
-                raise SourceError(f"{self._name}: slot of step {number} holds {fields[0]}")
+                raise SourceError(f"{self.name}: slot of step {number} holds {fields[0]}")
             yield self._record(fields, now_s)
 
     def _slot(self, number: int) -> tuple[Any, ...]:
@@ -407,7 +407,7 @@ class ProgressReader:
     def _record(self, fields: tuple[Any, ...], now_s: float) -> StepRecord:
         ended_at_s = self._time(fields[2], now_s, "step ended")
         if fields[1] > layout.STEP_MAX or ended_at_s is None:
-            raise SourceError(f"{self._name}: impossible step record {fields}")
+            raise SourceError(f"{self.name}: impossible step record {fields}")
         compute_s, sending_s, io_s, checkpoint_s, waited_s = (
             total_ns / 1e9 for total_ns in fields[3:]
         )
@@ -434,16 +434,16 @@ class ProgressReader:
                 time.sleep(_TRY_AGAIN_S)
             contents.add(data)
         if len(contents) == 1:  # nobody is writing: what lies there is wrong
-            raise SourceError(f"{self._name}: wrong checksum of the {what} block")
-        raise TornReadError(f"{self._name}: the {what} block changed during {_TRIES} reads")
+            raise SourceError(f"{self.name}: wrong checksum of the {what} block")
+        raise TornReadError(f"{self.name}: the {what} block changed during {_TRIES} reads")
 
     def _pread(self, size: int, offset: int) -> bytes:
         try:
             data = os.pread(self._descriptor, size, offset)
         except OSError as error:
-            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
+            raise SourceError(f"cannot read {self.name}: {error.strerror}") from error
         if len(data) != size:
-            raise SourceError(f"{self._name}: cut off at {offset + len(data)} bytes")
+            raise SourceError(f"{self.name}: cut off at {offset + len(data)} bytes")
         return data
 
     def _time(self, at_ns: int, now_s: float, what: str) -> float | None:
@@ -451,5 +451,5 @@ class ProgressReader:
             return None
         at_s = at_ns / 1e9
         if at_s > now_s + _FUTURE_S_MAX:
-            raise SourceError(f"{self._name}: {what} {at_s - now_s:.0f} s in the future")
+            raise SourceError(f"{self.name}: {what} {at_s - now_s:.0f} s in the future")
         return at_s

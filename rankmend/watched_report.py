@@ -18,6 +18,13 @@ JOBS_MAX: Final = 512  # of one node: each has a rank there
 RANKS_MAX: Final = 512  # of one job on one node, as many as an agent shows
 TIMINGS_MAX: Final = 33
 PLACES_MAX: Final = 16  # GPUs or NICs of one rank
+FRAMES_MAX: Final = 32  # Python calls of one main thread
+KERNEL_LINES_MAX: Final = 4
+NOTES_MAX: Final = 4
+DUMP_BYTES_MAX: Final = (
+    64 << 10
+)  # the part of a flight-recorder dump that a verdict needs: 4 kB, and its groups
+EVIDENCE_BYTES_MAX: Final = 1 << 20  # of one report
 REPORT_S: Final = (
     5.0  # between two reports of a node: a stopped rank is to be named within a minute
 )
@@ -42,6 +49,26 @@ class ReportedStep(Struct, frozen=True, array_like=True):
     waited_s: Total
     io_s: Total
     checkpoint_s: Total
+
+
+class ReportedFrame(Struct, frozen=True, array_like=True):
+    """One Python call of a rank's main thread."""
+
+    file: Text
+    line: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+    function: Text
+
+
+class ReportedEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a rank of a hung job did when the agent looked."""
+
+    frames: Annotated[
+        tuple[ReportedFrame, ...], Meta(max_length=FRAMES_MAX)
+    ] = ()  # innermost first
+    kernel: Annotated[tuple[Text, ...], Meta(max_length=KERNEL_LINES_MAX)] = ()
+    # JSON of a `detectors.hang.flight_dump.FlightDump`, trimmed; empty: there is none.
+    dump: Annotated[str, Meta(max_length=DUMP_BYTES_MAX)] = ""
+    notes: Annotated[tuple[Text, ...], Meta(max_length=NOTES_MAX)] = ()  # what is missing, and why
 
 
 class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,6 +101,7 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: Places = ()
     nics: Places = ()
     error: Text = ""  # why its progress file can't be read
+    evidence: ReportedEvidence | None = None  # once after the controller has asked for it
 
 
 class ReportedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,6 +124,16 @@ class WatchedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: Annotated[int, Meta(ge=1, le=VERSION + 1)] = VERSION
     node: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)")]
     jobs: Annotated[tuple[ReportedJob, ...], Meta(max_length=JOBS_MAX)] = ()
+
+
+JobId = Annotated[str, Meta(max_length=36)]
+
+
+class ReportTaken(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The controller's answer to a report. An agent that can't read it goes on without."""
+
+    text: str = ""
+    evidence_of: Annotated[tuple[JobId, ...], Meta(max_length=JOBS_MAX)] = ()  # jobs on this node
 
 
 _DECODER: Final = msgspec.json.Decoder(WatchedReport)

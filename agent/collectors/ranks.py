@@ -10,8 +10,8 @@ Cost:   33 records of 64 bytes a rank and run, 0.15 ms.
 import logging
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
@@ -218,6 +218,8 @@ class WatchedSamples:
     at_s: float
     jobs: tuple[WatchedJob, ...]
     samples: tuple[RankSample, ...]
+    # Paths of their progress files, by job and rank.
+    files: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 def measure_steps(records: tuple[StepRecord, ...]) -> StepTimes | None:
@@ -294,7 +296,8 @@ class RanksCollector:
         self.newest = RanksView(now_s, tuple(samples))
         ids = {job.job_id for job in jobs}
         seen = tuple(sample for sample in samples if sample.identity.job_id in ids)
-        self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen)
+        paths = {(str(one.identity.job_id), one.identity.rank): one.reader.name for one in watched}
+        self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen, paths)
         for sample in samples:
             yield from rank_metrics(sample, now_s)
         for job in jobs:

@@ -19,7 +19,7 @@ from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
 from agent.watch.sender import WatchSender
 from rankmend.agent_socket import socket_paths
-from rankmend.alerting import AlertmanagerTarget, make_post, target_url
+from rankmend.alerting import AlertmanagerTarget, make_ask, make_post, target_url
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
@@ -149,7 +149,7 @@ def _watch_senders(config: AgentConfig, agent: NodeAgent, clock: Clock) -> list[
         agent.node,
         report_url(config.watch.controller),
         clock,
-        make_post(alerts.ca_file, alerts.cert_file, alerts.key_file),
+        make_ask(alerts.ca_file, alerts.cert_file, alerts.key_file),
         lambda: agent.ranks.newest_watched,
         agent.runner.views,
         Path(config.procfs),

@@ -21,6 +21,7 @@ from rankmend.watched_report import (
     PLACES_MAX,
     RANKS_MAX,
     TIMINGS_MAX,
+    ReportedEvidence,
     ReportedJob,
     ReportedRank,
     ReportedStep,
@@ -70,8 +71,12 @@ def make_report(
     procfs_root: Path,
     places: RankDevices,
     told_through: Mapping[tuple[str, int, int], int],
+    evidence: Mapping[tuple[str, int, int], ReportedEvidence] | None = None,
 ) -> WatchedReport:
-    """Return the report; ``told_through``: by job, rank and pid the last step record that the controller has."""
+    """Return the report; ``told_through``: by job, rank and pid the last step record that the controller has.
+
+    ``evidence``, by the same: what was collected since the controller asked for it.
+    """
     by_job: dict[str, list[RankSample]] = {}
     for sample in view.samples:
         by_job.setdefault(str(sample.identity.job_id), []).append(sample)
@@ -79,7 +84,7 @@ def make_report(
     for job in view.jobs[:JOBS_MAX]:
         job_id = str(job.job_id)
         ranks = tuple(
-            _rank_of(sample, now_s, procfs_root, places, told_through)
+            _rank_of(sample, now_s, procfs_root, places, told_through, evidence or {})
             for sample in by_job.get(job_id, [])[:RANKS_MAX]
         )
         jobs.append(
@@ -111,6 +116,7 @@ def _rank_of(
     procfs_root: Path,
     places: RankDevices,
     told_through: Mapping[tuple[str, int, int], int],
+    evidence: Mapping[tuple[str, int, int], ReportedEvidence],
 ) -> ReportedRank:
     identity, progress = sample.identity, sample.progress
     key = str(identity.job_id), identity.rank
@@ -154,6 +160,7 @@ def _rank_of(
         steps=_steps(progress, now_s, after) if has_sections else (),
         gpus=places.gpus.get(key, ()),
         nics=places.nics.get(key, ()),
+        evidence=evidence.get((*key, pid)),
     )
 
 

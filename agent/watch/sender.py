@@ -5,7 +5,7 @@ which no collector waits for; a controller that is away costs a connection a min
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -14,11 +14,12 @@ import msgspec
 
 from agent.collectors.ranks import WatchedSamples
 from agent.sampling.collection import CollectorView
+from agent.watch.evidence import EvidenceGatherer, RankKey, files_of
 from agent.watch.report import make_report, places_of, told_by
-from rankmend.alerting import AlertError, Post
+from rankmend.alerting import AlertError, Ask
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock
-from rankmend.watched_report import REPORT_S, WatchedReport
+from rankmend.watched_report import REPORT_S, ReportedEvidence, ReportTaken, WatchedReport
 
 BACKOFF: Final = Backoff(first_s=REPORT_S, cap_s=60.0)
 # Of the samples that a report is made of. A collector that hangs must not make ranks look as if they stood still.
@@ -34,16 +35,17 @@ class WatchSender:
         node: str,
         url: str,
         clock: Clock,
-        post: Post,
+        ask: Ask,
         newest: Callable[[], WatchedSamples],
         views: Callable[[], Sequence[CollectorView]],
         procfs_root: Path,
         interval_s: float = REPORT_S,
     ) -> None:
+        self._evidence = EvidenceGatherer(procfs_root)
         self._node = node
         self._url = url
         self._clock = clock
-        self._post = post
+        self._ask = ask
         self._newest = newest
         self._views = views
         self._procfs_root = procfs_root
@@ -74,9 +76,10 @@ class WatchSender:
         view, now_s = self._newest(), self._clock.now_s()
         if now_s - view.at_s > STALE_S or not (view.jobs or self._has_told):
             return self._interval_s
-        report = self._make(view, now_s)
+        evidence = self._evidence.found()
+        report = self._make(view, now_s, evidence)
         try:
-            self._post(self._url, msgspec.json.encode(report))
+            answer = self._ask(self._url, msgspec.json.encode(report))
         except AlertError as error:
             self._failures += 1
             if self._failures == 1:
@@ -87,9 +90,26 @@ class WatchSender:
             log.info("watched jobs are reported again", extra={"controller": self._url})
         self._failures = 0
         self._told, self._has_told = told_by(report), bool(report.jobs)
+        self._evidence.forget(tuple(evidence))
+        self._collect(answer, view, now_s)
         return self._interval_s
 
-    def _make(self, view: WatchedSamples, now_s: float) -> WatchedReport:
+    def _collect(self, answer: bytes, view: WatchedSamples, now_s: float) -> None:
+        """Collect the evidence that the controller has asked for."""
+        try:
+            wanted = set(msgspec.json.decode(answer, type=ReportTaken).evidence_of)
+        except msgspec.MsgspecError:  # of a controller of another version
+            return
+        ranks = []
+        for sample in view.samples:
+            key = str(sample.identity.job_id), sample.identity.rank
+            if key[0] in wanted and key in view.files:
+                ranks.append(files_of(sample, view.files[key], now_s))
+        self._evidence.start([rank for rank in ranks if rank is not None], now_s)
+
+    def _make(
+        self, view: WatchedSamples, now_s: float, evidence: Mapping[RankKey, ReportedEvidence]
+    ) -> WatchedReport:
         metrics = (
             metric
             for shown in self._views()
@@ -97,4 +117,4 @@ class WatchSender:
             for metric in shown.metrics
         )
         places = places_of(metrics)
-        return make_report(self._node, view, now_s, self._procfs_root, places, self._told)
+        return make_report(self._node, view, now_s, self._procfs_root, places, self._told, evidence)

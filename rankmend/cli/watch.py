@@ -46,6 +46,11 @@ def default_folder() -> Path:
     multiple=True,
     help="Another Python of which many programs start: compile the hook for it, too (repeatable).",
 )
+@click.option(
+    "--evidence",
+    is_flag=True,
+    help="Have ranks show where their Python threads are when the job hangs: they answer a signal then.",
+)
 @click.option("--users", help="Of a TaskProlog: only jobs of these users, as a,b.")
 @click.option(
     "--partitions",
@@ -55,6 +60,7 @@ def env(
     place: str,
     folder: Path | None,
     pythons: tuple[Path, ...],
+    evidence: bool,
     users: str | None,
     partitions: str | None,
 ) -> None:
@@ -77,4 +83,5 @@ def env(
         make_hook_folder(chosen, pythons)
     except ConfigError as error:
         fail(str(error))
-    echo(lines_for(WatchPlace(place), str(chosen), canary).removesuffix("\n"))
+    lines = lines_for(WatchPlace(place), str(chosen), canary, has_evidence=evidence)
+    echo(lines.removesuffix("\n"))

@@ -100,6 +100,7 @@ ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
 ENV_WATCH = "RANKMEND_WATCH"  # 1: watch a rank of another launcher
 ENV_WATCH_SECTIONS = "RANKMEND_WATCH_SECTIONS"  # 1: and tell its sections, too
+ENV_WATCH_EVIDENCE = "RANKMEND_WATCH_EVIDENCE"  # 1: and its stacks, when the job hangs
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
 ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
 ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder of snapshot files; absent: none are kept

@@ -32,8 +32,8 @@ def offer(take_over=False):
         if not path or (_held is not None and _held[0] == os.getpid()):
             return
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = _moved_up(os.open(path, flags))
-        if (_is_taken(descriptor) and not take_over) or not _register(descriptor):
+        descriptor = moved_up(os.open(path, flags))
+        if (_is_taken(descriptor) and not take_over) or not register(descriptor):
             os.close(descriptor)
             return
         _held = (os.getpid(), descriptor)
@@ -46,7 +46,8 @@ def offer(take_over=False):
         pass
 
 
-def _moved_up(descriptor):
+def moved_up(descriptor):
+    """Return a descriptor of the same file with a high number, in the place of this one."""
     try:
         moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _DESCRIPTOR_LEAST)
     except OSError:
@@ -63,7 +64,8 @@ def _is_taken(descriptor):
     return read_start_ticks(int(words[1])) == int(words[3])
 
 
-def _register(descriptor):
+def register(descriptor):
+    """Have `faulthandler` answer the signal into this file, and return whether it does: whoever has a handler keeps it."""
     number = layout.STACKS_SIGNAL
     if signal.getsignal(number) != signal.SIG_DFL or _is_caught(number):
         return False

@@ -10,7 +10,7 @@ import zlib
 
 from rankmend.hook import layout
 from rankmend.hook.watched import find_rank, number_of
-from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, ROOT, job_id_of
+from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, RECORDER_SUFFIX, ROOT, job_id_of
 from rankmend.hook.writer import read_start_ticks
 
 _TEXT_MAX = 200  # characters of a name, in job.json
@@ -72,6 +72,11 @@ def make():
     if _is_written(path):
         raise ValueError("%s belongs to a living process" % path)
     _make_progress(path, job_id_of(os.getuid(), key), (attempt, rank, local_rank, size))
+    if os.environ.get(layout.ENV_WATCH_EVIDENCE) == "1":
+        from rankmend.hook import watched_stacks
+
+        watched_stacks.offer(path)
+        _tell_recorder(path, rank)
     return path
 
 
@@ -134,7 +139,11 @@ def _tell_job(folder, key, launcher):
         "slurm_job": environment.get("SLURM_JOB_ID", "")[:_TEXT_MAX],
         "restarter": find_restarter(environment),
     }
-    descriptor, temporary = tempfile.mkstemp(prefix=".job-", dir=folder)
+    _write_new(path, told)
+
+
+def _write_new(path, told):
+    descriptor, temporary = tempfile.mkstemp(prefix=".told-", dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "w") as file:
             json.dump(told, file)
@@ -143,6 +152,24 @@ def _tell_job(folder, key, launcher):
     except BaseException:
         _unlink(temporary)
         raise
+
+
+def _tell_recorder(path, rank):
+    """Write down where PyTorch's flight recorder of this rank dumps, where the job says so."""
+    names = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    dump = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    pipe = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+    told = {}
+    if dump:
+        told["dump"] = os.path.abspath("%s%d" % (dump, rank))
+    if pipe:
+        told["pipe"] = os.path.abspath("%s%d.pipe" % (pipe, rank))
+    try:
+        _unlink(path + RECORDER_SUFFIX)
+        if told:
+            _write_new(path + RECORDER_SUFFIX, told)
+    except OSError:
+        pass
 
 
 def _script_name():
@@ -221,7 +248,10 @@ def _remove_left(root):
             if is_old and name.endswith(".progress") and not _is_written(path):
                 _unlink(path)
         if not any(name.endswith(".progress") for name in names):
-            _unlink(os.path.join(folder, JOB_FILE))
+            for name in names[
+                :_LOOKED_AT_MAX
+            ]:  # what tells of the job, and what ranks had beside their progress
+                _unlink(os.path.join(folder, name))
             try:
                 os.rmdir(folder)
             except OSError:

@@ -5,6 +5,10 @@ import uuid
 ROOT = "/dev/shm"  # noqa: S108 - the folders below it are checked
 FOLDER_PREFIX = "rankmend-watch-"  # then the user's id
 JOB_FILE = "job.json"
+# After the name of a rank's progress file, where the job's owner wants evidence: `rankmend.hook.watched_stacks`.
+STACKS_SUFFIX = ".stacks"
+ASK_SUFFIX = ".ask"
+RECORDER_SUFFIX = ".recorder"  # JSON: where PyTorch's flight recorder dumps, and its pipe
 NAMESPACE = uuid.UUID("8f1a1f0e-6a2c-5d0e-9a3a-2f6f4d1c7b55")
 
 

@@ -38,21 +38,26 @@ class WatchPlace(Enum):
     POD = "pod"  # a container of a Kubernetes pod
 
 
-def lines_for(place: WatchPlace, folder: str, canary: Canary | None = None) -> str:
-    """Return what to put there. An empty part of PYTHONPATH would be the working folder, so none is made."""
+def lines_for(
+    place: WatchPlace, folder: str, canary: Canary | None = None, *, has_evidence: bool = False
+) -> str:
+    """Return what to put there. An empty part of PYTHONPATH would be the working folder, so none is made.
+
+    ``has_evidence``: ranks show their stacks when the job hangs.
+    """
     path = shlex.quote(folder)
+    names = ("RANKMEND_WATCH", *(("RANKMEND_WATCH_EVIDENCE",) if has_evidence else ()))
     if place is WatchPlace.TASKPROLOG:
-        return _task_prolog(path, canary or Canary())
+        return _task_prolog(path, canary or Canary(), names)
     if place is WatchPlace.CONTAINER:
-        return (
-            f"--volume={path}:{path}:ro --ipc=host --env=PYTHONPATH={path} --env=RANKMEND_WATCH=1\n"
-        )
+        variables = " ".join(f"--env={name}=1" for name in names)
+        return f"--volume={path}:{path}:ro --ipc=host --env=PYTHONPATH={path} {variables}\n"
     if place is WatchPlace.POD:
         return (
             "env:\n"
             f"  - {{name: PYTHONPATH, value: {folder}}}\n"
-            '  - {name: RANKMEND_WATCH, value: "1"}\n'
-            "volumeMounts:\n"
+            + "".join(f'  - {{name: {name}, value: "1"}}\n' for name in names)
+            + "volumeMounts:\n"
             f"  - {{name: rankmend-hook, mountPath: {folder}, readOnly: true}}\n"
             "  - {name: shared-memory, mountPath: /dev/shm}\n"
             "# and for the pod\n"
@@ -60,10 +65,11 @@ def lines_for(place: WatchPlace, folder: str, canary: Canary | None = None) -> s
             f"  - {{name: rankmend-hook, hostPath: {{path: {folder}, type: Directory}}}}\n"
             "  - {name: shared-memory, hostPath: {path: /dev/shm, type: Directory}}\n"
         )
-    return f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}\nexport RANKMEND_WATCH=1\n"
+    exports = "".join(f"export {name}=1\n" for name in names)
+    return f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}\n{exports}"
 
 
-def _task_prolog(path: str, canary: Canary) -> str:
+def _task_prolog(path: str, canary: Canary, switches: Sequence[str]) -> str:
     """Return a script that ends with 0, whatever there is: Slurm would end the task."""
     lines = [
         "#!/bin/sh",
@@ -84,7 +90,7 @@ def _task_prolog(path: str, canary: Canary) -> str:
         lines.append('[ -n "$chosen" ] || exit 0')
     lines += [
         f'echo "export PYTHONPATH="{path}"${{PYTHONPATH:+:$PYTHONPATH}}"',
-        "echo export RANKMEND_WATCH=1",
+        *(f"echo export {name}=1" for name in switches),
         "exit 0",
     ]
     return "\n".join(lines) + "\n"

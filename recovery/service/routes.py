@@ -6,7 +6,7 @@ made from this table.
 
 from typing import Any, Final
 
-from rankmend.watched_report import BYTES_MAX, WatchedReport, decode
+from rankmend.watched_report import BYTES_MAX, ReportTaken, WatchedReport, decode
 from recovery.api import wire
 from recovery.messages.codec import MESSAGE_BYTES_MAX, decode_report
 from recovery.messages.exchange import Order, Report
@@ -68,7 +68,7 @@ _ALERTS = (
           _WEBHOOK, answer(wire.Taken),
           "Accept Alertmanager's webhook (version 4)"),
     Route("report_watched", "POST", "/v1/watched", watched.report, RequestKind.ALERT, _ALERT, Touches.REPORTED_NODE,
-          _WATCHED, answer(wire.Done),
+          _WATCHED, answer(ReportTaken),
           "Report the jobs of other launchers on a node"),
 )  # fmt: skip
 _READS = (

@@ -26,6 +26,7 @@ from recovery.watched.verdict import WatchedState, WatchedVerdict
 
 HOUR_S: Final = 3600.0
 _REASON_MAX: Final = 200  # Slurm shows it in one line
+_FACTS: Final = frozenset({HangCause.STOPPED.value, HangCause.BLOCKED.value})
 _ACTION: Final = {
     WatchedAction.DRAIN: SchedulerAction.DRAIN,
     WatchedAction.CANCEL: SchedulerAction.CANCEL,
@@ -122,9 +123,9 @@ def _why_not(
     if len(nodes) > 1 and policy.watched.action is WatchedAction.DRAIN:
         return f"the ranks are on {len(nodes)} nodes, so no single node is to blame"
     (finding, *_rest) = job.verdict.findings
-    is_behind = finding.symptom.detail == HangCause.BEHIND.value
-    if is_behind and policy.watched.action is WatchedAction.DRAIN:
-        return "the rank is behind the others, and its process runs: the program may be at fault"
+    is_fact = finding.symptom.detail in _FACTS
+    if not is_fact and policy.watched.action is WatchedAction.DRAIN:
+        return "its process runs: the program may be at fault"
     if stood_s < policy.watched.confirm_s:
         return f"it has hung for {stood_s:.0f} s of {policy.watched.confirm_s:g} s (confirm_s)"
     return None

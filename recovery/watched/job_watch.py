@@ -25,6 +25,7 @@ from recovery.job.observation import Observation
 from recovery.job.slow_ranks import SlowRanks
 from recovery.messages.exchange import RankReport, Report, StepTiming
 from recovery.watched.busy_ranks import BusyRanks
+from recovery.watched.hang_evidence import HangEvidence
 from recovery.watched.verdict import WatchedState, WatchedVerdict
 
 SILENT_S: Final = 30.0  # six reports of an agent
@@ -69,6 +70,7 @@ class JobWatch:
         self.act = ""  # what is done about it, or why nothing is
         self.trouble = 0  # counts hangs and times of slowness
         self.observation = Observation(0, 1)
+        self.evidence = HangEvidence()  # of the present hang
         self._begin(0, 1)
         self._about(told)
 
@@ -115,6 +117,7 @@ class JobWatch:
         self._set_living(node, {rank.rank for rank in ranks})
         self._broken = {rank for rank in self._broken if self.seats[rank].node != node}
         self._broken.update(rank.rank for rank in ranks if rank.error)
+        self.evidence.take(node, ((rank.rank, rank.evidence) for rank in ranks))
         report = _report_of(node, self.job_id, self.run, [r for r in ranks if not r.error])
         self.observation.observe(report, now_s)
         if any(rank.steps for rank in ranks) and 2 * len(self.seats) >= self.world_size:
@@ -133,6 +136,10 @@ class JobWatch:
     def _is_of_this_run(self, rank: ReportedRank) -> bool:
         is_dead = rank.process_state in _DEAD  # whoever started it has not asked how it ended
         return not is_dead and rank.attempt == self.attempt and rank.rank < self.world_size
+
+    def wants_evidence(self, node: str) -> bool:
+        """Return whether to ask this node for stacks and dumps of its ranks, and count that."""
+        return self.verdict.state is WatchedState.HUNG and self.evidence.wants(node)
 
     def miss(self, node: str, now_s: float) -> None:
         """Hear that a node reports, and has no rank of this job any more."""
@@ -166,6 +173,7 @@ class JobWatch:
         self.verdict = self._judge(limits, now_s)
         if self.verdict.state is not before.state:
             self.since_s = now_s
+            self.evidence = HangEvidence()
             self.trouble += self.verdict.state.is_trouble
             fields = {
                 "job": self.name,
@@ -230,7 +238,10 @@ class JobWatch:
     def _hung(self, hang: Hang) -> WatchedVerdict:
         nodes = sorted({self.node_of(rank) for rank in hang.suspects})
         node = nodes[0] if len(nodes) == 1 else ""
-        finding = hang_finding(hang, job_id=self.job_id, attempt=self.attempt, node=node)
+        found = hang_finding(hang, job_id=self.job_id, attempt=self.attempt, node=node)
+        finding = self.evidence.judge(found)
+        if finding.ranks != found.ranks:
+            return self._hung_by_evidence(finding)
         lines = [*finding.evidence, *self._busy_lines(), *self._place_lines(hang.suspects)]
         unseen = self.world_size - len(self.seats)
         if unseen > 0:
@@ -244,6 +255,15 @@ class JobWatch:
         return WatchedVerdict(
             WatchedState.HUNG, f"it waits for {who}{where}: {hang.reason}; {hang.why}", (finding,)
         )
+
+    def _hung_by_evidence(self, finding: Finding) -> WatchedVerdict:
+        """Return the verdict where stacks or dumps name other ranks, or others than nobody."""
+        nodes = sorted({self.node_of(rank) for rank in finding.ranks})
+        node = nodes[0] if len(nodes) == 1 else ""
+        lines = [*finding.evidence, *self._busy_lines(), *self._place_lines(finding.ranks)]
+        finding = replace(finding, node=node, evidence=tuple(lines))
+        where = f"; on {', '.join(nodes[:8])}" if finding.ranks else ""
+        return WatchedVerdict(WatchedState.HUNG, f"{finding.summary}{where}", (finding,))
 
     def _busy_lines(self) -> Iterable[Evidence]:
         """Return how busy the ranks are that stand out: a rank that works while the others sleep is waited for."""

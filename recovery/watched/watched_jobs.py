@@ -94,6 +94,11 @@ class WatchedJobs:
         self.refused += refused
         return refused
 
+    def wanted(self, node: str) -> tuple[str, ...]:
+        """Return the jobs of whose ranks on this node evidence is wanted."""
+        named = sorted(self._of_node.get(node, frozenset()))
+        return tuple(job_id for job_id in named if self.jobs[job_id].wants_evidence(node))
+
     def _has_room(self, ranks: int) -> bool:
         if len(self.jobs) >= JOBS_MAX:
             return False

@@ -1,8 +1,11 @@
 """What the agent tells the controller of watched jobs, and that nothing waits for it."""
 
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.collectors.ranks import RanksCollector
@@ -13,7 +16,7 @@ from agent.watch.sender import STALE_S, WatchSender
 from rankmend.alerting import AlertError
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
-from rankmend.watched_report import WatchedReport, decode, report_url
+from rankmend.watched_report import ReportedEvidence, ReportTaken, WatchedReport, decode, report_url
 from tests.agent.test_watched import Machine
 
 PROC = Path("/proc")
@@ -31,8 +34,9 @@ class Site:
         self.reports: list[WatchedReport] = []
         self.is_away = False
         self.late_s = 0.0
+        self.answer = b'{"text": "taken"}'
         self.sender = WatchSender(
-            "n1", "http://controller/v1/watched", self, self.post,
+            "n1", "http://controller/v1/watched", self, self.ask,
             lambda: self.ranks.newest_watched, lambda: (), PROC,
         )  # fmt: skip
 
@@ -42,10 +46,14 @@ class Site:
     def unix_s(self) -> float:
         return self.clock.unix_s()
 
-    def post(self, _url: str, body: bytes) -> None:
+    def ask(self, _url: str, body: bytes) -> bytes:
         if self.is_away:
             raise AlertError("connection refused")
         self.reports.append(decode(body))
+        return self.answer
+
+    def told_evidence(self) -> list[ReportedEvidence | None]:
+        return [one.jobs[0].ranks[0].evidence for one in self.reports]
 
     def send(self) -> float:
         list(self.ranks.collect())
@@ -53,8 +61,10 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.machine.ranks.close()
 
 
 def test_report_has_the_job_its_rank_and_what_its_process_does(site: Site) -> None:
@@ -103,8 +113,7 @@ def test_end_of_the_last_job_is_told_once(site: Site) -> None:
     assert [len(one.jobs) for one in site.reports] == [1, 0]
 
 
-def test_node_without_watched_jobs_sends_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+def test_node_without_watched_jobs_sends_nothing(site: Site) -> None:
     (site.machine.job / "rank-2.progress").unlink()
 
     site.send()
@@ -131,6 +140,33 @@ def test_controller_that_is_away_is_asked_less_and_less_often(site: Site) -> Non
     assert waits_s == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
     site.is_away = False
     assert site.send() == 5.0
+
+
+@pytest.mark.parametrize("answer", [b"", b"taken", b'{"evidence_of": 1}', b"\xff"])
+def test_answer_that_can_not_be_read_is_none(site: Site, answer: bytes) -> None:
+    site.writer.step(1)
+    site.answer = answer
+
+    assert [site.send(), site.send()] == [5.0, 5.0]
+
+
+@pytest.mark.real
+def test_evidence_is_sent_once_after_the_controller_has_asked(site: Site) -> None:
+    (site.machine.job / "rank-2.progress.recorder").write_text('{"dump": "/nonexistent"}')
+    site.writer.step(1)
+    site.answer = msgspec.json.encode(
+        ReportTaken(evidence_of=(str(site.machine.job_id), "another"))
+    )
+
+    until_s = time.monotonic() + 60
+    while not (told := [one for one in site.told_evidence() if one is not None]):
+        assert time.monotonic() < until_s
+        site.send()
+    site.send()
+
+    assert site.told_evidence()[-1] is None
+    assert len(told) == 1
+    assert told[0].kernel  # this process runs as the one who asks
 
 
 def test_rank_whose_file_is_broken_is_told_as_broken(site: Site) -> None:

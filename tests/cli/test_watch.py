@@ -189,6 +189,22 @@ def test_folder_of_an_earlier_version_is_brought_up_to_date(folder: Path) -> Non
     assert compiled.read_bytes() == code
 
 
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("shell", "\nexport RANKMEND_WATCH_EVIDENCE=1\n"),
+        ("taskprolog", "\necho export RANKMEND_WATCH_EVIDENCE=1\n"),
+        ("container", " --env=RANKMEND_WATCH_EVIDENCE=1\n"),
+        ("pod", '\n  - {name: RANKMEND_WATCH_EVIDENCE, value: "1"}\n'),
+    ],
+)
+def test_evidence_is_asked_for_in_each_place_only_by_the_option(
+    folder: Path, place: str, line: str
+) -> None:
+    assert line in env(folder, "--for", place, "--evidence").stdout
+    assert "EVIDENCE" not in env(folder, "--for", place).stdout
+
+
 @each_python
 def test_folder_has_code_for_another_python_that_was_named(folder: Path, python: str) -> None:
     done = env(folder, "--python", python)

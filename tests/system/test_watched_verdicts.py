@@ -74,7 +74,8 @@ class Site:
         """Submit a job of one node whose script is launched so; return its number."""
         script, meet = self.folder / "train.py", self.folder / f"{name}.meet"
         (self.slurm.folder / f"{name}.sh").write_text(
-            f"#!/bin/sh\n#SBATCH --nodes=1 --ntasks=4 --job-name={name} --output={name}.log\nexport OMP_NUM_THREADS=1\n"
+            f"#!/bin/sh\n#SBATCH --nodes=1 --ntasks=4 --job-name={name} --output={name}.log\n"
+            "export OMP_NUM_THREADS=1 RANKMEND_WATCH_EVIDENCE=1\n"
             f"{launch} {script} {names} {meet} {settings}\n"
         )
         done = self.slurm.run("sbatch", f"{name}.sh")
@@ -177,6 +178,7 @@ def test_stopped_rank_of_each_launcher_is_named_within_a_minute_and_no_other_job
         assert shown is not None
         (finding,) = shown.findings
         assert (finding.ranks, finding.node, finding.kind) == ([1], "n1", "rank_hung")
+        site.wait(f"stopped-{name}", lambda one: _has_stack(one, 0), PATIENT_S)
     named = {("RankmendRankHung", f"stopped-{name}", "1", "n1") for name in LAUNCHERS}
     _wait_for_alerts(site, named)
     shown = site.view("undisturbed")
@@ -191,6 +193,14 @@ def test_stopped_rank_of_each_launcher_is_named_within_a_minute_and_no_other_job
         site.slurm.run("scancel", number)
     for job in jobs:
         site.wait(job, lambda one: one.state == "ended", PATIENT_S)
+
+
+def _has_stack(shown: wire.WatchedView, rank: int) -> bool:
+    """Return whether a hung job's evidence has the script's own line at which the rank waits."""
+    lines = [line for finding in shown.findings for line in finding.evidence]
+    return any(
+        line.startswith(f"Python stack of rank {rank}: ") and "train.py:" in line for line in lines
+    )
 
 
 def _wait_for_alerts(site: Site, named: set[tuple[str, str, str, str]]) -> None:

@@ -1,16 +1,19 @@
 """Jobs of other launchers: what agents report of them, and the list with the verdicts."""
 
-from rankmend.watched_report import WatchedReport
+from rankmend.watched_report import ReportTaken, WatchedReport
 from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.permission import is_limited
 
 
-async def report(backend: Backend, call: Call[WatchedReport]) -> wire.Done:
+async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
     told = call.given
-    refused = await backend.ask(lambda: backend.worker.watched.take(told))
-    return wire.Done(f"{refused} jobs find no room" if refused else "taken")
+    refused, wanted = await backend.ask(
+        lambda: (backend.worker.watched.take(told), backend.worker.watched.wanted(told.node))
+    )
+    text = f"{refused} jobs find no room" if refused else "taken"
+    return ReportTaken(text=text, evidence_of=wanted)
 
 
 async def watched(backend: Backend, call: Call[None]) -> wire.Watched:

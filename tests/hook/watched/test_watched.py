@@ -179,6 +179,32 @@ def test_ranks_of_one_job_have_one_id_and_those_of_another_run_another(site: Sit
 
 
 @needs_root
+@each_python
+@pytest.mark.parametrize("wants", [True, False])
+def test_rank_offers_its_stacks_only_where_its_owner_wants_that(
+    site: Site, python: str, wants: bool
+) -> None:
+    show = f"""
+    {TRAIN}
+    import os, signal
+    (job,) = [one for one in os.scandir("/dev/shm/rankmend-watch-0")]
+    print(sorted(os.listdir(job.path)))
+    mask = next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+    print(int(mask.split()[1], 16) >> 44 & 1)
+    """
+    wanted = {
+        **{"RANKMEND_WATCH_EVIDENCE": "1", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "flight-"},
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+    done = site.run(python, show, {**TORCHRUN, **(wanted if wants else {})})
+
+    more = ["rank-1.progress.ask", "rank-1.progress.recorder", "rank-1.progress.stacks"]
+    files = ["job.json", "rank-1.progress", *(more if wants else [])]
+    assert (done.stdout, done.stderr) == (f"{files}\n{int(wants)}\n", "")
+
+
+@needs_root
 @pytest.mark.parametrize(
     ("rank", "code"),
     [

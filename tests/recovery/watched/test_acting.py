@@ -8,6 +8,7 @@ import pytest
 
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
+from rankmend.watched_report import ReportedEvidence
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits import ClusterPolicy, JobOverride, WatchedAction, WatchedRules
 from recovery.cluster.cluster_limits_file import parse_policy
@@ -15,7 +16,7 @@ from recovery.journal.cluster_records import WatchedAsked
 from recovery.journal.store import Journal
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.watched.watched_jobs import WatchedJobs
-from tests.recovery.watched.test_job_watch import JOB, Cluster
+from tests.recovery.watched.test_job_watch import JOB, LOAD, REDUCE, Cluster, stand_still
 from tests.support.agent import FakeClock
 
 REQUEUE = WatchedRules(action=WatchedAction.REQUEUE, dry_run=False)
@@ -183,6 +184,20 @@ def test_no_node_is_drained_for_a_rank_that_runs_and_is_behind(make_site: MakeSi
     site.cluster.run(2400)
 
     assert site.cluster.job.verdict.ranks == (1,)
+    assert site.scheduler.asked == []
+    assert "the program may be at fault" in site.act
+
+
+def test_no_node_is_drained_for_what_a_jobs_own_stacks_say(make_site: MakeSite) -> None:
+    site = make_site(WatchedRules(action=WatchedAction.DRAIN, dry_run=False))
+    for rank in range(4):
+        frame = LOAD if rank == 2 else REDUCE
+        site.cluster.evidence[rank] = ReportedEvidence(frames=(frame,))
+
+    stand_still(site.cluster)
+    site.cluster.run(600)
+
+    assert site.cluster.job.verdict.ranks == (2,)
     assert site.scheduler.asked == []
     assert "the program may be at fault" in site.act
 

@@ -6,8 +6,16 @@ import msgspec
 
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits
-from rankmend.watched_report import ReportedJob, ReportedRank, WatchedReport, decode
+from rankmend.watched_report import (
+    ReportedEvidence,
+    ReportedFrame,
+    ReportedJob,
+    ReportedRank,
+    WatchedReport,
+    decode,
+)
 from recovery.cluster.notices import NoticeKind
+from recovery.watched.hang_evidence import ASKED_MAX
 from recovery.watched.job_watch import SILENT_S
 from recovery.watched.verdict import WatchedState
 from recovery.watched.watched_jobs import ENDED_KEPT_S, WatchedJobs
@@ -33,10 +41,13 @@ class Cluster:
     began_at_s: float = 1000.0
     stood_s: float = 0.0
     pids: int = 100
+    evidence: dict[int, ReportedEvidence] = field(default_factory=dict)  # told where it is wanted
+    wanted: dict[str, int] = field(default_factory=dict)  # reports whose answer wanted it, by node
 
     def __post_init__(self) -> None:
         self.jobs = WatchedJobs(lambda: self.now_s, lambda _name: HungLimits())
         self.used = dict.fromkeys(range(64), 0.0)
+        self.is_wanted = dict.fromkeys(self.nodes, False)
 
     def rank(self, rank: int) -> ReportedRank:
         at_s = self.now_s if self.paused_at_s is None else self.paused_at_s
@@ -60,6 +71,10 @@ class Cluster:
 
     def told(self, node: str) -> WatchedReport:
         ranks = tuple(self.rank(rank) for rank in self.nodes[node])
+        if self.is_wanted.get(node):
+            ranks = tuple(
+                msgspec.structs.replace(one, evidence=self.evidence.get(one.rank)) for one in ranks
+            )
         job = ReportedJob(
             job_id=JOB, name="llama", user="ann", launcher="srun", slurm_job="41",
             restarter=self.restarter, ranks=ranks,
@@ -78,6 +93,8 @@ class Cluster:
             for node in self.nodes:
                 if node not in silent:
                     self.jobs.take(self.told(node))
+                    self.is_wanted[node] = self.jobs.wanted(node) == (JOB,)
+                    self.wanted[node] = self.wanted.get(node, 0) + self.is_wanted[node]
             self.jobs.tick()
         return self.state
 
@@ -313,3 +330,105 @@ def test_rank_that_has_moved_to_another_node_lives_there() -> None:
 
     assert cluster.job.living == {0, 1, 2, 3}
     assert cluster.job.nodes == ["n1", "n3"]
+
+
+LOAD = ReportedFrame("/job/train.py", 12, "load")
+REDUCE = ReportedFrame(
+    "/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2, "all_reduce"
+)
+
+
+def stand_still(cluster: Cluster) -> None:
+    """Have the job hang, and none of its processes stopped."""
+    cluster.run(60)
+    cluster.pause()
+    cluster.run(2000)
+
+
+def test_stacks_name_the_rank_that_a_hung_job_waits_for_where_steps_name_nobody() -> None:
+    cluster = Cluster()
+    for rank in range(4):
+        frame = LOAD if rank == 2 else REDUCE
+        cluster.evidence[rank] = ReportedEvidence(frames=(frame,), kernel=("in futex_wait",))
+
+    stand_still(cluster)
+
+    (finding,) = cluster.job.verdict.findings
+    assert (cluster.state, finding.blame, finding.ranks) == (WatchedState.HUNG, Blame.RANK, (2,))
+    assert finding.node == "n2"
+    lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+    assert "Python stack of rank 2: /job/train.py:12 in load" in lines
+    assert "kernel, main thread of rank 2: in futex_wait" in lines
+    assert cluster.wanted == {"n1": 1, "n2": 1}
+
+
+def test_stopped_process_stays_the_cause_whatever_stacks_say() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    cluster.evidence[0] = ReportedEvidence(frames=(LOAD,))
+    for rank in (1, 3):
+        cluster.evidence[rank] = ReportedEvidence(frames=(REDUCE,))
+    cluster.evidence[2] = ReportedEvidence(notes=("no Python stacks: it is stopped",))
+    cluster.pause()
+    cluster.states[2] = "T"
+
+    cluster.run(60)
+
+    (finding,) = cluster.job.verdict.findings
+    assert finding.ranks == (2,)
+    lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+    assert "rank 2: no Python stacks: it is stopped" in lines
+
+
+def test_nodes_that_answer_nothing_are_asked_a_bounded_number_of_times() -> None:
+    cluster = Cluster()
+
+    stand_still(cluster)
+    cluster.run(600)
+
+    assert cluster.wanted == {"n1": ASKED_MAX, "n2": ASKED_MAX}
+
+
+def test_job_that_trains_is_asked_for_nothing_and_believed_nothing() -> None:
+    cluster = Cluster()
+    cluster.evidence[0] = ReportedEvidence(frames=(LOAD,))
+    cluster.is_wanted["n1"] = True  # tells it unasked
+
+    cluster.run(60)
+
+    assert cluster.wanted == {"n1": 0, "n2": 0}
+    cluster.pause()
+    cluster.states[2] = "T"
+    cluster.evidence.clear()
+    cluster.run(60)
+    (finding,) = cluster.job.verdict.findings
+    assert not [one for one in finding.evidence if "train.py" in one.text]
+
+
+def test_dump_that_can_not_be_read_is_named_and_the_verdict_stands() -> None:
+    cluster = Cluster()
+    for rank in range(4):
+        dump = '{"version": 7}' if rank == 1 else "[[["
+        cluster.evidence[rank] = ReportedEvidence(frames=(REDUCE,), dump=dump)
+    del cluster.evidence[0]
+
+    stand_still(cluster)
+
+    (finding,) = cluster.job.verdict.findings
+    lines = [f"{one.source}: {one.text}" for one in finding.evidence]
+    assert "rank 1: its flight-recorder dump can't be read" in lines
+    assert cluster.state is WatchedState.HUNG
+
+
+def test_next_hang_is_asked_for_anew() -> None:
+    cluster = Cluster()
+    cluster.evidence = {rank: ReportedEvidence(frames=(REDUCE,)) for rank in range(4)}
+    stand_still(cluster)
+    cluster.go_on()
+    cluster.run(30)
+
+    cluster.pause()
+    cluster.states[1] = "T"
+    cluster.run(60)
+
+    assert cluster.wanted == {"n1": 2, "n2": 2}
