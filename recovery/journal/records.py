@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from rankmend.errors import JournalError
+from rankmend.errors import ConfigError, JournalError
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptAbandoned,
@@ -226,5 +226,5 @@ def decode_record(kind: str, major: int, minor: int, body: bytes) -> Record:
         return UnknownRecord(kind, body)
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError, ConfigError) as error:
         raise JournalError(f"a {kind} record can't be read: {error}") from error

@@ -5,12 +5,16 @@ from dataclasses import replace
 import pytest
 
 from detectors.replicas.layout import parse_parallel
+from rankmend.errors import JournalError
+from recovery.api.wire import ParallelSizes
 from recovery.job.replica_watch import ReplicaWatch
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
-from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
+from recovery.journal.records import decode_record, encode_record
+from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, PartDigest, Report, SnapshotPoint
-from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
+from recovery.views.job_view import view_ledger
+from tests.recovery.job.test_controller import SETTINGS, Bench, training  # noqa: F401 - a fixture
 
 
 def held(rank: int, step: int, digest: str, *, ranks: int = 3, attempt: int = 1) -> HeldSnapshot:
@@ -132,6 +136,23 @@ def test_declared_replicas_whose_whole_snapshots_are_equal_once_stand_in() -> No
     told(watch, 3, "abcd")
     known = ReplicasKnown(1, ((1, 3),))
     assert watch.due(replace(state, replicas=known)) == (ReplicasKnown(1, ()),)
+
+
+def test_what_is_declared_is_journaled_when_it_changes_and_shown() -> None:
+    layout = parse_parallel("dp=2", "optimizer")
+    first = Bench(replace(SETTINGS, layout=layout)).start()
+    view = view_ledger(first.control.ledger, "job", "digits", state="running")
+    assert view.parallel == ParallelSizes(dp=2, sharded_parts=["optimizer"])
+
+    same = Bench(first.settings, first.journal.entries).start()
+    other = Bench(SETTINGS, same.journal.entries).start()
+
+    assert same.records(ParallelDeclared) == [ParallelDeclared(layout)]
+    assert other.records(ParallelDeclared) == [ParallelDeclared(layout), ParallelDeclared(None)]
+    stored = encode_record(ParallelDeclared(layout))
+    assert decode_record("parallel_declared", 1, 8, stored) == ParallelDeclared(layout)
+    with pytest.raises(JournalError, match="tp=0"):
+        decode_record("parallel_declared", 1, 8, b'{"layout": {"tp": 0}}')
 
 
 @pytest.mark.parametrize(
