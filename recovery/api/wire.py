@@ -451,7 +451,8 @@ class PolicyView(Struct):
     budgets: msgspec.Raw
     quarantine: msgspec.Raw
     alerts: msgspec.Raw
-    watched: msgspec.Raw = msgspec.Raw(b"null")  # null: from an older controller
+    # What may be done about watched jobs ([watched]); empty from an older controller.
+    watched: dict[str, bool | float | str] = {}
 
 
 class HoldView(Struct):

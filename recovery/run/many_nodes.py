@@ -137,6 +137,8 @@ def _policy_overrides(options: RunOptions) -> dict[str, float]:
     ]
     if unheard:
         say(f"{', '.join(unheard)}: the controller's own configuration decides when ranks are hung")
+    if options.slurm_requeue_s is not None:
+        say("--slurm-requeue: the controller's own configuration decides ([slurm] requeue_after_s)")
     return changed
 
 

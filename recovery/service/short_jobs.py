@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from rankmend.errors import RankmendError
+from rankmend.errors import ConfigError, RankmendError
 from recovery.cluster.cluster import ClusterController
 from recovery.service.job_registry import JobRegistry
 from recovery.service.served_job import Job
@@ -14,6 +14,8 @@ from recovery.slurm.requests import Scheduler
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
+RETRY_S: Final = 10.0  # after the request could not be kept
+ASKED_MAX: Final = 5_000
 
 
 class ShortJobs:
@@ -32,7 +34,7 @@ class ShortJobs:
         self._after_s = after_s
         self._owner_of = owner_of
         self._since_s: dict[tuple[str, str], float] = {}  # job and incident: it waits for nodes
-        self._asked: set[str] = set()
+        self._asked: dict[str, None] = {}  # keys
         self._looked_at_s = float("-inf")
 
     def tick(self, now_s: float) -> None:
@@ -65,8 +67,12 @@ class ShortJobs:
             self._scheduler.ask(request)
         except RankmendError as error:
             log.warning("cannot ask Slurm for a requeue", extra={"error": str(error)})
-            return
-        self._asked.add(request.key)
+            if not isinstance(error, ConfigError):  # that would be refused again
+                self._looked_at_s += RETRY_S
+                return
+        self._asked[request.key] = None
+        if len(self._asked) > ASKED_MAX:
+            del self._asked[next(iter(self._asked))]
 
     def _beside(self, job: Job) -> tuple[str, ...]:
         """Return the names of the other jobs that run in the same Slurm job."""

@@ -138,7 +138,7 @@ def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None)
         budgets=raw(cluster.budgets),
         quarantine=raw(cluster.quarantine),
         alerts=raw(cluster.alerts),
-        watched=raw(cluster.watched),
+        watched=msgspec.to_builtins(cluster.watched),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from rankmend.clock import SystemClock, read_boot_id
 from rankmend.errors import RankmendError
-from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked, SlurmOutcome
+from recovery.journal.slurm_records import SlurmAct, SlurmActs, SlurmAsked, SlurmEnded, SlurmOutcome
 from recovery.journal.store import Journal
 from recovery.run.assembly import say
 from recovery.slurm.answers import JobInSlurm
@@ -23,6 +23,7 @@ from recovery.slurm.bench import Bench
 from recovery.slurm.bounds import refuse_foreign_job, refuse_shared_job
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmCommands, SlurmError
+from recovery.slurm.desk import check_request
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerRequest
 
@@ -62,6 +63,7 @@ class OwnAllocation:
         return str(os.getuid())
 
     def ask(self, request: SchedulerRequest, /) -> None:
+        check_request(request)
         if request.key in self._bench.ledger.works:
             return
         self._bench.write(
@@ -94,7 +96,7 @@ class OwnAllocation:
         except RankmendError as error:
             outcome, text = SlurmOutcome.FAILED, str(error)
         say(f"Slurm job {request.slurm_job} has no usable node left: {text}")
-        self._bench.end(self._bench.ledger.works[request.key], outcome, text)
+        self._bench.write(SlurmEnded(request.key, outcome, text))
 
     def _requeue(self, request: SchedulerRequest) -> tuple[SlurmOutcome, str]:
         number, without = request.slurm_job, ", ".join(request.nodes) or "any node"
@@ -122,6 +124,9 @@ class OwnAllocation:
     def _refuse(self, request: SchedulerRequest, job: JobInSlurm) -> str | None:
         """Return why the job must not be requeued, or None."""
         client = self._bench.client
+        own = self._slurm.environment.get("SLURM_RESTART_COUNT", "0")
+        if own.isdecimal() and job.restarts > int(own):
+            return "this start of it is being ended already"
         if not job.is_batch:
             return "it has no batch script"
         if not job.may_requeue:

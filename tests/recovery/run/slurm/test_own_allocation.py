@@ -48,7 +48,7 @@ def programs(folder: Path, **changes: str) -> Path:
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(stat.S_IRWXU)
     for name, value in {"state": "RUNNING", "restarts": "0", "excluded": "(null)"}.items():
-        (folder / "bin" / name).write_text(value)
+        (folder / "bin" / name).write_text(changes.get(name, value))
     return folder / "bin"
 
 
@@ -83,6 +83,7 @@ def test_a_requeue_command_that_died_with_the_step_is_not_repeated(tmp_path: Pat
         ({"may": "0"}, 1.0, "it was submitted with --no-requeue"),
         ({"steps": "41.1\\n"}, 1.0, "job 41 is shared: a requeue would also end 41.1"),
         ({"uid": "7"}, 1.0, "job 41 is me's"),
+        ({"restarts": "1"}, 1.0, "this start of it is being ended already"),
     ],
 )
 def test_nothing_is_done_and_people_are_told_why(

@@ -1,0 +1,114 @@
+"""Jobs that wait for a node in their allocation: when Slurm is asked about them, and when it is not."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rankmend.errors import ConfigError, JournalError, RankmendError
+from recovery.cluster.cluster_ledger import ClusterLedger
+from recovery.journal.cluster_records import Paused
+from recovery.journal.ledger import Ledger
+from recovery.service.short_jobs import ShortJobs
+from recovery.slurm.requests import SchedulerRequest
+from tests.recovery.slurm.test_allocation import LEDGER, SLURM
+
+
+@dataclass
+class FakeScheduler:
+    asked: list[SchedulerRequest] = field(default_factory=list)
+    error: RankmendError | None = None
+
+    def ask(self, request: SchedulerRequest, /) -> None:
+        self.asked.append(request)
+        if self.error is not None:
+            raise self.error
+
+
+def job(job_id: str, ledger: Ledger = LEDGER, **attributes: str) -> Any:
+    """Return what is read of a served job."""
+    join = SimpleNamespace(name=job_id, attributes={**SLURM, **attributes})
+    controller = SimpleNamespace(ledger=ledger)
+    stored = SimpleNamespace(join=join, owner="ada")
+    return SimpleNamespace(job_id=job_id, controller=controller, stored=stored)
+
+
+def bench(*jobs: Any, cluster: ClusterLedger | None = None) -> tuple[ShortJobs, FakeScheduler]:
+    scheduler = FakeScheduler()
+    registry: Any = SimpleNamespace(running={one.job_id: one for one in jobs})
+    desk: Any = SimpleNamespace(ledger=cluster or ClusterLedger())
+    short = ShortJobs(registry, desk, scheduler, 60.0, lambda one: one.stored.owner)
+    return short, scheduler
+
+
+def test_slurm_is_asked_once_after_the_wait() -> None:
+    short, scheduler = bench(job("a"))
+
+    short.tick(100.0)
+    short.tick(159.0)
+    assert scheduler.asked == []
+    short.tick(160.0)
+    short.tick(161.0)
+
+    (request,) = scheduler.asked
+    assert (request.slurm_job, request.nodes, request.owner) == ("41", ("n3", "n4"), "ada")
+    assert request.shared_by == ()
+
+
+def test_the_wait_begins_anew_once_a_node_was_found() -> None:
+    one = job("a")
+    short, scheduler = bench(one)
+
+    short.tick(100.0)
+    one.controller.ledger = Ledger()
+    short.tick(130.0)
+    one.controller.ledger = LEDGER
+    short.tick(140.0)
+    short.tick(199.0)
+    assert scheduler.asked == []
+    short.tick(200.0)
+
+    assert len(scheduler.asked) == 1
+
+
+def test_other_jobs_of_the_same_slurm_job_are_named() -> None:
+    beside = job("b", Ledger())
+    elsewhere = job("c", Ledger(), SLURM_JOB_ID="42")
+    other_cluster = job("d", Ledger(), SLURM_CLUSTER_NAME="east")
+    short, scheduler = bench(job("a"), beside, elsewhere, other_cluster)
+
+    short.tick(0.0)
+    short.tick(60.0)
+
+    assert scheduler.asked[0].shared_by == ("b",)
+
+
+def test_nothing_is_asked_for_a_paused_job_or_one_outside_of_slurm() -> None:
+    paused = ClusterLedger(paused={"job:a": Paused("job:a", "ada", "debugging")})
+    short, scheduler = bench(job("a"), job("b", SLURM_JOB_ID=""), cluster=paused)
+
+    short.tick(0.0)
+    short.tick(60.0)
+
+    assert scheduler.asked == []
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (ConfigError("n 1 is not the name of a Slurm node"), 1),
+        (JournalError("the disk is full"), 2),
+    ],
+)
+def test_a_request_that_could_not_be_kept_is_made_again_and_a_refused_one_is_not(
+    error: RankmendError, times: int
+) -> None:
+    short, scheduler = bench(job("a"))
+    scheduler.error = error
+    short.tick(0.0)
+
+    for now_s in (60.0, 61.0, 65.0, 71.0):
+        short.tick(now_s)
+
+    assert len(scheduler.asked) == times
