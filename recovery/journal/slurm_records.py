@@ -120,6 +120,14 @@ class SlurmNodeChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmNodeEmpty:
+    """A node that we have drained is seen drained and empty, or not any more: from then on its check waits."""
+
+    node: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SlurmReturnAllowed:
     """A person lets a node return whose past keeps it out."""
 
@@ -137,6 +145,7 @@ SlurmRecord: TypeAlias = (
     | SlurmEnded
     | SlurmDrainOver
     | SlurmNodeChecked
+    | SlurmNodeEmpty
     | SlurmReturnAllowed
 )
 
@@ -149,5 +158,6 @@ SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
     "slurm_ended": SlurmEnded,
     "slurm_drain_over": SlurmDrainOver,
     "slurm_node_checked": SlurmNodeChecked,
+    "slurm_node_empty": SlurmNodeEmpty,
     "slurm_return_allowed": SlurmReturnAllowed,
 }

@@ -102,12 +102,18 @@ class SlurmDesk:
 
     def take_back(self, node: str, who: str, reason: str) -> bool:
         """Have our drain of a node taken back, as a person says; return whether there is one."""
-        past = self.ledger.history(node)
-        if not past.is_ours:
-            return False
-        self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
-        drained = past.drains[-1]
-        key = f"take-back/{node}/{drained.unix_s:.0f}"
+        with self.bench.lock:
+            if not self.ledger.history(node).is_ours:
+                return False
+            self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
+            is_asked = any(
+                work.request.action is SchedulerAction.RESUME and node in work.request.nodes
+                for work in self.ledger.open
+            )
+            # Each word of a person is a request of its own: one that was dry can be asked again.
+            key = f"take-back/{node}/{self.ledger.number}"
+        if is_asked:
+            return True
         self.ask(SchedulerRequest(key, SchedulerAction.RESUME, (node,), reason=f"{who}: {reason}"))
         return True
 

@@ -16,6 +16,7 @@ from recovery.journal.slurm_records import (
     SlurmEnded,
     SlurmJobSeen,
     SlurmNodeChecked,
+    SlurmNodeEmpty,
     SlurmNodeEnded,
     SlurmOutcome,
     SlurmReturnAllowed,
@@ -88,6 +89,7 @@ class NodeHistory:
     events: tuple[NodeEvent, ...] = ()  # of all drains, the newest last
     checked: SlurmNodeChecked | None = None  # since then
     checked_unix_s: float = 0.0
+    empty_unix_s: float | None = None  # since when it is seen drained and empty
     check_count: int = 0  # since then; a burn-in is part of its check
     allowed: SlurmReturnAllowed | None = None  # since then
     over: str = ""  # how the newest drain ended
@@ -235,6 +237,13 @@ def _(record: SlurmNodeChecked, ledger: SlurmLedger, unix_s: float) -> SlurmLedg
     count = past.check_count + (record.step is ReturnStep.CHECK)
     past = replace(past, checked=record, checked_unix_s=unix_s, check_count=count, events=events)
     return _at(ledger, record.node, past)
+
+
+@_fold.register
+def _(record: SlurmNodeEmpty, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    past = ledger.history(record.node)
+    since_s = unix_s if record.is_empty else None
+    return _at(ledger, record.node, replace(past, empty_unix_s=since_s))
 
 
 @_fold.register

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recovery.journal.slurm_records import ReturnStep, SlurmNodeChecked
+from recovery.journal.slurm_records import ReturnStep, SlurmNodeChecked, SlurmNodeEmpty
 from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.bench import Bench
 from recovery.slurm.ledger import NodeHistory, say_check
@@ -42,7 +42,6 @@ class NodeReturns:
         self._may_act = may_act
         self._start = start
         self._running: dict[str, _Running] = {}
-        self._empty_unix_s: dict[str, float] = {}  # since when a node is seen drained and empty
         self.standings: Mapping[str, ReturnStanding] = {}
 
     def stop(self) -> None:
@@ -91,9 +90,6 @@ class NodeReturns:
             one = seen.get(node)
             if one is not None:
                 standings[node] = self._stand(node, one, is_asked=node in asked)
-        self._empty_unix_s = {
-            node: since for node, since in self._empty_unix_s.items() if node in standings
-        }
         now_unix_s = self._bench.clock.unix_s()
         for node, standing in standings.items():
             if standing.due_unix_s is not None and standing.due_unix_s <= now_unix_s:
@@ -115,9 +111,13 @@ class NodeReturns:
         if (standing := stands_alone(node, past, limits, clock.unix_s())) is not None:
             return standing
         if (standing := not_ready(seen)) is not None:
-            self._empty_unix_s.pop(node, None)
+            if past.empty_unix_s is not None:
+                self._bench.write(SlurmNodeEmpty(node, is_empty=False))
             return standing
-        empty_s = self._empty_unix_s.setdefault(node, clock.unix_s())
+        if past.empty_unix_s is None:
+            self._bench.write(SlurmNodeEmpty(node, is_empty=True))
+            past = self._bench.ledger.history(node)
+        empty_s = past.empty_unix_s if past.empty_unix_s is not None else clock.unix_s()
         if why := self._may_act(_request(node, past)):
             return ReturnStanding(Stay.PAUSED, why)
         text = "waits for its check" if past.checked is None else say_check(past.checked)

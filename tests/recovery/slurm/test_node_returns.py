@@ -248,3 +248,50 @@ def test_a_command_that_makes_no_sense_is_refused(keys: dict[str, object], said:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(keys, SlurmLimits)
     assert said in str(caught.value)
+
+
+def test_a_restart_of_the_controller_does_not_begin_the_wait_anew(make: Make) -> None:
+    site = make()
+    site.drain("n1", "inc-1")
+    site.turns(40.0)
+
+    site.restart()
+    site.turns(19.0)
+    assert (site.checks.started, stay(site)) == ([], Stay.WAITING)
+    site.turns(1.0)
+
+    assert len(site.checks.started) == 1
+
+
+def test_the_wait_begins_anew_once_the_node_was_not_heard(make: Make) -> None:
+    site = make()
+    site.drain("n1", "inc-1")
+    site.turns(40.0)
+    site.slurm.state["n1"] = "DOWN+DRAIN"
+    site.turns()
+    site.slurm.state["n1"] = "IDLE+DRAIN"
+    site.turns()
+
+    site.restart()
+    site.turns(59.0)
+    assert site.checks.started == []
+    site.turns(1.0)
+
+    assert len(site.checks.started) == 1
+
+
+def test_a_person_can_ask_again_for_a_return_that_was_dry(make: Make) -> None:
+    site = make(return_check=())
+    site.drain("n1", "inc-1")
+    site.restart(msgspec.structs.replace(site.limits, act=False))
+    assert site.desk.take_back("n1", "ada", "board replaced")
+    site.turns()
+    assert site.slurm.state["n1"] == "IDLE+DRAIN"
+
+    site.restart(msgspec.structs.replace(site.limits, act=True))
+    assert site.desk.take_back("n1", "ada", "board replaced")
+    assert site.desk.take_back("n1", "ada", "twice, by mistake")
+    assert len(site.desk.ledger.open) == 1
+    site.turns()
+
+    assert site.slurm.state["n1"] == "IDLE"
