@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,8 +80,11 @@ class SlurmCluster:
     def wait_until_idle(self) -> None:
         until_s = time.monotonic() + START_S_MAX
         while True:
-            told = self.run("sinfo", "--noheader", "--format=%T", "--Node").stdout.split()
-            if len(told) == len(self.nodes) and set(told) == {"idle"}:
+            # A node has a line for each of its partitions.
+            told = set(
+                self.run("sinfo", "--noheader", "--format=%N %T", "--Node").stdout.splitlines()
+            )
+            if told == {f"{node} idle" for node in self.nodes}:
                 return
             assert time.monotonic() < until_s, f"nodes are {told}\n{self.logs()}"
             time.sleep(0.1)
@@ -116,8 +119,10 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(folder: Path, count: int, **settings: str) -> Iterator[SlurmCluster]:
-    """Give a cluster of nodes that are idle. ``settings``: further lines of slurm.conf."""
+def slurm_cluster(
+    folder: Path, count: int, partitions: Sequence[str] = (), **settings: str
+) -> Iterator[SlurmCluster]:
+    """Give a cluster of nodes that are idle. ``partitions``, ``settings``: further lines of slurm.conf."""
     for name in ("munge", "state", "log", "spool"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge" / "key"
@@ -127,7 +132,7 @@ def slurm_cluster(folder: Path, count: int, **settings: str) -> Iterator[SlurmCl
         if path.stat().st_uid == os.getuid() and path.is_relative_to("/tmp"):
             path.chmod(path.stat().st_mode | 0o055)
     cluster = SlurmCluster(folder, tuple(f"node{number}" for number in range(1, count + 1)))
-    (folder / "slurm.conf").write_text(_configuration(folder, cluster.nodes, settings))
+    (folder / "slurm.conf").write_text(_configuration(folder, cluster.nodes, settings, partitions))
     munge = folder / "munge"
     try:
         cluster.start(
@@ -160,7 +165,9 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _configuration(folder: Path, nodes: tuple[str, ...], settings: dict[str, str]) -> str:
+def _configuration(
+    folder: Path, nodes: tuple[str, ...], settings: dict[str, str], partitions: Sequence[str]
+) -> str:
     host = socket.gethostname()
     controller, *ports = _free_ports(len(nodes) + 1)
     lines = {
@@ -204,4 +211,4 @@ def _configuration(folder: Path, nodes: tuple[str, ...], settings: dict[str, str
     written.append(
         f"PartitionName=train Nodes={','.join(nodes)} Default=YES MaxTime=INFINITE State=UP"
     )
-    return "\n".join(written) + "\n"
+    return "\n".join([*written, *partitions]) + "\n"

@@ -34,8 +34,11 @@ def slurm(
     if reason := missing():
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("slurm")
+    reboot = folder / "reboot.sh"
+    reboot.write_text(f"#!/bin/sh\necho restarts >> {folder}/restarts\n")
+    reboot.chmod(0o755)
     stock = {"AuthInfo": f"socket={folder}/munge/sock"} if request.param == "stock" else {}
-    with slurm_cluster(folder, 4, **stock) as cluster:
+    with slurm_cluster(folder, 4, RebootProgram=str(reboot), **stock) as cluster:
         yield cluster
 
 
@@ -290,6 +293,69 @@ def test_a_job_that_ended_in_place_of_starting_is_put_back_once(
     assert ended.outcome is SlurmOutcome.DONE, work()
     assert len(work().did(SlurmAct.REQUEUE_AGAIN)) == 1
     assert starts(out)[1:] == ["started again"]
+
+
+def test_a_job_that_slurm_no_longer_requeues_is_submitted_anew_once(
+    slurm: SlurmCluster, controller: Controller
+) -> None:
+    number, out = submit(slurm, "anew")
+    request = request_of(SchedulerAction.REQUEUE, "re-10", slurm_job=number, nodes=("node1",))
+    controller.desk.ask(request)
+    work = lambda: controller.work(request)  # noqa: E731
+    controller.turn_until(lambda: bool(work().did(SlurmAct.EXCLUDE)), "held")
+    # Its next start ends as that of a job whose credential was revoked, and from then on it may not be requeued.
+    next(slurm.folder.glob(f"state/hash.*/job.{number}/script")).write_text("#!/bin/sh\nexit 1\n")
+    assert slurm.run("scontrol", "update", f"jobid={number}", "requeue=0").returncode == 0
+
+    controller.turn_until(lambda: work().ended is not None, "the end")
+    lines, copy = starts(out), work().copy
+    told = slurm.run("scontrol", "show", "job", copy, "--oneliner").stdout
+    known = slurm.run(
+        "squeue", "--noheader", "--name=anew.sh", "--states=all", "--format=%i %T"
+    ).stdout
+
+    ended = work().ended
+    assert ended is not None
+    assert ended.outcome is SlurmOutcome.DONE, work()
+    assert sorted(known.splitlines()) == sorted([f"{number} FAILED", f"{copy} RUNNING"])
+    assert "ExcNodeList=node1 " in told
+    assert lines[0] == "started 0 node[1-2]"
+    assert len(lines) == 2
+    assert lines[1].startswith("started 0 node[2-")
+
+
+def boot(slurm: SlurmCluster, node: str, restarts: Path) -> None:
+    """Start slurmd as on a node that has booted: Slurm takes no boot in the second in which it asked for it."""
+    wait_for(lambda: time.time() > restarts.stat().st_mtime + 2.0, "the second is over")
+    slurm.processes[node].terminate()
+    slurm.processes[node].wait(10)
+    config = str(slurm.folder / "slurm.conf")
+    slurm.start(node, "slurmd", "-D", "-b", "-N", node, "-f", config)
+    # sinfo calls it mixed for a while yet, without a job.
+    show = ("scontrol", "show", "node", node, "--oneliner")
+    wait_for(lambda: " State=IDLE " in slurm.run(*show).stdout, "the node is back")
+
+
+def test_a_node_is_restarted_once_it_is_empty_and_comes_back(
+    slurm: SlurmCluster, controller: Controller
+) -> None:
+    marks = slurm.folder / "restarts"
+    number, _out = submit(slurm, "busy", nodes=1)
+    request = request_of(SchedulerAction.REBOOT, "boot-1", nodes=("node1",), reason="GPU is stuck")
+
+    done = controller.finish(request)
+    left = controller.finish(
+        request_of(SchedulerAction.REBOOT, "boot-2", nodes=("node1",), reason="the same")
+    )
+    assert done.ended is not None
+    assert left.ended is not None
+    assert (done.ended.outcome, left.ended.outcome) == (SlurmOutcome.DONE, SlurmOutcome.LEFT)
+    assert not marks.exists(), "its job still runs"
+    slurm.run("scancel", number)
+    wait_for(marks.exists, "RebootProgram runs")
+    boot(slurm, "node1", marks)
+
+    assert marks.read_text() == "restarts\n"
 
 
 def test_slurmctld_killed_in_mid_action_loses_and_repeats_nothing(
