@@ -149,12 +149,13 @@ def _make_writer(flags):
     path = os.environ.get(_layout.ENV_PROGRESS_FILE)
     if not path and _make_file is None:
         raise RuntimeError("not started by rankmend run")
-    if _is_multiprocessing_child():
+    is_child = _is_multiprocessing_child()
+    if path and is_child:
         raise RuntimeError("a worker process of a rank is not a rank")
     from rankmend.hook.writer import OtherWriterError, Writer
 
     if not path:
-        return Writer(_make_file(), flags)  # in silence: this costs the watching alone
+        return Writer(_make_file(is_child), flags)  # in silence: this costs the watching alone
 
     try:
         return Writer(path, flags)

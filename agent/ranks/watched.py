@@ -64,7 +64,7 @@ class WatchedJob:
     job_id: uuid.UUID
     name: str
     user: str
-    launcher: str  # "torchrun", "srun", "mpirun", "hydra"
+    launcher: str  # "torchrun", "srun", "mpirun", "hydra"; "spawn", "single": none
     slurm_job: str  # its number; empty: not Slurm's
     restarter: str = ""  # what starts its ranks again: "torchelastic", "nvrx"; empty: nothing
 

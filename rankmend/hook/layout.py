@@ -99,6 +99,7 @@ ENV_RESUME_STEP = "RANKMEND_RESUME_STEP"
 ENV_FENCE_FILE = "RANKMEND_FENCE_FILE"
 ENV_AUTO = "RANKMEND_AUTO"
 ENV_WATCH = "RANKMEND_WATCH"  # 1: watch a rank of another launcher
+ENV_WATCH_ANY = "RANKMEND_WATCH_ANY"  # 1: and processes that no launcher has started
 ENV_WATCH_SECTIONS = "RANKMEND_WATCH_SECTIONS"  # 1: and tell its sections, too
 ENV_WATCH_EVIDENCE = "RANKMEND_WATCH_EVIDENCE"  # 1: and its stacks, when the job hangs
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"

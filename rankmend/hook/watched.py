@@ -1,7 +1,8 @@
 """Watches a rank that another launcher has started: `rankmend watch env`.
 
 A process is a rank where its launcher's variables say so, and nothing is made before its first optimizer step. So the
-launcher itself, data loader workers and other children are left alone. Then the rank makes its own progress file:
+launcher itself, data loader workers and other children are left alone. With RANKMEND_WATCH_ANY a process that steps an optimizer
+without a launcher is watched, too: as the rank that it is in its process group, else as a job of one rank. Then the rank makes its own progress file:
 
     /dev/shm/rankmend-watch-<uid>/<job>/job.json            what its launcher says of the job
     /dev/shm/rankmend-watch-<uid>/<job>/rank-<R>.progress   as `rankmend.hook.layout` has it
@@ -46,15 +47,15 @@ def find_rank(environment):
 
 def watch(module):
     """Count the steps of this process, if it is a rank, from its first optimizer step on; ``module``: torch.optim.optimizer."""
-    if find_rank(os.environ) is not None:
+    if find_rank(os.environ) is not None or os.environ.get(layout.ENV_WATCH_ANY) == "1":
         rankmend._watch_by(_make_file)
         _register(module)
 
 
-def _make_file():
+def _make_file(is_child):
     from rankmend.hook import watched_file
 
-    return watched_file.make()
+    return watched_file.make(is_child)
 
 
 def _register(module):

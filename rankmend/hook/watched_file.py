@@ -26,7 +26,9 @@ def find_job(environment, launcher):
     scheduled = [environment.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID")]
     attempt = 1 + (number_of(environment, "SLURM_RESTART_COUNT") or 0)
     run = environment.get("TORCHELASTIC_RUN_ID", "")
-    if (
+    if launcher in ("spawn", "single"):
+        own = _find_own(launcher)
+    elif (
         launcher == "hydra"
     ):  # tells no number of a run: what tells its ranks' rendezvous from another's
         names = ("SLURM_STEP_ID", "PMI_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -56,9 +58,37 @@ def find_restarter(environment):
     return ""
 
 
-def make():
-    """Make this rank's progress file and return its path. Raises OSError or ValueError; may be called by ranks only."""
-    found = find_rank(os.environ)
+def find_unlaunched(is_child):
+    """Return as `find_rank` what this process is without a launcher, at its first step; None: no rank."""
+    if os.environ.get(layout.ENV_WATCH_ANY) != "1":
+        return None
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, size = distributed.get_rank(), distributed.get_world_size()
+        local_rank = number_of(os.environ, "LOCAL_RANK")
+        is_own = local_rank is not None and local_rank <= rank  # and not that of a parent
+        return "spawn", rank, local_rank if is_own else rank, size
+    return None if is_child else ("single", 0, 0, 1)
+
+
+def _find_own(launcher):
+    """Return what tells a job without a launcher from others."""
+    address = os.environ.get("MASTER_ADDR", "")
+    is_local = address in ("", "localhost", "::1") or address.startswith("127.")
+    if launcher == "spawn" and not is_local:
+        return ["at", address, os.environ.get("MASTER_PORT", "")]
+    # All ranks are children of one process; a single one is known by itself.
+    pid = os.getppid() if launcher == "spawn" else os.getpid()
+    return [launcher, os.uname().nodename, pid, read_start_ticks(pid) or 0]
+
+
+def make(is_child=False):
+    """Make this rank's progress file and return its path. Raises OSError or ValueError; may be called by ranks only.
+
+    ``is_child``: multiprocessing has started this process, so that a launcher's variables are those of its parent.
+    """
+    found = None if is_child else find_rank(os.environ)
+    found = found or find_unlaunched(is_child)
     if found is None:
         raise ValueError("no rank of a launcher that is known")
     launcher, rank, local_rank, size = found

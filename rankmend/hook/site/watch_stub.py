@@ -15,8 +15,9 @@ def _await_torch():
     known = os.environ.get
     try:
         if (
-            # Of torchrun, srun, Open MPI and Hydra: a process with none of these is no rank.
-            (known("RANK") or known("SLURM_STEP_ID") or known("OMPI_COMM_WORLD_RANK") or known("PMI_RANK"))
+            # Of torchrun, srun, Open MPI and Hydra: a process with none of these is no rank, unless its owner says so.
+            (known("RANK") or known("SLURM_STEP_ID") or known("OMPI_COMM_WORLD_RANK") or known("PMI_RANK")
+             or known("RANKMEND_WATCH_ANY"))
             and known("RANKMEND_WATCH") == "1"
             and not known("RANKMEND_PROGRESS_FILE")
             and sys.version_info >= (3, 8)

@@ -85,13 +85,20 @@ class Site:
         before: str = "true",
         is_watched: bool = True,
         looks: bool = False,
+        until: str = "",
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a program; with ``looks``, one that waits for a line afterwards, while the agent looks."""
+        """Run a program; with ``looks``, one that waits for a line afterwards, while the agent looks.
+
+        ``until``: the program itself waits for a line, after this word is in its output.
+        """
         script = self.folder / "train.py"
         script.write_text(textwrap.dedent(code) + ("\ninput()\n" if looks else ""))
         words = [python, *flags, str(script)]
-        if looks:
-            agent = f"PYTHONPATH={ROOT} {sys.executable} -c '{LOOK}'"
+        agent = f"PYTHONPATH={ROOT} {sys.executable} -c '{LOOK}'"
+        if until:
+            wait = f"until grep -qs {until} out; do sleep 0.1; done"
+            inner = f"({wait}; {agent} > look; echo) | {' '.join(words)} > out"
+        elif looks:
             inner = f"(sleep 1; {agent} > look; echo) | {' '.join(words)}"
         else:
             inner = " ".join(words)
@@ -165,6 +172,70 @@ def test_rank_of_another_launcher_is_found_with_its_job_and_its_steps(
     jobs, ranks = site.look()
     assert [told[:4] for told in jobs] == [job]
     assert ranks == [read]
+
+
+@needs_root
+@each_python
+def test_process_without_a_launcher_is_a_job_of_one_rank_where_its_owner_says_so(
+    site: Site, python: str
+) -> None:
+    ids = []
+    for _run in range(2):
+        done = site.run(python, TRAIN, {"RANKMEND_WATCH_ANY": "1"}, looks=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        jobs, ranks = site.look()
+        assert [told[:4] for told in jobs] == [["train.py", "root", "single", ""]]
+        assert ranks == [[0, 0, 1, 1, 5, "train.py"]]
+        ids.append(jobs[0][4])
+    assert ids[0] != ids[1]
+
+
+SPAWN = """
+import multiprocessing, os, sys, time
+def distribute(rank, size):
+    import types
+    module = types.ModuleType("torch.distributed")
+    module.is_available = module.is_initialized = lambda: True
+    module.get_rank, module.get_world_size = lambda: rank, lambda: size
+    sys.modules["torch.distributed"] = module
+def train(rank, size, in_group, done, end):
+    if in_group:
+        distribute(rank, size)
+    TRAIN
+    done.put(rank)
+    end.wait()
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    done, end = context.Queue(), context.Event()
+    children = [context.Process(target=train, args=(n, 2, IN_GROUP, done, end)) for n in range(2)]
+    [one.start() for one in children]
+    [done.get() for _one in children]
+    print("stepped", flush=True)
+    input()
+    end.set()
+    [one.join() for one in children]
+    sys.exit(max(one.exitcode for one in children))
+"""
+
+
+@needs_root
+@each_python
+@pytest.mark.parametrize("variables", [{}, TORCHRUN], ids=["plain", "in a rank of torchrun"])
+@pytest.mark.parametrize("in_group", [True, False])
+def test_spawned_processes_are_the_ranks_that_they_are_in_their_group_and_none_without(
+    site: Site, python: str, in_group: bool, variables: dict[str, str]
+) -> None:
+    code = SPAWN.replace("TRAIN", TRAIN).replace("IN_GROUP", str(in_group))
+
+    done = site.run(python, code, {**variables, "RANKMEND_WATCH_ANY": "1"}, until="stepped")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    jobs, ranks = site.look()
+    if not in_group:
+        assert (jobs, ranks) == ([], [])
+        return
+    assert [told[2] for told in jobs] == ["spawn"]
+    assert [(rank[0], rank[2], rank[4]) for rank in ranks] == [(0, 2, 5), (1, 2, 5)]
 
 
 @needs_root
