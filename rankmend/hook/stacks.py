@@ -75,6 +75,13 @@ def register(descriptor):
     return True
 
 
+def unregister():
+    """Leave the signal as it was before `register`."""
+    import faulthandler
+
+    faulthandler.unregister(layout.STACKS_SIGNAL)
+
+
 def _is_caught(number):
     """Return whether a C library has installed a handler that Python doesn't know."""
     with open("/proc/self/status", "rb") as file:

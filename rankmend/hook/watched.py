@@ -13,9 +13,13 @@ is wrapped, unless the owner asks for sections (RANKMEND_WATCH_SECTIONS). Whatev
 """
 
 import os
+from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
+from rankmend.hook.writer import file_at
+
+_LOOK_NS = 5 * 10**9  # between two looks at whether the file is still there: each takes 2 us
 
 
 def number_of(environment, name):
@@ -58,19 +62,41 @@ def _make_file(is_child):
     return watched_file.make(is_child)
 
 
+def _keep_file(writer):
+    """Make the file anew where somebody has removed it, with all that was told in it."""
+    try:
+        if writer is None or file_at(writer.path) == writer.file:
+            return
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return
+    try:
+        writer.move_to(_make_file(rankmend._is_multiprocessing_child()))
+    except (
+        OSError,
+        ValueError,
+    ):  # and nothing else: it may be a signal handler's, and so the script's
+        pass
+
+
 def _register(module):
     try:
         from rankmend.hook import torch_steps
 
         class Counter(torch_steps.Counter):
-            """Attaches at the first step."""
+            """Attaches at the first step, and looks after its file every few seconds."""
 
-            is_begun = False
+            look_ns = 0  # when to look next
 
             def after_step(self, optimizer, arguments, named):
-                if not self.is_begun:
-                    self.is_begun = True
-                    rankmend._attach(layout.FLAG_AUTO)
+                now_ns = monotonic_ns()
+                if now_ns >= self.look_ns:
+                    if self.look_ns:
+                        _keep_file(rankmend._writer)
+                    else:
+                        rankmend._attach(layout.FLAG_AUTO)
+                    self.look_ns = now_ns + _LOOK_NS
                 super().after_step(optimizer, arguments, named)
 
             after_step._torchdynamo_disable = True

@@ -11,7 +11,7 @@ there nothing is offered.
 import fcntl
 import os
 
-from rankmend.hook import stacks
+from rankmend.hook import layout, stacks
 from rankmend.hook.watched_layout import ASK_SUFFIX, STACKS_SUFFIX
 
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ: fcntl has the name from Python 3.10 on
@@ -23,11 +23,9 @@ _held = None  # the descriptors: open as long as the process lives
 
 
 def offer(path):
-    """Answer requests beside the progress file with this path; never raise."""
+    """Answer requests beside the progress file with this path, from now on only there; never raise."""
     global _held
-    if _held is not None:
-        return
-    made, descriptors = [], []
+    made, descriptors, is_registered = [], [], False
     try:
         if tuple(int(part) for part in os.uname().release.split(".")[:2]) < _KERNEL_MIN:
             return
@@ -41,14 +39,22 @@ def offer(path):
             fcntl.fcntl(descriptors[-1], _SET_PIPE_SIZE, size)
         answers, requests = descriptors
         os.write(requests, bytes(_REQUESTS_BYTES - _REQUESTS_MAX))
-        if not stacks.register(answers):
-            raise OSError("the signal is the script's")
         fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(requests, fcntl.F_SETSIG, stacks.layout.STACKS_SIGNAL)
+        fcntl.fcntl(requests, fcntl.F_SETSIG, layout.STACKS_SIGNAL)
         flags = fcntl.fcntl(requests, fcntl.F_GETFL)
+        before, _held = _held, None
+        if before is not None:  # its files are gone
+            stacks.unregister()
+            for descriptor in before:
+                os.close(descriptor)
+        is_registered = stacks.register(answers)
+        if not is_registered:
+            raise OSError("the signal is the script's")
         fcntl.fcntl(requests, fcntl.F_SETFL, flags | fcntl.FASYNC)
         _held = descriptors
     except Exception:
+        if is_registered:
+            stacks.unregister()
         for descriptor in descriptors:
             os.close(descriptor)
         for name in made:

@@ -56,6 +56,12 @@ def read_start_ticks(pid):
         return None
 
 
+def file_at(where):
+    """Return what tells a file from all others; ``where``: a path or a descriptor."""
+    found = os.stat(where)
+    return found.st_dev, found.st_ino
+
+
 class Writer:
     """One mapped progress file, with `step(n)` and `section(name)` for it."""
 
@@ -68,11 +74,13 @@ class Writer:
         self._pairs = 0
         self._timeout_ns = 0
         self._has_met = False
+        self.path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
             if size != layout.FILE_SIZE:
                 raise AttachError("%s is %d bytes long, not %d" % (path, size, layout.FILE_SIZE))
+            self.file = file_at(descriptor)
             # Has no effect on what the launcher made; a file with a hole could be a SIGBUS later.
             os.posix_fallocate(descriptor, 0, layout.FILE_SIZE)
             self._map = mmap.mmap(descriptor, layout.FILE_SIZE)
@@ -85,7 +93,7 @@ class Writer:
         finally:
             os.close(descriptor)
         calls = self._make_calls()
-        self.step, self.section, self._use_private_memory = calls[:3]
+        self.step, self.section, self._use_memory = calls[:3]
         self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
         self.add_wait, self.step_at = calls[7:]
 
@@ -146,7 +154,19 @@ class Writer:
     def abandon(self):
         """Write to private memory from now on: called in a forked child."""
         self._map = bytearray(layout.FILE_SIZE)
-        self._use_private_memory(self._map)
+        self._use_memory(self._map)
+
+    def move_to(self, path):
+        """Go on in another new file, with all that was told in the one before. Raises OSError or ValueError."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            memory = mmap.mmap(descriptor, layout.FILE_SIZE)
+            file = file_at(descriptor)
+        finally:
+            os.close(descriptor)
+        memory[layout.ATTACHMENT_AT :] = self._map[layout.ATTACHMENT_AT :]
+        self._map, self.path, self.file = memory, path, file
+        self._use_memory(memory)
 
     def _put(self, offset, body):
         self._map[offset : offset + len(body) + 4] = body + layout.CRC.pack(zlib.crc32(body))
@@ -382,10 +402,10 @@ class Writer:
             count = following
             words[head_word] = following
 
-        def use_private_memory(private):
+        def use_memory(other):
             nonlocal memory, words
-            memory = private
-            words = memoryview(private).cast("Q")
+            memory = other
+            words = memoryview(other).cast("Q")
 
         def section(name):
             try:
@@ -409,4 +429,4 @@ class Writer:
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
         auto = (enter, leave, begin_collective, end_collective, add_wait, step_at)
-        return (step, section, use_private_memory, *auto)
+        return (step, section, use_memory, *auto)

@@ -25,7 +25,8 @@ PROC = Path("/proc")
 RANK = """
 import sys, threading
 from rankmend.hook import watched_stacks
-watched_stacks.offer(sys.argv[1])
+for _time in range(int(sys.argv[2])):  # again: somebody has removed its files
+    watched_stacks.offer(sys.argv[1])
 def collective():
     print("stands", flush=True)
     threading.Event().wait()
@@ -38,11 +39,11 @@ WAIT_S = 60.0
 class Rank:
     """A process that offers its stacks beside a progress file."""
 
-    def __init__(self, folder: Path, python: str) -> None:
+    def __init__(self, folder: Path, python: str, offers: int = 1) -> None:
         self.progress = folder / "rank-1.progress"
         self.progress.touch()
         self.process = subprocess.Popen(
-            [python, "-c", RANK, str(self.progress)],
+            [python, "-c", RANK, str(self.progress), str(offers)],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             text=True,
@@ -76,16 +77,17 @@ def rank(tmp_path: Path) -> Iterator[Rank]:
     yield from start(tmp_path, sys.executable)
 
 
-def start(folder: Path, python: str) -> Iterator[Rank]:
-    rank = Rank(folder, python)
+def start(folder: Path, python: str, offers: int = 1) -> Iterator[Rank]:
+    rank = Rank(folder, python, offers)
     yield rank
     rank.process.kill()
     rank.process.communicate()
 
 
 @each_python
-def test_rank_tells_where_it_stands_and_goes_on(tmp_path: Path, python: str) -> None:
-    for rank in start(tmp_path, python):
+@pytest.mark.parametrize("offers", [1, 3])
+def test_rank_tells_where_it_stands_and_goes_on(tmp_path: Path, python: str, offers: int) -> None:
+    for rank in start(tmp_path, python, offers):
         told = [rank.collect() for _time in range(2)]
 
         for one in told:
@@ -142,7 +144,7 @@ def test_process_with_a_handler_of_its_own_offers_nothing(tmp_path: Path) -> Non
     progress = tmp_path / "rank-1.progress"
 
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(progress)],
+        [sys.executable, "-c", code, str(progress), "1"],
         env={"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,

@@ -360,6 +360,50 @@ def test_rank_that_died_is_seen_no_more_and_the_next_attempt_takes_its_place(sit
     assert site.look() == ([], [])
 
 
+REMOVE = f"""
+{TRAIN}
+import glob, os, shutil, time
+ROOT = "/dev/shm/rankmend-watch-0"
+def remove():
+    BREAK
+def files():
+    return glob.glob(ROOT + "/*/rank-1.progress*")
+before, steps, until_s = sorted(files()), 5, time.monotonic() + 60
+remove()
+assert not files()
+while sorted(files()) != before and time.monotonic() < until_s:
+    o.step()
+    steps += 1
+    time.sleep(0.01)
+print("steps", steps, flush=True)
+input()
+"""
+
+
+@needs_root
+@each_python
+@pytest.mark.parametrize(
+    "by",
+    [
+        "shutil.rmtree(ROOT)",
+        "[os.unlink(one) for one in files()]",
+        "os.rename(ROOT, '/dev/shm/elsewhere')",
+    ],
+)
+def test_rank_whose_files_somebody_removes_makes_them_anew_and_loses_no_step(
+    site: Site, python: str, by: str
+) -> None:
+    evidence = {"RANKMEND_WATCH_EVIDENCE": "1"}
+
+    done = site.run(python, REMOVE.replace("BREAK", by), {**TORCHRUN, **evidence}, until="steps")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    steps = int((site.folder / "out").read_text().split()[1])
+    jobs, ranks = site.look()
+    assert [told[:4] for told in jobs] == [["pretrain", "root", "torchrun", ""]]
+    assert ranks == [[1, 1, 4, 3, steps, "pretrain"]]
+
+
 @needs_root
 def test_folder_that_another_rank_fills_stays_and_one_of_the_day_before_yesterday_goes(
     site: Site,
