@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,13 +40,44 @@ def call_in_child(
     """
     until_s = time.monotonic() + timeout_s
     slot = _take_slot(slot_folder) if slot_folder is not None else None
+    try:
+        child = _start(function, slot)
+    finally:
+        if slot is not None:
+            os.close(slot)
+    return _finish(child, until_s, timeout_s)
+
+
+def call_in_children(
+    functions: Mapping[str, Callable[[], Any]], timeout_s: float
+) -> dict[str, Any | SourceError]:
+    """Run the functions side by side; return by name what each returns, or the error of `call_in_child`.
+
+    All together end by ``timeout_s``: one that hangs costs the others nothing.
+    """
+    until_s = time.monotonic() + timeout_s
+    children = {name: _start(function, None) for name, function in functions.items()}
+    answers: dict[str, Any | SourceError] = {}
+    for name, child in children.items():
+        try:
+            answers[name] = _finish(child, until_s, timeout_s)
+        except SourceError as error:
+            answers[name] = error
+    return answers
+
+
+def _start(function: Callable[[], Any], slot: int | None) -> tuple[int, int]:
+    """Return the child's pid and the descriptor of its answer."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
         _answer(function, writer, slot)
     os.close(writer)
-    if slot is not None:
-        os.close(slot)
+    return pid, reader
+
+
+def _finish(child: tuple[int, int], until_s: float, timeout_s: float) -> Any:
+    pid, reader = child
     try:
         data = _read_until(reader, until_s)
     finally:
@@ -95,8 +126,8 @@ def _read_until(reader: int, until_s: float) -> bytes | None:
     chunks: list[bytes] = []
     size = 0
     while size <= _ANSWER_BYTES_MAX:
-        left_s = until_s - time.monotonic()
-        if left_s <= 0 or not select.select([reader], [], [], left_s)[0]:
+        left_s = max(0.0, until_s - time.monotonic())  # what lies there is read even then
+        if not select.select([reader], [], [], left_s)[0]:
             return None
         chunk = os.read(reader, _CHUNK_BYTES)
         if not chunk:

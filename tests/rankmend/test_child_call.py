@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.child_call import SLOTS, ChildSilentError, call_in_child
+from rankmend.child_call import SLOTS, ChildSilentError, call_in_child, call_in_children
 from rankmend.errors import SourceError
 
 
@@ -100,3 +100,19 @@ def test_without_a_folder_for_slots_the_call_is_made_all_the_same(tmp_path: Path
     (tmp_path / "file").touch()
 
     assert call_in_child(lambda: 1, 30, tmp_path / "file" / "slots") == 1
+
+
+def test_of_several_one_that_hangs_costs_the_others_nothing() -> None:
+    answers = call_in_children(
+        {
+            "hangs": lambda: time.sleep(600),
+            "answers": lambda: {"a": 1},
+            "fails": fail,
+            "is large": lambda: "x" * 1_000_000,  # more than a pipe holds while nobody reads
+        },
+        5,
+    )
+
+    assert answers["answers"] == {"a": 1}
+    assert isinstance(answers["hangs"], ChildSilentError)
+    assert str(answers["fails"]) == "cannot read x: no"
