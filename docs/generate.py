@@ -18,6 +18,7 @@ from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
+from detectors.doctor.table import CHECKS  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
@@ -99,12 +100,23 @@ def causes() -> str:
     return _table(("cause", "sections", "directness", "signs and figures", "source"), rows)
 
 
+def doctor() -> str:
+    """Return the checks of `rankmend doctor`, with what is lost where one fails."""
+    rows = [
+        (check.part.value, f"`{check.name}`", check.what, check.lost)
+        for found in CHECKS.values()
+        for check in found
+    ]
+    return _table(("part", "check", "what", "lost without it"), rows)
+
+
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
     ("docs/reference/plugins.md", "amd"): lambda: markdown_table(AmdCollector.families),
     ("docs/reference/plugins.md", "ascend"): lambda: markdown_table(AscendCollector.families),
     ("docs/reference/checks.md", "checks"): checks,
+    ("docs/reference/doctor.md", "doctor"): doctor,
     ("docs/reference/kernel-log.md", "kinds"): kernel_kinds,
     ("docs/reference/kernel-log.md", "ways"): kernel_ways,
     ("docs/reference/thresholds.md", "causes"): causes,

@@ -17,7 +17,7 @@ from agent.root_helper.questions import HelperQuery
 DISKS_MAX: Final = 64
 SEL_NEWEST: Final = 200  # entries; the whole log takes 15 to 33 s (canonical hardware exporter #62)
 _FOLDERS: Final = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
-_IPMI_DEVICES: Final = ("ipmi0", "ipmi/0", "ipmidev/0")  # as ipmitool looks for them
+IPMI_DEVICES: Final = ("ipmi0", "ipmi/0", "ipmidev/0")  # as ipmitool looks for them
 _DISK: Final = re.compile(r"sd[a-z]{1,3}")
 _NVME: Final = re.compile(r"nvme\d{1,3}")
 
@@ -85,7 +85,7 @@ def programs_of(query: HelperQuery, paths: Paths, excluded: Sequence[str]) -> tu
 
 
 def _ipmi(paths: Paths, *programs: Program) -> tuple[Program, ...]:
-    return programs if any((paths.devices / name).exists() for name in _IPMI_DEVICES) else ()
+    return programs if any((paths.devices / name).exists() for name in IPMI_DEVICES) else ()
 
 
 def _disks(paths: Paths, excluded: Sequence[str]) -> list[str]:

@@ -67,6 +67,11 @@ _COMMANDS = {
         "Pack an incident's evidence into one file, without secrets.",
     ),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
+    "doctor": (
+        "rankmend.cli.doctor",
+        "doctor",
+        "Show what this host has and lacks, and how to mend it.",
+    ),
     "cleanup": (
         "rankmend.cli.cleanup",
         "cleanup",

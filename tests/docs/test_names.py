@@ -94,7 +94,7 @@ def test_documents_name_the_same_paths_as_the_shipped_files(page: Path) -> None:
     assert {name for name in named if name.partition("/")[0] not in FOLDERS | AGENT_FILES} == set()
 
 
-def test_commands_of_the_controller_use_the_folder_of_its_unit() -> None:
+def test_commands_use_the_folders_of_the_units() -> None:
     unit = (ROOT / "deploy/systemd/rankmend-controller.service").read_text(encoding="utf-8")
     defaults = {
         str(option.default)
@@ -103,8 +103,16 @@ def test_commands_of_the_controller_use_the_folder_of_its_unit() -> None:
         if str(option.default).startswith("/etc/")
     }
 
+    agent = (ROOT / "deploy/systemd/rankmend-agent.service").read_text(encoding="utf-8")
+
     assert "--config /etc/rankmend/controller/controller.toml" in unit
-    assert defaults == {"/etc/rankmend/controller", "/etc/rankmend/controller/tokens.toml"}
+    assert "--config /etc/rankmend/agent.toml" in agent
+    assert defaults == {
+        "/etc/rankmend/agent.toml",
+        "/etc/rankmend/controller",
+        "/etc/rankmend/controller/controller.toml",
+        "/etc/rankmend/controller/tokens.toml",
+    }
 
 
 def test_the_page_on_the_time_to_recovery_has_every_phase_in_its_order() -> None:

@@ -1,0 +1,247 @@
+"""Whether a controller can be reached, and whether certificates will go on being good. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.doctor.agent import ConfigState
+from detectors.doctor.check import (
+    HostCheck,
+    HostOutcome,
+    HostPart,
+    HostVerdict,
+    broken,
+    lacking,
+    not_applicable,
+    ok,
+    unknown,
+)
+
+SOON_DAYS: Final = 30.0  # Let's Encrypt and kubeadm warn a month ahead
+_RENEW: Final = (
+    "rankmend controller server-cert --host NAME --output new/, or node-cert for an agent"
+)
+_SHOWN: Final = 4
+
+
+class ControllerAnswer(Enum):
+    NONE_NAMED = "none_named"
+    ANSWERS = "answers"
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    NO_FILE = "no_file"  # a file that was named can't be used
+    REFUSED = "refused"  # no role for the question: the token is known
+    BAD_TOKEN = "bad_token"  # noqa: S105 - the name of an answer
+    NO_TOKEN = "no_token"  # noqa: S105
+    WRONG_NAME = "wrong_name"
+    WRONG_TIME = "wrong_time"
+    UNKNOWN_AUTHORITY = "unknown_authority"
+    NO_TLS = "no_tls"
+    NO_CERTIFICATE = "no_certificate"
+
+
+_TLS: Final = {
+    ControllerAnswer.WRONG_NAME: "address the controller by a name that its certificate has, or make another: rankmend controller server-cert",
+    ControllerAnswer.WRONG_TIME: "set the clock of this host, or renew the controller's certificate: rankmend controller server-cert",
+    ControllerAnswer.UNKNOWN_AUTHORITY: "--ca-file ca.crt, the file that rankmend controller init has made",
+    ControllerAnswer.NO_TLS: "write http:// for a controller without TLS, or correct the port",
+    ControllerAnswer.NO_CERTIFICATE: "--ca-file ca.crt, the file that rankmend controller init has made",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerFacts:
+    urls: Sequence[str]
+    answer: ControllerAnswer
+    text: str = ""
+    config: str = ""  # of a controller on this host
+    config_state: ConfigState = ConfigState.ABSENT
+    config_error: str = ""
+    is_agents: bool = False  # the agent asks it, with its certificate
+
+
+def _reach(facts: ControllerFacts) -> HostVerdict:
+    where = ", ".join(facts.urls)
+    match facts.answer:
+        case ControllerAnswer.NONE_NAMED:
+            return not_applicable("none is named (--controller, RANKMEND_CONTROLLER)")
+        case ControllerAnswer.UNREACHABLE:
+            return broken(
+                f"{where} does not answer: {facts.text}",
+                "on its host: systemctl status rankmend-controller; check name, port and firewall",
+            )
+        case ControllerAnswer.BUSY:
+            return lacking(f"{where} is busy: {facts.text}", "wait, then try again")
+        case ControllerAnswer.NO_FILE:
+            return unknown(f"{where} was not asked: {facts.text}", "name a file that can be used")
+        case _:
+            return ok(where)
+
+
+def _trust(facts: ControllerFacts) -> HostVerdict:
+    if facts.answer in _TLS:
+        return broken(facts.text, _TLS[facts.answer])
+    if facts.answer in (
+        ControllerAnswer.NONE_NAMED,
+        ControllerAnswer.UNREACHABLE,
+        ControllerAnswer.NO_FILE,
+    ):
+        return not_applicable("no controller has answered")
+    if all(url.startswith("http://") for url in facts.urls):
+        return not_applicable("http: no certificate")
+    return ok("its certificate is good")
+
+
+_RIGHTS: Final = (
+    "rankmend controller token add NAME --role launch --role read --output FILE, "
+    "then --token-file FILE"
+)
+
+
+def _token(facts: ControllerFacts) -> HostVerdict:
+    if facts.is_agents:
+        return not_applicable("the agent shows its certificate instead")
+    verdicts = {
+        ControllerAnswer.NO_FILE: broken(facts.text, "chmod 600 the token file, and own it"),
+        ControllerAnswer.BAD_TOKEN: broken(f"the token is refused: {facts.text}", _RIGHTS),
+        ControllerAnswer.NO_TOKEN: lacking("it asks for a token, and none is given", _RIGHTS),
+        ControllerAnswer.REFUSED: ok("the token is known, without the role read"),
+        ControllerAnswer.ANSWERS: ok("accepted"),
+    }
+    return verdicts.get(facts.answer) or not_applicable("no controller has answered")
+
+
+def _config(facts: ControllerFacts) -> HostVerdict:
+    match facts.config_state:
+        case ConfigState.ABSENT:
+            return not_applicable("no controller is set up on this host")
+        case ConfigState.GOOD:
+            return ok(facts.config)
+        case ConfigState.WRONG:
+            mend = f"correct {facts.config}, then: systemctl reload rankmend-controller"
+            return broken(facts.config_error, mend)
+        case ConfigState.HIDDEN:
+            return unknown(facts.config_error, as_root="root reads it")
+
+
+_P: Final = HostPart.CONTROLLER
+CONTROLLER_CHECKS: Final[tuple[HostCheck[ControllerFacts], ...]] = (
+    HostCheck(
+        "controller_reach",
+        _P,
+        "controller in reach",
+        "start of jobs that name it, and recovery across nodes",
+        _reach,
+    ),
+    HostCheck(
+        "controller_trust", _P, "its certificate", "every connection to the controller", _trust
+    ),
+    HostCheck(
+        "controller_config",
+        _P,
+        "its configuration",
+        "the controller's next start or reload on this host",
+        _config,
+    ),
+    HostCheck("controller_token", _P, "token", "start of jobs, and commands to them", _token),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    path: str
+    days_left: float | None = None  # None: could not be read
+    days_until_valid: float = 0.0  # above 0: not valid yet
+    error: str = ""
+    is_hidden: bool = False  # this user may not read it
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    path: str
+    is_there: bool = True
+    is_open: bool = False  # to users who are neither its owner nor root
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    certificates: Sequence[CertificateFacts] = ()
+    keys: Sequence[KeyFacts] = ()
+
+
+def _valid(files: CertificateFiles) -> HostVerdict:
+    if not files.certificates:
+        return not_applicable("no certificate is configured here")
+    return worst([_judge_certificate(one) for one in files.certificates])
+
+
+def _judge_certificate(one: CertificateFacts) -> HostVerdict:
+    if one.is_hidden:
+        return unknown(f"{one.path}: this user may not read it", "", "root reads it")
+    if one.error or one.days_left is None:
+        return broken(
+            one.error or f"{one.path} can't be read", f"name a PEM file, or make one: {_RENEW}"
+        )
+    if one.days_until_valid > 0:
+        return broken(
+            f"{one.path} is valid in {one.days_until_valid:.1f} days only",
+            "check the clock of this host",
+        )
+    if one.days_left <= 0:
+        return broken(f"{one.path} expired {-one.days_left:.0f} days ago", _RENEW)
+    if one.days_left < SOON_DAYS:
+        return lacking(f"{one.path} expires in {one.days_left:.0f} days", _RENEW)
+    return ok(f"{one.path}: {one.days_left:.0f} days left")
+
+
+def _private(files: CertificateFiles) -> HostVerdict:
+    if not files.keys:
+        return not_applicable("no key is configured here")
+    gone = [key.path for key in files.keys if not key.is_there]
+    if gone:
+        return broken(f"no {_names(gone)}", "correct the configuration, or put the key there")
+    readable = [key.path for key in files.keys if key.is_open]
+    if readable:
+        return broken(
+            f"other users may read {_names(readable)}", f"chmod 600 {' '.join(readable[:_SHOWN])}"
+        )
+    return ok(f"{len(files.keys)} keys, for their owners only")
+
+
+_RANK: Final = (
+    HostOutcome.NOT_APPLICABLE,
+    HostOutcome.OK,
+    HostOutcome.UNKNOWN,
+    HostOutcome.LACKING,
+    HostOutcome.BROKEN,
+)
+
+
+def worst(verdicts: Sequence[HostVerdict]) -> HostVerdict:
+    """Return the worst; of equal ones the first."""
+    return max(verdicts, key=lambda one: _RANK.index(one.outcome))
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+_C: Final = HostPart.CERTIFICATES
+CERTIFICATE_CHECKS: Final[tuple[HostCheck[CertificateFiles], ...]] = (
+    HostCheck(
+        "certificates_valid",
+        _C,
+        "certificates",
+        "from its last day on every connection that uses it",
+        _valid,
+    ),
+    HostCheck(
+        "certificates_private",
+        _C,
+        "private keys",
+        "what the certificate proves: any user here can act as this host",
+        _private,
+    ),
+)

@@ -1,0 +1,92 @@
+"""Whether this Python and the ranks' have what they need. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from detectors.doctor.check import HostCheck, HostPart, HostVerdict, broken, lacking, ok
+
+HOOK_PYTHON_MIN: Final = (3, 8)
+
+# module to the package that has it, and who needs it
+PACKAGES: Final = {
+    "aiohttp": ("aiohttp", "controller"),
+    "apscheduler": ("apscheduler", "controller"),
+    "cryptography": ("cryptography", "controller init"),
+    "uvloop": ("uvloop", "controller"),
+    "numpy": ("numpy", "controller, diagnose"),
+    "msgspec": ("msgspec", "agent, controller, run"),
+    "prometheus_client": ("prometheus-client", "agent, controller"),
+    "psutil": ("psutil", "run"),
+    "pynvml": ("nvidia-ml-py", "agent"),
+    "isal": ("isal", "checkpoints"),
+    "google_crc32c": ("google-crc32c", "checkpoints"),
+    "xxhash": ("xxhash", "snapshots"),
+    "rich": ("rich", "tables"),
+    "urllib3": ("urllib3", "run with a controller"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFacts:
+    own: str  # this interpreter
+    missing: Sequence[str]  # modules of PACKAGES
+    ranks: str  # the interpreter of the ranks
+    ranks_error: str = ""
+    ranks_version: tuple[int, ...] = ()
+    torch: str | None = None  # its version there; None: not installed
+    torch_error: str = ""
+    has_cuda: bool | None = None  # whether this build of PyTorch has CUDA; None: unknown
+    gpus: int = 0
+
+
+def _packages(facts: PythonFacts) -> HostVerdict:
+    if not facts.missing:
+        return ok(facts.own)
+    lost = "; ".join(f"{PACKAGES[one][0]} ({PACKAGES[one][1]})" for one in facts.missing)
+    names = " ".join(PACKAGES[one][0] for one in facts.missing)
+    return lacking(f"missing: {lost}", f"{facts.own} -m pip install {names}")
+
+
+def _interpreter(facts: PythonFacts) -> HostVerdict:
+    if facts.ranks_error:
+        return broken(f"{facts.ranks}: {facts.ranks_error}", "name another with --python")
+    version = ".".join(map(str, facts.ranks_version))
+    if facts.ranks_version < HOOK_PYTHON_MIN:
+        return broken(
+            f"{facts.ranks} is Python {version}, too old", "Python 3.8 or newer, by --python"
+        )
+    return ok(f"{facts.ranks}, Python {version}")
+
+
+def _torch(facts: PythonFacts) -> HostVerdict:
+    install = f"name the job's interpreter with --python, or: {facts.ranks} -m pip install torch"
+    if facts.ranks_error:
+        return broken("the interpreter does not run", "name another with --python")
+    if facts.torch is None and facts.torch_error:
+        damaged = f"PyTorch in {facts.ranks} is damaged: {facts.torch_error}"
+        return broken(damaged, f"{facts.ranks} -m pip install --force-reinstall torch")
+    if facts.torch is None:
+        return lacking(f"not in {facts.ranks}", install)
+    if facts.has_cuda is False and facts.gpus:
+        return lacking(
+            f"PyTorch {facts.torch} was built without CUDA, and there are {facts.gpus} GPUs",
+            "install the build for CUDA: https://pytorch.org/get-started",
+        )
+    return ok(f"PyTorch {facts.torch}")
+
+
+_P: Final = HostPart.PYTHON
+PYTHON_CHECKS: Final[tuple[HostCheck[PythonFacts], ...]] = (
+    HostCheck(
+        "python_packages", _P, "rankmend's packages", "the commands that need them", _packages
+    ),
+    HostCheck("python_ranks", _P, "interpreter of ranks", "the start of ranks", _interpreter),
+    HostCheck(
+        "python_torch",
+        _P,
+        "PyTorch",
+        "jobs that need it; steps that are counted without a change to the script",
+        _torch,
+    ),
+)

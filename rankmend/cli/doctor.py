@@ -1,0 +1,368 @@
+"""`rankmend doctor`: what this host has and lacks, what is lost without it, and the line that mends it."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli import output
+from rankmend.cli.options import json_option, print_json, state_option
+from rankmend.errors import SourceError
+
+if TYPE_CHECKING:
+    from agent.config import AgentConfig
+    from agent.doctor.places import Places
+    from detectors.doctor.check import CheckResult
+    from detectors.doctor.table import FactGroup
+
+TIMEOUT_S: Final = 10.0  # NVML opens 8 GPUs without persistence mode in some 5 to 8 s
+PARTS: Final = (
+    *("gpu", "rdma", "sensors", "kernel", "limits", "clock", "slurm", "container"),
+    *("agent", "controller", "certificates", "storage", "python"),
+)
+_STYLES: Final = {
+    "ok": "green",
+    "lacking": "yellow",
+    "broken": "bold red",
+    "unknown": "magenta",
+    "not_applicable": "dim",
+}
+_path = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line names."""
+
+    procfs: Path
+    sysfs: Path
+    agent_config: Path
+    controller_config: Path
+    urls: tuple[str, ...]
+    token_file: Path | None
+    ca_file: Path | None
+    state_dir: Path | None
+    checkpoint_dir: Path | None
+    python: str | None
+
+    @property
+    def is_live(self) -> bool:
+        return (self.procfs, self.sysfs) == (Path("/proc"), Path("/sys"))
+
+
+@click.command()
+@click.argument("parts", nargs=-1, type=click.Choice(PARTS), metavar="[PART]...")
+@json_option
+@click.option("--all", "is_all", is_flag=True, help="Also show what this host does not need.")
+@click.option("--checkpoint-dir", type=_path, metavar="DIR", help="Also check this folder.")
+@state_option
+@click.option(
+    "--controller",
+    metavar="URL[,URL]",
+    envvar="RANKMEND_CONTROLLER",
+    help="Also check this controller.  [env: RANKMEND_CONTROLLER; default: the agent's]",
+)
+@click.option(
+    "--token-file", type=_path, envvar="RANKMEND_TOKEN_FILE", help="File with your token."
+)
+@click.option(
+    "--ca-file", type=_path, envvar="RANKMEND_CA_FILE", help="CA of the controller's certificate."
+)
+@click.option(
+    "--python", metavar="PATH", help="Interpreter of the ranks [default: rankmend's own]."
+)
+@click.option(
+    "--config",
+    "agent_config",
+    type=_path,
+    default=Path("/etc/rankmend/agent.toml"),
+    show_default=True,
+    help="The agent's configuration.",
+)
+@click.option(
+    "--controller-config",
+    type=_path,
+    default=Path("/etc/rankmend/controller/controller.toml"),
+    show_default=True,
+    help="The configuration of a controller on this host.",
+)
+@click.option(
+    "--procfs", type=_path, default=Path("/proc"), help="Folder to read instead of /proc."
+)
+@click.option("--sysfs", type=_path, default=Path("/sys"), help="Folder to read instead of /sys.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1, 120),
+    default=TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="End by then, whatever hangs.",
+)
+def doctor(
+    parts: tuple[str, ...],
+    as_json: bool,
+    is_all: bool,
+    controller: str | None,
+    timeout_s: float,
+    **named: Any,
+) -> None:
+    """Show what this host has and lacks for rankmend, and how to mend it.
+
+    Changes nothing, needs no root, and takes a few seconds even if a driver or a mount hangs. PART limits it to gpu,
+    rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage or python.
+
+    Exit codes: 0 all there, 1 something is lacking or could not be checked, 2 something is broken or the command line
+    is wrong.
+    """
+    from detectors.doctor.check import exit_code
+
+    urls = tuple(url.strip() for url in (controller or "").split(",") if url.strip())
+    results = examine(_Wanted(urls=urls, **named), parts, timeout_s)
+    code = exit_code(results)
+    if as_json:
+        print_json(
+            {
+                "exit_code": code,
+                "is_root": os.geteuid() == 0,
+                "checks": [_plain(result) for result in results],
+            }
+        )
+    else:
+        _print_table(results, is_all=is_all)
+    sys.exit(code)
+
+
+def examine(wanted: _Wanted, parts: Sequence[str], timeout_s: float) -> "list[CheckResult]":
+    """Return the results of the checks of these parts, of all without any; each group in a child of its own."""
+    from detectors.doctor.check import all_alike, not_applicable, unknown
+    from detectors.doctor.table import CHECKS
+    from rankmend.child_call import call_in_children
+
+    groups = [
+        group
+        for group, checks in CHECKS.items()
+        if not parts or any(check.part.value in parts for check in checks)
+    ]
+    live = [group for group in groups if wanted.is_live or group in _of_a_tree()]
+    readers = _readers(wanted)
+    answers = call_in_children(
+        {group.value: partial(_examine_group, group, readers[group]) for group in live}, timeout_s
+    )
+    results: list[CheckResult] = []
+    for group in groups:
+        answer = answers.get(group.value)
+        if group not in live:
+            results += all_alike(CHECKS[group], not_applicable("belongs to another host"))
+        elif isinstance(answer, SourceError):
+            results += all_alike(CHECKS[group], unknown(f"not checked: {answer}", _hint(answer)))
+        else:
+            results += [_result_of(row) for row in answer or ()]
+    return [result for result in results if not parts or result.part.value in parts]
+
+
+def _hint(error: SourceError) -> str:
+    from rankmend.child_call import ChildSilentError
+
+    if isinstance(error, ChildSilentError):
+        return "a driver or mount hangs: ps -eo pid,stat,wchan:30,args | awk '$2 ~ /D/'; or give --timeout"
+    return "rankmend doctor python"
+
+
+def _of_a_tree() -> "frozenset[FactGroup]":
+    from detectors.doctor.table import FactGroup
+
+    return frozenset((FactGroup.GPU, FactGroup.RDMA, FactGroup.HOST))
+
+
+def _examine_group(group: "FactGroup", read: Callable[[], Any]) -> list[dict[str, Any]]:
+    """Run in the child: read the facts and judge them."""
+    import logging
+
+    from detectors.doctor.check import judge
+    from detectors.doctor.table import CHECKS
+
+    logging.disable(logging.CRITICAL)
+    return [_plain(result) for result in judge(CHECKS[group], read())]
+
+
+def _readers(wanted: _Wanted) -> "Mapping[FactGroup, Callable[[], Any]]":
+    """Return by group what reads its facts. Imports happen in the children: one may hang or miss a package."""
+    from detectors.doctor.table import FactGroup
+
+    return {
+        FactGroup.GPU: partial(_read_gpu, wanted),
+        FactGroup.RDMA: partial(_read_rdma, wanted),
+        FactGroup.HOST: partial(_read_host, wanted),
+        FactGroup.LIMITS: _read_limits,
+        FactGroup.SLURM: partial(_read_slurm, wanted),
+        FactGroup.AGENT: partial(_read_agent, wanted),
+        FactGroup.CONTROLLER: partial(_read_controller, wanted),
+        FactGroup.CERTIFICATES: partial(_read_certificates, wanted),
+        FactGroup.STORAGE: partial(_read_storage, wanted),
+        FactGroup.PYTHON: partial(_read_python, wanted),
+    }
+
+
+def _places(wanted: _Wanted) -> "Places":
+    from agent.doctor.places import Places
+
+    return Places(wanted.procfs, wanted.sysfs, environment=dict(os.environ), is_live=wanted.is_live)
+
+
+def _agent_config(wanted: _Wanted) -> "AgentConfig":
+    """Return the agent's configuration, or that of an agent without any."""
+    from agent.config import AgentConfig
+    from agent.doctor.node_agent import load_config
+
+    return load_config(wanted.agent_config)[0] or AgentConfig()
+
+
+def _read_gpu(wanted: _Wanted) -> Any:
+    from agent.collectors.services import Systemctl
+    from agent.config import expected_gpus
+    from agent.doctor.gpu import read_gpu
+
+    expected = expected_gpus(_agent_config(wanted)) if wanted.is_live else None
+    return read_gpu(_places(wanted), expected, Systemctl() if wanted.is_live else None)
+
+
+def _read_rdma(wanted: _Wanted) -> Any:
+    from agent.doctor.rdma import read_rdma
+
+    excluded = _agent_config(wanted).nic.exclude if wanted.is_live else ()
+    return read_rdma(_places(wanted), excluded)
+
+
+def _read_host(wanted: _Wanted) -> Any:
+    from agent.doctor.host import read_host
+
+    return read_host(_places(wanted))
+
+
+def _read_limits() -> Any:
+    from recovery.doctor.limits import read_limits
+
+    return read_limits()
+
+
+def _read_slurm(wanted: _Wanted) -> Any:
+    from agent.doctor.slurm import read_slurm
+
+    return read_slurm(_places(wanted), _agent_config(wanted).node)
+
+
+def _read_agent(wanted: _Wanted) -> Any:
+    from agent.doctor.host import find_container
+    from agent.doctor.node_agent import read_agent_facts
+    from recovery.doctor.folders import look_at_state
+
+    places = _places(wanted)
+    return read_agent_facts(
+        places,
+        wanted.agent_config,
+        partial(look_at_state, is_others=True),
+        is_in_container=bool(find_container(places)),
+    )
+
+
+def _read_controller(wanted: _Wanted) -> Any:
+    from recovery.doctor.controller import read_controller
+
+    urls, token_file, ca_file = wanted.urls, wanted.token_file, wanted.ca_file
+    config = _agent_config(wanted)
+    is_agents = not urls and config.watch.controller is not None
+    if is_agents and config.watch.controller is not None:
+        urls, token_file = (config.watch.controller,), None
+        ca_file = Path(config.alerts.ca_file) if config.alerts.ca_file else ca_file
+    return read_controller(urls, token_file, ca_file, wanted.controller_config, is_agents=is_agents)
+
+
+def _read_certificates(wanted: _Wanted) -> Any:
+    from recovery.doctor.certificates import files_of, read_certificates
+    from recovery.doctor.controller import load_config
+
+    agent = _agent_config(wanted)
+    certificates = [agent.alerts.ca_file, agent.alerts.cert_file]
+    keys = [agent.alerts.key_file]
+    if agent.tls is not None:
+        certificates += [agent.tls.cert_file, agent.tls.client_ca_file]
+        keys.append(agent.tls.key_file)
+    if wanted.ca_file is not None:
+        certificates.append(str(wanted.ca_file))
+    controller, _state, _error = load_config(wanted.controller_config)
+    if controller is not None:
+        more_certificates, more_keys = files_of(controller)
+        certificates += more_certificates
+        keys += more_keys
+    return read_certificates([one for one in certificates if one], [one for one in keys if one])
+
+
+def _read_storage(wanted: _Wanted) -> Any:
+    from recovery.doctor.storage import read_storage
+
+    return read_storage(os.environ, wanted.state_dir, wanted.checkpoint_dir)
+
+
+def _read_python(wanted: _Wanted) -> Any:
+    from agent.doctor.pci import count_gpus
+    from recovery.doctor.python import read_python
+
+    return read_python(wanted.python, count_gpus(wanted.sysfs))
+
+
+def _plain(result: "CheckResult") -> dict[str, Any]:
+    return {**asdict(result), "part": result.part.value, "outcome": result.outcome.value}
+
+
+def _result_of(row: dict[str, Any]) -> "CheckResult":
+    from detectors.doctor.check import CheckResult, HostOutcome, HostPart
+
+    return CheckResult(
+        **{**row, "part": HostPart(row["part"]), "outcome": HostOutcome(row["outcome"])}
+    )
+
+
+def _print_table(results: "Sequence[CheckResult]", *, is_all: bool) -> None:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from detectors.doctor.check import HostOutcome
+
+    console = output.console()
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    table.add_column("part", no_wrap=True)
+    table.add_column("what", ratio=1, overflow="fold")
+    for result in results:
+        if result.outcome is HostOutcome.NOT_APPLICABLE and not is_all:
+            continue
+        lines = [Text(f"{result.what}: {result.found}")]
+        if result.lost:
+            lines.append(Text(f"lost: {result.lost}", style="dim"))
+        if result.mend:
+            lines.append(Text(f"mend: {result.mend}", style="bold"))
+        outcome = result.outcome.value
+        table.add_row(
+            Text(outcome.replace("_", " "), style=_STYLES[outcome]),
+            Text(result.part.value),
+            Group(*lines),
+        )
+    if table.row_count:
+        console.print(table)
+    counts = [
+        f"{count} {outcome.value.replace('_', ' ')}"
+        for outcome in HostOutcome
+        if (count := sum(result.outcome is outcome for result in results))
+    ]
+    console.print(Text(", ".join(counts)), soft_wrap=True)
+    hidden = dict.fromkeys(f"{one.what}: {one.as_root}" for one in results if one.as_root)
+    if hidden and os.geteuid() != 0:
+        console.print(Text(f"as root: {'; '.join(hidden)}", style="dim"), soft_wrap=True)

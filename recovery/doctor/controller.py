@@ -1,0 +1,87 @@
+"""Asks a controller one question, and reads the configuration of one on this host."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from detectors.doctor.agent import ConfigState
+from detectors.doctor.controller import ControllerAnswer, ControllerFacts
+from rankmend.errors import ConfigError
+from recovery.api.controller_errors import (
+    BusyError,
+    ControllerError,
+    RefusedError,
+    UnreachableError,
+)
+from recovery.api.operator_client import OperatorClient
+from recovery.api.tls_fault import TlsFault
+from recovery.service import controller_config
+from recovery.service.controller_config import Config
+
+CONFIG: Final = "/etc/rankmend/controller/controller.toml"  # as in deploy/systemd
+_FAULTS: Final = {
+    TlsFault.WRONG_NAME: ControllerAnswer.WRONG_NAME,
+    TlsFault.WRONG_TIME: ControllerAnswer.WRONG_TIME,
+    TlsFault.UNKNOWN_AUTHORITY: ControllerAnswer.UNKNOWN_AUTHORITY,
+    TlsFault.NO_TLS: ControllerAnswer.NO_TLS,
+    TlsFault.NO_CERTIFICATE: ControllerAnswer.NO_CERTIFICATE,
+}
+_UNAUTHORIZED: Final = 401
+
+
+def load_config(path: Path) -> tuple[Config | None, ConfigState, str]:
+    """Return the configuration of a controller on this host, or why there is none."""
+    try:
+        if not path.exists():
+            return None, ConfigState.ABSENT, ""
+        if not os.access(path, os.R_OK):
+            return None, ConfigState.HIDDEN, f"this user may not read {path}"
+        return controller_config.load(path), ConfigState.GOOD, ""
+    except PermissionError:
+        return None, ConfigState.HIDDEN, f"this user may not look into {path.parent}"
+    except ConfigError as error:
+        return None, ConfigState.WRONG, str(error)
+
+
+def read_controller(
+    urls: Sequence[str],
+    token_file: Path | None,
+    ca_file: Path | None,
+    config: Path,
+    *,
+    is_agents: bool = False,
+) -> ControllerFacts:
+    """``is_agents``: the URL is from the agent's configuration, and no person's token is meant for it."""
+    answer, text = ControllerAnswer.NONE_NAMED, ""
+    if urls:
+        try:
+            answer, text = _ask(OperatorClient(urls, token_file=token_file, ca_file=ca_file))
+        except ConfigError as error:
+            answer, text = ControllerAnswer.NO_FILE, str(error)
+    if answer is ControllerAnswer.BAD_TOKEN and token_file is None:
+        answer = ControllerAnswer.NO_TOKEN
+    _config, state, error_text = load_config(config)
+    return ControllerFacts(
+        tuple(urls), answer, text, str(config), state, error_text, is_agents=is_agents
+    )
+
+
+def _ask(client: OperatorClient) -> tuple[ControllerAnswer, str]:
+    try:
+        client.cluster()
+        answer, text = ControllerAnswer.ANSWERS, ""
+    except BusyError as error:
+        answer, text = ControllerAnswer.BUSY, str(error)
+    except UnreachableError as error:
+        fault = None if error.tls_fault is None else _FAULTS[error.tls_fault]
+        answer, text = fault or ControllerAnswer.UNREACHABLE, str(error)
+    except RefusedError as error:
+        is_unknown = error.status == _UNAUTHORIZED
+        answer = ControllerAnswer.BAD_TOKEN if is_unknown else ControllerAnswer.REFUSED
+        text = str(error)
+    except ControllerError as error:
+        answer, text = ControllerAnswer.UNREACHABLE, str(error)
+    finally:
+        client.close()
+    return answer, text
