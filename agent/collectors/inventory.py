@@ -358,11 +358,17 @@ class InventoryCollector:
 
 def _cards(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
     """Return the network cards of the node, each once, with those that a container holds."""
-    cards = [
-        *look.found.get(DeviceKind.NIC, ()),
-        *look.found.get(DeviceKind.ETHERNET, ()),
-        *cards_elsewhere(memory, look),
-    ]
+    return each_card_once(
+        [
+            *look.found.get(DeviceKind.NIC, ()),
+            *look.found.get(DeviceKind.ETHERNET, ()),
+            *cards_elsewhere(memory, look),
+        ]
+    )
+
+
+def each_card_once(cards: Sequence[Device]) -> list[Device]:
+    """Return the cards without the network devices that RDMA devices have."""
     rdma = {card.pci_bus_id for card in cards if card.kind is DeviceKind.NIC} - {""}
     return [card for card in cards if card.kind is DeviceKind.NIC or card.pci_bus_id not in rdma]
 

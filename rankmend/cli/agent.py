@@ -143,6 +143,83 @@ def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> 
     _tell(socket_path, {"command": "forget", "devices": None if is_all else list(devices)})
 
 
+@agent.command()
+@click.argument(
+    "file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    default=Path("/etc/rankmend/agent.toml"),
+    required=False,
+)
+@click.option("--listen", metavar="HOST:PORT", help="Address to serve on.")
+@click.option("--node", metavar="NAME", help="Name of this node.")
+@click.option("--controller", metavar="URL", help="Controller for the jobs of other launchers.")
+@click.option(
+    "--alerts", multiple=True, metavar="URL", help="Alertmanager or controller; repeatable."
+)
+@click.option("--ca-file", metavar="FILE", help="CA of their certificates.")
+@click.option("--cert-file", metavar="FILE", help="This node's certificate (PEM).")
+@click.option("--key-file", metavar="FILE", help="Its key (PEM).")
+@click.option("--no-expect", is_flag=True, help="Don't state the devices that this host has now.")
+@click.option("--yes", "-y", is_flag=True, help="Replace FILE without a question.")
+def init(
+    file: Path,
+    alerts: tuple[str, ...],
+    controller: str | None,
+    no_expect: bool,
+    yes: bool,
+    **flags: str | None,
+) -> None:
+    """Write a commented configuration with what this host has to FILE, /etc/rankmend/agent.toml by default.
+
+    [expect] states the devices that are there now: less is a critical finding later, so look at the numbers. In a
+    virtual machine they stay comments. An existing FILE is replaced only if you say so, and kept as FILE.old. With -
+    the configuration is printed.
+    """
+    from agent.setup import found, template, writing
+    from rankmend.cli.controller_options import confirm
+    from rankmend.errors import RankmendError
+
+    counts = {} if no_expect or found.is_virtual() else found.count_devices()
+    names = {"ca_file": "alerts.ca_file", "cert_file": "alerts.cert_file"}
+    names |= {"key_file": "alerts.key_file", "listen": "listen", "node": "node"}
+    settings: dict[str, template.Setting] = {
+        names[name]: value for name, value in flags.items() if value is not None
+    }
+    if controller is not None:
+        settings["watch.controller"] = controller
+    if alerts:
+        settings["alerts.urls"] = list(alerts)
+    settings |= {f"expect.{name}": count for name, count in counts.items()}
+    text = template.render(settings, _heading(counts))
+    try:
+        if str(file) == "-":
+            writing.check_text(text)
+            echo_exact(text, nl=False)
+            return
+        exists = file.exists()
+        if exists:
+            confirm(f"{file} exists. Replace it?", yes=yes)
+        kept = writing.write_config(file, text, replaces=exists)
+    except FileExistsError:
+        raise failure(f"{file} has just been made by another: nothing was written") from None
+    except (RankmendError, OSError) as error:
+        raise failure(error) from error
+    echo(f"wrote {file}" + (f"; the one before is {kept}" if kept else ""))
+    for name, count in counts.items():
+        echo(f"  [expect] {name} = {count:g}")
+    echo(f"Next: systemctl reload-or-restart rankmend-agent, or rankmend agent --config {file}")
+
+
+def _heading(counts: "dict[str, int | float]") -> list[str]:
+    from rankmend.node import node_name
+    from rankmend.printable import printable
+
+    lines = [f"Written by `rankmend agent init` on {printable(node_name())}."]
+    if counts:
+        lines.append("[expect] is what this host had then: less is a critical finding. Check it.")
+    return lines
+
+
 def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     """Send a command to the running agent and print its answer."""
     import os

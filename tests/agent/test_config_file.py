@@ -21,6 +21,7 @@ from agent.config import (
 )
 from agent.daemon.node_agent import NodeAgent
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from agent.setup import template
 from rankmend.errors import ConfigError
 from tests.support.agent import ROOT, FakeClock
 
@@ -73,6 +74,10 @@ def shown_keys(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from shown_keys(value, key + ".")
         else:
             yield key, value
+
+
+def test_shipped_file_is_what_init_writes_where_nothing_is_found() -> None:
+    assert SHIPPED.read_text(encoding="utf-8") == template.render({})
 
 
 def test_shipped_file_changes_nothing_as_it_stands() -> None:
