@@ -22,6 +22,7 @@ from rankmend.errors import RankmendError, SourceError
 
 SLOTS: Final = 4
 _REAP_S_MAX: Final = 0.2  # for a child that has been killed; one in state D stays
+_ALONE_S: Final = 2.0  # a child whose caller was killed ends so long after the time-out
 _CHUNK_BYTES: Final = 1 << 16
 _ANSWER_BYTES_MAX: Final = 32_000_000
 _DESCRIPTORS_MAX: Final = 4096
@@ -39,39 +40,55 @@ def call_in_child(
     ``slot_folder``: private folder of the slots, made if it is missing. If it can't be made (an ordinary user), there are none.
     """
     until_s = time.monotonic() + timeout_s
-    slot = _take_slot(slot_folder) if slot_folder is not None else None
-    try:
-        child = _start(function, slot)
-    finally:
-        if slot is not None:
-            os.close(slot)
-    return _finish(child, until_s, timeout_s)
+    return _finish(_start_in_slot(function, slot_folder, timeout_s), until_s, timeout_s)
 
 
 def call_in_children(
-    functions: Mapping[str, Callable[[], Any]], timeout_s: float
+    functions: Mapping[str, Callable[[], Any]], timeout_s: float, slot_folder: Path | None = None
 ) -> dict[str, Any | SourceError]:
     """Run the functions side by side; return by name what each returns, or the error of `call_in_child`.
 
-    All together end by ``timeout_s``: one that hangs costs the others nothing.
+    All together end by ``timeout_s``: one that hangs costs the others nothing. Each has slots of its own.
     """
     until_s = time.monotonic() + timeout_s
-    children = {name: _start(function, None) for name, function in functions.items()}
+    children: dict[str, tuple[int, int]] = {}
     answers: dict[str, Any | SourceError] = {}
-    for name, child in children.items():
-        try:
-            answers[name] = _finish(child, until_s, timeout_s)
-        except SourceError as error:
-            answers[name] = error
+    try:
+        for name, function in functions.items():
+            try:
+                folder = slot_folder / name if slot_folder is not None else None
+                children[name] = _start_in_slot(function, folder, timeout_s)
+            except SourceError as error:
+                answers[name] = error
+        for name in list(children):
+            try:
+                answers[name] = _finish(children.pop(name), until_s, timeout_s)
+            except SourceError as error:
+                answers[name] = error
+    finally:  # Ctrl-C: they are in sessions of their own and would go on
+        for pid, reader in children.values():
+            os.close(reader)
+            _end(pid)
     return answers
 
 
-def _start(function: Callable[[], Any], slot: int | None) -> tuple[int, int]:
+def _start_in_slot(
+    function: Callable[[], Any], slot_folder: Path | None, timeout_s: float
+) -> tuple[int, int]:
+    slot = _take_slot(slot_folder) if slot_folder is not None else None
+    try:
+        return _start(function, slot, timeout_s)
+    finally:
+        if slot is not None:
+            os.close(slot)
+
+
+def _start(function: Callable[[], Any], slot: int | None, timeout_s: float) -> tuple[int, int]:
     """Return the child's pid and the descriptor of its answer."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
-        _answer(function, writer, slot)
+        _answer(function, writer, slot, timeout_s)
     os.close(writer)
     return pid, reader
 
@@ -98,10 +115,12 @@ def _result(data: bytes) -> Any:
     return told["result"]
 
 
-def _answer(function: Callable[[], Any], writer: int, slot: int | None) -> None:
+def _answer(function: Callable[[], Any], writer: int, slot: int | None, timeout_s: float) -> None:
     """Run in the child; never returns."""
     try:
         os.setsid()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, timeout_s + _ALONE_S)
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)

@@ -1,5 +1,6 @@
 """A call that may hang: in a child that is left behind, a bounded number of them."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -116,3 +117,71 @@ def test_of_several_one_that_hangs_costs_the_others_nothing() -> None:
     assert answers["answers"] == {"a": 1}
     assert isinstance(answers["hangs"], ChildSilentError)
     assert str(answers["fails"]) == "cannot read x: no"
+
+
+def test_of_several_each_has_slots_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    held = [
+        os.open(tmp_path / "a" / f"check-{n}.lock", os.O_RDWR | os.O_CREAT) for n in range(SLOTS)
+    ]
+    for descriptor in held:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    answers = call_in_children({"a": lambda: 1, "b": lambda: 2}, 30, tmp_path)
+    for descriptor in held:
+        os.close(descriptor)
+
+    assert isinstance(answers["a"], ChildSilentError)
+    assert answers["b"] == 2
+    assert call_in_children({"a": lambda: 1}, 30, tmp_path) == {"a": 1}
+
+
+@pytest.mark.real
+def test_ctrl_c_leaves_none_of_several_behind(tmp_path: Path) -> None:
+    script = (
+        "import os, time\n"
+        "from rankmend.child_call import call_in_children\n"
+        "def hang(name):\n"
+        f"    open(os.path.join({str(tmp_path)!r}, name), 'w').write(str(os.getpid()))\n"
+        f"    os.rename(os.path.join({str(tmp_path)!r}, name), os.path.join({str(tmp_path)!r}, name + '.pid'))\n"
+        "    time.sleep(600)\n"
+        "call_in_children({name: (lambda name=name: hang(name)) for name in 'abc'}, 600)\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + 60
+    while len(list(tmp_path.glob("*.pid"))) < 3:
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+    caller.send_signal(signal.SIGINT)
+    caller.wait(60)
+
+    for file in tmp_path.glob("*.pid"):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)
+
+
+@pytest.mark.real
+def test_child_whose_caller_is_killed_ends_by_itself(tmp_path: Path) -> None:
+    script = (
+        "import os, time\n"
+        "from rankmend.child_call import call_in_child\n"
+        "def hang():\n"
+        f"    open({str(tmp_path / 'new')!r}, 'w').write(str(os.getpid()))\n"
+        f"    os.rename({str(tmp_path / 'new')!r}, {str(tmp_path / 'pid')!r})\n"
+        "    time.sleep(600)\n"
+        "call_in_child(hang, 3)\n"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", script])
+    until_s = time.monotonic() + 60
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+    caller.kill()
+    caller.wait(60)
+
+    pid = int((tmp_path / "pid").read_text())
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
