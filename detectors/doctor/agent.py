@@ -106,8 +106,8 @@ def _page(facts: AgentFacts) -> HostVerdict:
     )
 
 
-def judge_folder(folder: FolderFacts, owner: str) -> HostVerdict:
-    """Return the verdict of a folder for a service's state; ``owner``: whose it should be."""
+def judge_folder(folder: FolderFacts, owner: str, make: str) -> HostVerdict:
+    """Return the verdict of a folder for state. ``owner``: whose it should be; ``make``: the line that makes it."""
     path = folder.path
     if folder.is_network:
         return broken(
@@ -115,7 +115,7 @@ def judge_folder(folder: FolderFacts, owner: str) -> HostVerdict:
             "name a folder on a local disk",
         )
     if not folder.is_there:
-        return lacking(f"no {path}", f"install -d -m 750 -o {owner} -g {owner} {path}")
+        return lacking(f"no {path}", make)
     if folder.error:
         return broken(folder.error, f"chown {owner} {path}, and check the disk: df {path}")
     if folder.file_system in ("tmpfs", "ramfs"):
@@ -139,7 +139,8 @@ def _judge_room(folder: FolderFacts) -> HostVerdict:
 def _state(facts: AgentFacts) -> HostVerdict:
     if facts.state is None:
         return not_applicable("no agent is set up as a service here")
-    return judge_folder(facts.state, "rankmend-agent")
+    make = "systemctl enable --now rankmend-agent makes it; for an agent of your own set state_dir"
+    return judge_folder(facts.state, "rankmend-agent", make)
 
 
 _P: Final = HostPart.AGENT

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.doctor.agent import ConfigState
+from detectors.doctor.agent import ConfigState, FolderFacts, judge_folder
 from detectors.doctor.check import (
     HostCheck,
     HostOutcome,
@@ -58,6 +58,7 @@ class ControllerFacts:
     config: str = ""  # of a controller on this host
     config_state: ConfigState = ConfigState.ABSENT
     config_error: str = ""
+    state: FolderFacts | None = None  # of a controller on this host
     is_agents: bool = False  # the agent asks it, with its certificate
 
 
@@ -90,7 +91,7 @@ def _trust(facts: ControllerFacts) -> HostVerdict:
         return not_applicable("no controller has answered")
     if all(url.startswith("http://") for url in facts.urls):
         return not_applicable("http: no certificate")
-    return ok("its certificate is good")
+    return ok("its certificate is good, by this CA")
 
 
 _RIGHTS: Final = (
@@ -125,6 +126,13 @@ def _config(facts: ControllerFacts) -> HostVerdict:
             return unknown(facts.config_error, as_root="root reads it")
 
 
+def _state(facts: ControllerFacts) -> HostVerdict:
+    if facts.state is None:
+        return not_applicable("no controller is set up on this host")
+    make = f"systemctl enable --now rankmend-controller makes {facts.state.path}"
+    return judge_folder(facts.state, "rankmend-controller", make)
+
+
 _P: Final = HostPart.CONTROLLER
 CONTROLLER_CHECKS: Final[tuple[HostCheck[ControllerFacts], ...]] = (
     HostCheck(
@@ -134,16 +142,15 @@ CONTROLLER_CHECKS: Final[tuple[HostCheck[ControllerFacts], ...]] = (
         "start of jobs that name it, and recovery across nodes",
         _reach,
     ),
-    HostCheck(
-        "controller_trust", _P, "its certificate", "every connection to the controller", _trust
-    ),
+    HostCheck("controller_trust", _P, "TLS", "every connection to the controller", _trust),
     HostCheck(
         "controller_config",
         _P,
-        "its configuration",
+        "controller's configuration",
         "the controller's next start or reload on this host",
         _config,
     ),
+    HostCheck("controller_state", _P, "controller's state", "the journals of all its jobs", _state),
     HostCheck("controller_token", _P, "token", "start of jobs, and commands to them", _token),
 )
 
@@ -206,7 +213,7 @@ def _private(files: CertificateFiles) -> HostVerdict:
         return broken(
             f"other users may read {_names(readable)}", f"chmod 600 {' '.join(readable[:_SHOWN])}"
         )
-    return ok(f"{len(files.keys)} keys, for their owners only")
+    return ok(f"for their owners only: {_names([key.path for key in files.keys])}")
 
 
 _RANK: Final = (

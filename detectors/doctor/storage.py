@@ -1,11 +1,12 @@
 """The folders of checkpoints and of jobs' state. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.doctor.agent import FolderFacts, judge_folder
 from detectors.doctor.check import (
     HostCheck,
+    HostOutcome,
     HostPart,
     HostVerdict,
     broken,
@@ -25,9 +26,13 @@ class StorageFacts:
 
 
 def _state(facts: StorageFacts) -> HostVerdict:
-    if not facts.state.is_there and not facts.state.error and not facts.state.is_network:
-        return ok(f"{facts.state.path}: made by the first job")
-    return judge_folder(facts.state, facts.user)
+    folder = facts.state
+    if not folder.is_there and folder.error:
+        return broken(folder.error, "name another with --state-dir or RANKMEND_STATE_DIR")
+    verdict = judge_folder(replace(folder, is_there=True), facts.user, "")
+    if verdict.outcome is HostOutcome.OK and not folder.is_there:
+        return ok(f"{folder.path}: made by the first job")
+    return verdict
 
 
 def _checkpoints(facts: StorageFacts) -> HostVerdict:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from detectors.doctor.table import FactGroup
 
 TIMEOUT_S: Final = 10.0  # NVML opens 8 GPUs without persistence mode in some 5 to 8 s
+# What hangs in a driver can't be killed: so many may be left behind, and no more are started.
+SLOT_FOLDER: Final = Path("/run/rankmend-checks/doctor")
 PARTS: Final = (
     *("gpu", "rdma", "sensors", "kernel", "limits", "clock", "slurm", "container"),
     *("agent", "controller", "certificates", "storage", "python"),
@@ -152,7 +154,9 @@ def examine(wanted: _Wanted, parts: Sequence[str], timeout_s: float) -> "list[Ch
     live = [group for group in groups if wanted.is_live or group in _of_a_tree()]
     readers = _readers(wanted)
     answers = call_in_children(
-        {group.value: partial(_examine_group, group, readers[group]) for group in live}, timeout_s
+        {group.value: partial(_examine_group, group, readers[group]) for group in live},
+        timeout_s,
+        SLOT_FOLDER if os.geteuid() == 0 else None,
     )
     results: list[CheckResult] = []
     for group in groups:
@@ -362,7 +366,8 @@ def _print_table(results: "Sequence[CheckResult]", *, is_all: bool) -> None:
         for outcome in HostOutcome
         if (count := sum(result.outcome is outcome for result in results))
     ]
-    console.print(Text(", ".join(counts)), soft_wrap=True)
+    more = "" if is_all or table.row_count == len(results) else "; --all shows every row"
+    console.print(Text(", ".join(counts) + more), soft_wrap=True)
     hidden = dict.fromkeys(f"{one.what}: {one.as_root}" for one in results if one.as_root)
     if hidden and os.geteuid() != 0:
         console.print(Text(f"as root: {'; '.join(hidden)}", style="dim"), soft_wrap=True)

@@ -16,6 +16,7 @@ from recovery.api.controller_errors import (
 )
 from recovery.api.operator_client import OperatorClient
 from recovery.api.tls_fault import TlsFault
+from recovery.doctor.folders import look_at_state
 from recovery.service import controller_config
 from recovery.service.controller_config import Config
 
@@ -61,9 +62,16 @@ def read_controller(
             answer, text = ControllerAnswer.NO_FILE, str(error)
     if answer is ControllerAnswer.BAD_TOKEN and token_file is None:
         answer = ControllerAnswer.NO_TOKEN
-    _config, state, error_text = load_config(config)
+    found, state, error_text = load_config(config)
     return ControllerFacts(
-        tuple(urls), answer, text, str(config), state, error_text, is_agents=is_agents
+        tuple(urls),
+        answer,
+        text,
+        str(config),
+        state,
+        error_text,
+        state=None if found is None else look_at_state(Path(found.state_dir), is_others=True),
+        is_agents=is_agents,
     )
 
 

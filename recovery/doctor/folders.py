@@ -40,8 +40,14 @@ def _look(folder: Path, mountinfo: Path, *, is_others: bool, is_network_wrong: b
     known = FolderFacts(str(folder), file_system=kind, is_network=is_network)
     try:
         if not folder.is_dir():
-            error = f"{folder} is no folder" if folder.exists() else ""
-            return FolderFacts(str(folder), is_there=False, error=error, is_network=is_network)
+            error = f"{folder} is no folder" if folder.exists() else _why_not_made(folder)
+            return FolderFacts(
+                str(folder),
+                is_there=False,
+                error=error,
+                file_system=kind,
+                is_network=is_network,
+            )
         room = os.statvfs(folder)
     except OSError as failure:
         if is_others and failure.errno in _FORBIDDEN:
@@ -63,3 +69,11 @@ def _look(folder: Path, mountinfo: Path, *, is_others: bool, is_network_wrong: b
         is_network=is_network,
         free_bytes=room.f_bavail * room.f_frsize,
     )
+
+
+def _why_not_made(folder: Path) -> str:
+    """Return why a missing folder can't be made; empty: it can."""
+    above = next((one for one in folder.absolute().parents if one.exists()), Path("/"))
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        return ""
+    return f"no {folder}, and this user can't make it in {above}"

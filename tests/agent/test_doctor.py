@@ -369,7 +369,7 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
         with_(folder=FolderFacts("/x", is_there=False)),
         "agent_state",
         LACKING,
-        "install -d",
+        "state_dir",
     ),
     "state's disk full": (
         with_(folder=FolderFacts("/x", file_system="xfs", free_bytes=1 << 20)),

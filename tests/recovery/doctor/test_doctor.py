@@ -5,6 +5,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def test_controller_that_answers_lacks_nothing(up: Running) -> None:
         "controller_reach": OK,
         "controller_trust": OK,
         "controller_config": NOT_APPLICABLE,
+        "controller_state": NOT_APPLICABLE,
         "controller_token": OK,
     }
 
@@ -173,6 +175,19 @@ def test_configuration_of_a_controller_that_can_not_start(tmp_path: Path) -> Non
     assert "[tls]" in found.found
 
 
+def test_state_of_a_controller_on_this_host(up: Running) -> None:
+    facts = read_controller([], None, None, up.folder / "controller.toml")
+    there = judge(CONTROLLER_CHECKS, facts)[3]
+    assert facts.state is not None
+    missing = replace(facts, state=replace(facts.state, is_there=False))
+
+    gone = judge(CONTROLLER_CHECKS, missing)[3]
+
+    assert there.check == "controller_state"
+    assert there.outcome in (OK, LACKING)  # LACKING: /tmp in memory
+    assert (gone.outcome, "rankmend-controller makes" in gone.mend) == (LACKING, True)
+
+
 # Certificates.
 
 
@@ -259,7 +274,7 @@ def test_checkpoint_folder_that_is_missing_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_checkpoint_folder_that_this_user_may_not_write() -> None:
+def test_folders_that_this_user_may_not_write_or_make() -> None:
     def ask() -> list[str]:
         os.setgid(65534)
         os.setuid(65534)
@@ -292,6 +307,16 @@ def test_state_on_a_network_or_in_memory(tmp_path: Path, kind: str, outcome: Hos
     facts = StorageFacts(look_at_state(tmp_path, mounts), "me")
 
     assert judge(STORAGE_CHECKS, facts)[0].outcome is outcome
+
+
+def test_state_that_the_first_job_will_make_is_judged_by_where_it_will_lie(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"21 1 0:20 / {tmp_path} rw - tmpfs x rw\n")
+
+    in_memory = StorageFacts(look_at_state(tmp_path / "new", mounts), "me")
+
+    assert judge(STORAGE_CHECKS, in_memory)[0].outcome is LACKING
+    assert not (tmp_path / "new").exists()
 
 
 def test_checkpoints_may_lie_on_a_network(tmp_path: Path) -> None:
