@@ -406,7 +406,7 @@ class Attempts:
         saves.note_known(known, now_s)
         if now_s - self._noted_at_s < NOTE_S:
             return []
-        seen = checkpoint_seen(self._ledger, self._policy, known, saves)
+        seen = checkpoint_seen(self._ledger, self._policy, known, saves, now_s)
         if seen is None:
             return []
         self._noted_at_s = now_s

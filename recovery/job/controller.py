@@ -193,6 +193,7 @@ class Controller:
                 settings.rankmend_version,
                 epoch,
                 settings.controller_id,
+                None if job_id is None else settings.alive_age_s,
             )
         )
         if settings.budgets_reset_by is not None:

@@ -82,6 +82,7 @@ class IncidentRunner:
             failure.finding.since_age_s,
             ledger.highest_step,
             self._policy,
+            self._seen.stepped_age_s(self._situation.now_s()),
         )
 
     def weigh_slow(self, now_s: float) -> bool:

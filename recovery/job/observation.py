@@ -283,6 +283,11 @@ class Observation:
         """Return the highest step that compares with those of other attempts."""
         return None if self.is_relative else self.newest_step
 
+    def stepped_age_s(self, now_s: float) -> float | None:
+        """Return how long ago a rank last ended a step; None: not known. Looks at every rank."""
+        newest = [view.step_ends[-1][1] for view in self.ranks.values() if view.step_ends]
+        return _age(max(newest, default=None), now_s)
+
     def floor_step(self, telling: frozenset[int]) -> int | None:
         """Return the step that every rank has made; None until each of ``telling`` has told one.
 

@@ -19,7 +19,11 @@ LOOK_S: Final = 1.0  # between two looks at what was found beside training, ever
 
 
 def checkpoint_seen(
-    ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict], saves: SaveMeter
+    ledger: Ledger,
+    policy: Policy,
+    known: Sequence[CheckpointVerdict],
+    saves: SaveMeter,
+    now_s: float,
 ) -> CheckpointSeen | None:
     """Return the checkpoint that a failure would restore now, where that is news."""
     if not any(verdict.is_valid for verdict in known):
@@ -42,5 +46,5 @@ def checkpoint_seen(
         candidate.modified_unix_s,
         chosen.reason,
         candidate.size_bytes,
-        saves.take(),
+        saves.take(now_s),
     )

@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Final
 
 from recovery.checkpoints.model import Candidate, CheckpointVerdict, Hindrance
-from recovery.journal.attempt_records import SavesSeen, StallSource
+from recovery.journal.attempt_records import SavesSeen, SaveStall, StallSource
 from recovery.messages.exchange import RankReport, Report
 
 _STALL_S_MIN: Final = 0.001  # a script that enters the section each step to see if a save is due
@@ -146,7 +146,7 @@ class SaveMeter:
         while len(files) > _PATHS_KEPT:
             del files[next(iter(files))]
 
-    def take(self) -> SavesSeen | None:
+    def take(self, now_s: float) -> SavesSeen | None:
         """Return how the saves went since the last call; None where none was seen."""
         stalls = self._stalls_of_saves()
         fresh = [one for one in stalls if one.at_s > self._taken_at_s]
@@ -170,6 +170,7 @@ class SaveMeter:
             stall_s=stall_s,
             stall_source=source,
             save_s=took_s or None,
+            stalls=tuple(SaveStall(max(0.0, now_s - one.at_s), one.stall_s) for one in fresh),
         )
         if times:
             self._saved_unix_s = times[-1]

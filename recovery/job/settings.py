@@ -48,6 +48,8 @@ class JobSettings:
     # Ids of incidents begin with it; empty: the first block of the job's UUID. A service sees to it that no two jobs have the same.
     incident_prefix: str = ""
 
+    alive_age_s: float | None = None  # how long ago the launcher before was alive; None: not known
+
     def __post_init__(self) -> None:
         if self.grace_s < 0:
             raise ConfigError(f"grace_s is {self.grace_s}: it can't be negative")

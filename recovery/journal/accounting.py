@@ -156,7 +156,7 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
     before = run.account
     if run.fenced_last is None or before.state.phase is not Phase.VERIFYING:
         return
-    phases, notes = _divide(run.fenced_last, run.ordered, entry, verified)
+    phases, notes = divide_start(run.fenced_last, run.ordered, entry, verified)
     recomputed = None
     highest = before.opened.highest_step
     if verified.is_comparable and verified.first_step is not None and highest is not None:
@@ -171,10 +171,13 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
     )
 
 
-def _divide(
+def divide_start(
     fenced: Entry, ordered: Entry | None, entry: Entry, verified: AttemptVerified
 ) -> tuple[dict[RecoveryPhase, float], tuple[str, ...]]:
-    """Return the phases from the last fence on, and what they leave out."""
+    """Return the phases from the last fence to the first step, and what they leave out.
+
+    ``entry`` is that of ``verified``.
+    """
     length_s = _between(fenced, entry)
 
     def since_fence(age_s: float | None) -> float | None:

@@ -127,6 +127,14 @@ class StallSource(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class SaveStall:
+    """A save that stopped training."""
+
+    age_s: float  # how long before the record it ended, at the latest: its step's end
+    stall_s: float  # of the slowest rank
+
+
+@dataclass(frozen=True, slots=True)
 class SavesSeen:
     """How the newest attempt saved since the record before. Seconds; None: not known."""
 
@@ -136,6 +144,7 @@ class SavesSeen:
     stall_source: StallSource = StallSource.UNKNOWN
     # Of the newest save: from the first change of its files to the last, or its section if that is longer.
     save_s: float | None = None
+    stalls: tuple[SaveStall, ...] = ()  # oldest first; (): their moments are not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class IncidentOpened:
     fault_age_s: float  # how long before this record the fault happened
     highest_step: int | None  # over all attempts
     policy: Policy  # the limits in force
+    # How long before this record a rank last ended a step; None: not known.
+    step_age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@
     run.json     the launcher that runs it now, for `rankmend status`
     decide.sock  where people reach that launcher (recovery.run.job_door)
     journal.db   recovery.journal.store
+    alive        when its launcher was last alive (recovery.journal.heartbeat)
     incidents/   evidence, a folder an incident and attempt (recovery.launcher.evidence)
 """
 

@@ -43,6 +43,8 @@ class LauncherStarted:
     # epoch of this start, above all earlier ones; 0 from a version that did not count
     epoch: int = 0
     controller_id: str = ""
+    # How long before this record the launcher before was last alive; None: not known.
+    alive_age_s: float | None = None
 
 
 class ClaimProof(Enum):

@@ -64,7 +64,7 @@ from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived
 MINOR: Final = 8
 
 

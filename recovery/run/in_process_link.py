@@ -40,12 +40,17 @@ class InProcessLink:
         membership: Membership,
         empty_through: int,
         read_figures: Callable[[Controller], CheckpointFigures | None] = lambda _controller: None,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """``read_figures`` returns what the node's agent is to export of the job's checkpoints."""
+        """``read_figures`` returns what the node's agent is to export of the job's checkpoints.
+
+        ``beat`` is called at each turn of the controller, to note that it lives.
+        """
         self.membership = membership
         self.empty_through = empty_through
         self._controller = make_controller(self)
         self._read_figures = read_figures
+        self._beat = beat
         self._figured_at_s = float("-inf")
         self._launcher: Launcher | None = None
         self._reports: queue.Queue[Report | None] = queue.Queue(_REPORTS_MAX)  # None: a call waits
@@ -124,6 +129,7 @@ class InProcessLink:
                         self._controller.handle_report(report)
                 self._answer_calls()
                 self._controller.tick()
+                self._beat()
                 self._show_figures()
         except Exception as error:
             log.exception("the controller failed")

@@ -26,6 +26,7 @@ from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import AttemptStarted, CheckpointPutBack
 from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.heartbeat import Heartbeat
 from recovery.journal.job_folder import JobFolder, open_job
 from recovery.journal.job_key import key_of_one_node
 from recovery.journal.ledger import Ledger
@@ -154,16 +155,18 @@ class _Session:
 
     def run(self) -> int:
         journal = Journal(self._folder.journal, self._clock, read_boot_id())
+        heartbeat = Heartbeat(self._folder.path, self._clock, read_boot_id())
         try:
             for warning in journal.warnings:
                 say(warning)
-            return self._run(journal)
+            return self._run(journal, heartbeat)
         finally:
+            heartbeat.close()
             journal.close()
             if self._budgets is not None:
                 self._budgets.close()
 
-    def _run(self, journal: Journal) -> int:
+    def _run(self, journal: Journal, heartbeat: Heartbeat) -> int:
         runtime = RuntimeFolder(default_root(), self._folder.job_id)
         runtime.lock_snapshots()
         prove_empty(self._ownership, self._job_id, runtime, self._clock)
@@ -185,7 +188,7 @@ class _Session:
         if watch is not None:
             watch.start()
         try:
-            settings = self._settings()
+            settings = self._settings(heartbeat.age_s())
             link = InProcessLink(
                 lambda orders: self._make_controller(journal, orders, made, watch, settings),
                 alone(self._setup.slots),
@@ -193,6 +196,7 @@ class _Session:
                 lambda controller: figures_of(
                     controller.ledger, controller.memories(), self._clock
                 ),
+                heartbeat.beat,
             )
             with self._door(link, settings):
                 return made.serve(link, self._ownership)
@@ -238,7 +242,7 @@ class _Session:
         finally:
             door.close()
 
-    def _settings(self) -> JobSettings:
+    def _settings(self, alive_age_s: float | None) -> JobSettings:
         return JobSettings(
             job_id=self._job_id,
             name=self._folder.key.name,
@@ -254,6 +258,7 @@ class _Session:
             slots=self._setup.slots,
             layout=make_layout(self._options),
             own_node=self._node,
+            alive_age_s=alive_age_s,
         )
 
     def _last_attempt(self, journal: Journal) -> int:

@@ -11,8 +11,10 @@ from recovery.checkpoints.model import (
     Hindrance,
 )
 from recovery.job.save_meter import SaveMeter
-from recovery.journal.attempt_records import SavesSeen, StallSource
+from recovery.journal.attempt_records import SavesSeen, SaveStall, StallSource
 from recovery.messages.exchange import VERSION, RankReport, Report, StepTiming
+
+NOW_S = 1040.0  # of the note
 
 
 class Steps:
@@ -74,20 +76,27 @@ def test_stall_of_a_save_is_that_of_the_slowest_rank(meter: SaveMeter) -> None:
             steps.step(0.0, 0.0)
         steps.step(0.5, 2.0)  # 9 steps of 1 s, and this one of 3 s
 
-    assert meter.take() == SavesSeen(3, 12.0, 2.0, StallSource.SECTION, 2.0)
-    assert meter.take() is None
+    assert meter.take(NOW_S) == SavesSeen(
+        count=3,
+        interval_s=12.0,
+        stall_s=2.0,
+        stall_source=StallSource.SECTION,
+        save_s=2.0,
+        stalls=(SaveStall(28.0, 2.0), SaveStall(16.0, 2.0), SaveStall(4.0, 2.0)),
+    )
+    assert meter.take(NOW_S) is None
 
 
 def test_interval_reaches_back_to_the_save_before_the_last_note(meter: SaveMeter) -> None:
     steps = Steps(meter)
     steps.step(0.0, 0.0)
     steps.step(0.5, 0.5)
-    first = meter.take()
+    first = meter.take(NOW_S)
     for _step in range(6):
         steps.step(0.0, 0.0)
     steps.step(0.5, 0.5)
 
-    second = meter.take()
+    second = meter.take(NOW_S)
 
     assert first is not None
     assert (first.count, first.interval_s) == (1, None)
@@ -101,12 +110,12 @@ def test_restore_before_the_first_step_and_looks_for_a_due_save_are_no_saves(
     steps = Steps(meter)
     for _step in range(5):
         steps.step(0.0002, 0.0002)
-    assert meter.take() is None
+    assert meter.take(NOW_S) is None
 
     steps.step(1.0, 1.0)
     steps.step(0.002, 0.002)
 
-    taken = meter.take()
+    taken = meter.take(NOW_S)
     assert taken is not None
     assert (taken.count, taken.stall_s) == (1, pytest.approx(1.0))
 
@@ -119,11 +128,11 @@ def test_script_without_sections_shows_by_how_much_a_step_around_a_save_is_longe
     for number in range(1, 21):
         steps.step(duration_s=1.0 if number != 11 else 3.5)
     meter.note_known((verdict(110, 5010.0), verdict(90, 5000.0, is_valid=True)), steps.now_s)
-    assert meter.take() is None
+    assert meter.take(NOW_S) is None
     steps.now_s += 10
     meter.note_known((verdict(110, 5010.0, is_valid=True),), steps.now_s)
 
-    taken = meter.take()
+    taken = meter.take(NOW_S)
 
     assert taken == SavesSeen(1, None, 2.5, StallSource.STEPS, None)
 
@@ -140,7 +149,7 @@ def test_stall_is_unknown_where_no_step_fits_the_checkpoint(
     meter.note_known((verdict(step, 5010.0),), steps.now_s)
     meter.note_known((verdict(step, 5010.0, is_valid=True),), steps.now_s + 10)
 
-    assert meter.take() == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
+    assert meter.take(NOW_S) == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
 
 
 def test_save_takes_from_the_first_change_to_the_last_that_was_seen(meter: SaveMeter) -> None:
@@ -151,14 +160,14 @@ def test_save_takes_from_the_first_change_to_the_last_that_was_seen(meter: SaveM
     meter.note_known((verdict(20, 5100.0),), 1100.0)
     meter.note_known((verdict(20, 5100.0, is_valid=True),), 1110.0)
 
-    taken = meter.take()
+    taken = meter.take(NOW_S)
 
     assert taken is not None
     assert (taken.count, taken.interval_s) == (2, 88.0)  # 5,100 - 5,012, by the storage's clock
     meter.note_known((verdict(20, 5160.0),), 1160.0)  # the same path, written over
     meter.note_known((verdict(20, 5190.0, size_bytes=101),), 1195.0)  # seen up to 5 s later
     meter.note_known((verdict(20, 5190.0, size_bytes=101, is_valid=True),), 1205.0)
-    assert meter.take() == SavesSeen(1, 90.0, None, StallSource.UNKNOWN, 30.0)
+    assert meter.take(NOW_S) == SavesSeen(1, 90.0, None, StallSource.UNKNOWN, 30.0)
 
 
 def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before(
@@ -173,7 +182,7 @@ def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before
     def save(oldest_unix_s: float, modified_unix_s: float) -> float | None:
         meter.note_known((folder(oldest_unix_s, modified_unix_s, is_valid=False),), 1001.0)
         meter.note_known((folder(oldest_unix_s, modified_unix_s, is_valid=True),), 1011.0)
-        taken = meter.take()
+        taken = meter.take(NOW_S)
         assert taken is not None
         return taken.save_s
 
@@ -192,7 +201,7 @@ def test_folder_that_was_only_listed_is_not_written_over(meter: SaveMeter) -> No
     meter.note_known((verdict(20, 5100.0, is_valid=True), listed), 1030.0)
     meter.note_known((verdict(10, 4050.0, is_valid=True),), 1040.0)
 
-    assert meter.take() == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
+    assert meter.take(NOW_S) == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
 
 
 def test_what_lies_in_the_folder_as_an_attempt_begins_is_none_of_its_saves(
@@ -201,7 +210,7 @@ def test_what_lies_in_the_folder_as_an_attempt_begins_is_none_of_its_saves(
     meter.note_known((verdict(10, 5000.0),), 1000.0)
     meter.note_known((verdict(10, 5000.0, is_valid=True),), 1010.0)
 
-    assert meter.take() is None
+    assert meter.take(NOW_S) is None
 
 
 def test_reports_of_another_attempt_change_nothing(meter: SaveMeter) -> None:
@@ -210,4 +219,4 @@ def test_reports_of_another_attempt_change_nothing(meter: SaveMeter) -> None:
     meter.begin(2)
     steps.step(1.0, 1.0)
 
-    assert meter.take() is None
+    assert meter.take(NOW_S) is None

@@ -1,0 +1,1 @@
+"""Where the time of jobs went, and what follows from it: goodput, MTBF, MTTR, lost GPU-hours."""

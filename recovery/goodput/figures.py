@@ -1,0 +1,289 @@
+"""What follows from where the time went: goodput, ETTR, availability, MTBF, MTTR, lost GPU-hours. Pure.
+
+Definitions with their sources: docs/reference/goodput.md. A figure that nothing was measured for is
+None, never zero.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from detectors.finding import Blame, Finding
+from recovery.goodput.job_time import IncidentTime, JobTime, SlowTime
+from recovery.goodput.timeline import MTTR, TRAINING, TimePart, TimeSpan
+from recovery.journal.attempt_records import Cause
+
+HOUR_S: Final = 3600.0
+DAY_S: Final = 86400.0
+GPU_DAYS: Final = 1000.0  # restarts are given for so many
+_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED})
+_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
+_OWN_CAUSE: Final = {
+    TimePart.CHECKPOINT: "checkpoints",
+    TimePart.STARTUP: "starts",
+    TimePart.WAIT_NODES: "waiting for nodes",
+    TimePart.WAIT_PERSON: "waiting for a person",
+    TimePart.STOPPING: "planned stops and ends",
+    TimePart.INTERRUPTED: "launcher gone",
+    TimePart.UNACCOUNTED: "unaccounted",
+    TimePart.RECOMPUTED: "steps recomputed after a start",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """A part of the time, in seconds and in device-seconds."""
+
+    seconds: float = 0.0
+    device_s: float = 0.0
+
+    def plus(self, span: TimeSpan) -> "PartTime":
+        return PartTime(self.seconds + span.length_s, self.device_s + span.device_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Failures of one class or one node. Seconds; None: too few."""
+
+    failures: int
+    mtbf_s: float | None  # training time per failure
+    mttr_s: float | None  # mean of those that were recovered from
+    lost_device_s: float  # the incidents' time, and the steps made again
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Device time that one cause took."""
+
+    cause: str
+    device_s: float
+    seconds: float
+    incident_id: str = ""
+    is_within_training: bool = False  # a slow rank: this time is part of the training time
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Ratios are 0 to 1."""
+
+    wall_s: float
+    run_s: float  # without the time between an end and the next start
+    device_s: float
+    parts: Mapping[TimePart, PartTime]
+    goodput_ratio: float | None
+    goodput_ratio_max: float | None  # if all time that could not be divided was productive
+    ettr_ratio: float | None
+    availability_ratio: float | None
+    unaccounted_ratio: float | None
+    failures: int
+    restarts: int
+    restarts_per_1000_gpu_days: float | None
+    mtbf_s: float | None
+    mttr_s: float | None
+    by_class: Mapping[str, Reliability] = field(default_factory=dict)
+    by_node: Mapping[str, Reliability] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()  # the largest first
+
+
+def figures_of(jobs: Sequence[JobTime]) -> Figures:
+    """Return the figures of one job, or of several together."""
+    parts = _add_up(span for job in jobs for span in job.spans)
+    wall_s = sum(one.seconds for one in parts.values())
+    device_s = sum(one.device_s for one in parts.values())
+    run_s = wall_s - _seconds(parts, (TimePart.ENDED,))
+    productive_s = _seconds(parts, (TimePart.PRODUCTIVE,))
+    undivided_s = _seconds(parts, (TimePart.UNDIVIDED,))
+    failed = [(job, one) for job in jobs for one in job.incidents if _is_failure(one)]
+    causes = [one.cause for job in jobs for one in job.attempts if one.ordered_s >= job.begin_s]
+    interruptions = causes.count(Cause.TAKEOVER)
+    restarts = interruptions + causes.count(Cause.INCIDENT)
+    training_s = _seconds(parts, (*TRAINING, TimePart.CHECKPOINT, TimePart.UNFINISHED))
+    known_s = run_s - _seconds(parts, (TimePart.UNACCOUNTED,))
+    down_s = sum(span.length_s for job in jobs for span in job.spans if _is_down(span))
+    failures = len(failed) + interruptions
+    return Figures(
+        wall_s=wall_s,
+        run_s=run_s,
+        device_s=device_s,
+        parts=parts,
+        goodput_ratio=_ratio(productive_s, run_s),
+        goodput_ratio_max=_ratio(productive_s + undivided_s, run_s),
+        ettr_ratio=_ratio(productive_s, wall_s),
+        availability_ratio=_ratio(known_s - down_s, known_s),
+        unaccounted_ratio=_ratio(_seconds(parts, (TimePart.UNACCOUNTED,)), run_s),
+        failures=failures,
+        restarts=restarts,
+        restarts_per_1000_gpu_days=_ratio(restarts * GPU_DAYS * DAY_S, device_s),
+        mtbf_s=_ratio(training_s, failures),
+        mttr_s=_mean(one.account.total_s for _job, one in failed),
+        by_class=_reliability(failed, _class_of, training_s),
+        by_node=_reliability(failed, _node_of, training_s),
+        losses=tuple(
+            sorted(
+                [loss for job in jobs for loss in losses_of(job)],
+                key=lambda loss: -loss.device_s,
+            )
+        ),
+    )
+
+
+def clip(job: JobTime, since_unix_s: float) -> JobTime | None:
+    """Return the job's time from a moment on; None where it has none."""
+    from_s = since_unix_s - job.began_unix_s
+    spans = tuple(
+        TimeSpan(
+            max(span.begin_s, from_s),
+            span.end_s,
+            span.part,
+            span.attempt,
+            span.devices,
+            span.incident_id,
+            span.is_estimated,
+        )
+        for span in job.spans
+        if span.end_s > from_s
+    )
+    if not spans:
+        return None
+    return JobTime(
+        job.job_id,
+        job.name,
+        job.began_unix_s,
+        spans,
+        tuple(one for one in job.attempts if one.ended_s is None or one.ended_s > from_s),
+        tuple(one for one in job.incidents if one.opened_s >= from_s),
+        tuple(one for one in job.slow if one.end_s > from_s),
+    )
+
+
+def losses_of(job: JobTime) -> list[Loss]:
+    """Return what took the job's device time, but for new steps: once each cause."""
+    found: dict[tuple[str, str], PartTime] = {}
+    causes = {one.account.incident_id: cause_in_words(one) for one in job.incidents}
+    for span in job.spans:
+        if span.part in (TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED):
+            continue
+        incident_id = span.incident_id if span.incident_id in causes else ""
+        cause = causes.get(incident_id) or _OWN_CAUSE.get(span.part, span.part.value)
+        key = (cause, incident_id)
+        found[key] = found.get(key, PartTime()).plus(span)
+    lost = [
+        Loss(cause, time.device_s, time.seconds, incident_id)
+        for (cause, incident_id), time in found.items()
+    ]
+    return lost + _slow_losses(job)
+
+
+def cause_in_words(incident: IncidentTime) -> str:
+    """Return what an incident was about: its class, and the ranks and node that it accuses."""
+    finding = incident.account.opened.failure.finding
+    words = [_class_of(incident).replace("_", " ")]
+    if finding.ranks:
+        shown = ", ".join(map(str, finding.ranks[:4])) + ("..." if len(finding.ranks) > 4 else "")
+        words.append(f"rank {shown}")
+    if finding.node:
+        words.append(f"on {finding.node}")
+    return " ".join(words)
+
+
+def _slow_losses(job: JobTime) -> list[Loss]:
+    """Return what slow ranks cost: of several at a time only the slowest, which the others wait for."""
+    marks = sorted({mark for one in job.slow for mark in (one.begin_s, one.end_s)})
+    lost: dict[tuple[int, str], PartTime] = {}
+    for begin_s, end_s in pairwise(marks):
+        now = [one for one in job.slow if one.begin_s <= begin_s and one.end_s >= end_s]
+        if not now:
+            continue
+        slowest = max(now, key=lambda one: one.step_factor)
+        key = (slowest.rank, slowest.node)
+        lost[key] = _plus_slow(lost.get(key, PartTime()), job, slowest, begin_s, end_s)
+    return [
+        Loss(
+            f"slow rank {rank}" + (f" on {node}" if node else ""),
+            time.device_s,
+            time.seconds,
+            is_within_training=True,
+        )
+        for (rank, node), time in lost.items()
+        if time.seconds > 0
+    ]
+
+
+def _plus_slow(
+    time: PartTime, job: JobTime, slow: SlowTime, begin_s: float, end_s: float
+) -> PartTime:
+    share = 1.0 - 1.0 / max(1.0, slow.step_factor)
+    for span in job.spans:
+        length_s = min(span.end_s, end_s) - max(span.begin_s, begin_s)
+        if span.part in TRAINING and length_s > 0:
+            lost_s = length_s * share
+            time = PartTime(time.seconds + lost_s, time.device_s + lost_s * span.devices)
+    return time
+
+
+def _add_up(spans: Iterable[TimeSpan]) -> dict[TimePart, PartTime]:
+    found = {part: PartTime() for part in TimePart}
+    for span in spans:
+        found[span.part] = found[span.part].plus(span)
+    return {part: time for part, time in found.items() if time.seconds > 0}
+
+
+def _reliability(
+    failed: Sequence[tuple[JobTime, IncidentTime]],
+    key_of: Callable[[IncidentTime], str],
+    training_s: float,
+) -> dict[str, Reliability]:
+    groups: dict[str, list[tuple[JobTime, IncidentTime]]] = {}
+    for job, incident in failed:
+        if key := key_of(incident):
+            groups.setdefault(key, []).append((job, incident))
+    return {
+        key: Reliability(
+            failures=len(group),
+            mtbf_s=_ratio(training_s, len(group)),
+            mttr_s=_mean(one.account.total_s for _job, one in group),
+            lost_device_s=sum(
+                span.device_s
+                for job, one in group
+                for span in job.spans
+                if span.incident_id == one.account.incident_id
+            ),
+        )
+        for key, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    }
+
+
+def _class_of(incident: IncidentTime) -> str:
+    finding = incident.account.opened.failure.finding
+    return finding.symptom.kind.value.replace(" ", "_") or finding.kind.value
+
+
+def _node_of(incident: IncidentTime) -> str:
+    """Return the node that an incident accuses; empty: none."""
+    finding: Finding = incident.account.opened.failure.finding
+    return finding.node if finding.blame is Blame.RANK else ""
+
+
+def _is_failure(incident: IncidentTime) -> bool:
+    """Return whether something failed, and no person asked for the restart."""
+    finding = incident.account.opened.failure.finding
+    return finding.blame is not Blame.USER and not finding.is_persons
+
+
+def _is_down(span: TimeSpan) -> bool:
+    """Return whether the job did not train because of a failure."""
+    return span.part in _DOWN or (span.part in _WAITS and bool(span.incident_id))
+
+
+def _seconds(parts: Mapping[TimePart, PartTime], wanted: Iterable[TimePart]) -> float:
+    return sum(parts[part].seconds for part in wanted if part in parts)
+
+
+def _ratio(above: float, below: float) -> float | None:
+    return above / below if below > 0 else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

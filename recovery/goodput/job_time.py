@@ -1,0 +1,69 @@
+"""A job's time as its journal tells it: spans, attempts, incidents, slow ranks. Pure values."""
+
+from dataclasses import dataclass
+
+from recovery.goodput.timeline import TimePart, TimeSpan
+from recovery.journal.accounting import Account
+from recovery.journal.attempt_records import AttemptResult, Cause
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTime:
+    """One attempt. Seconds since the job's first record; None: not reached, or not known."""
+
+    attempt: int
+    cause: Cause
+    ordered_s: float
+    devices: int
+    nodes: tuple[str, ...]
+    begins_at_step: int | None
+    first_step_s: float | None = None  # its slowest rank ended its first step
+    highest_step: int | None = None
+    ended_s: float | None = None
+    result: AttemptResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentTime:
+    """One incident: its account, and when the fault happened."""
+
+    account: Account
+    fault_s: float
+    opened_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTime:
+    """A rank that made every step of the job longer for a while."""
+
+    attempt: int
+    rank: int
+    node: str
+    section: str
+    step_factor: float
+    begin_s: float
+    end_s: float
+    cause: str = ""  # from detectors.slow.cause_table; empty: not known
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    job_id: str
+    name: str
+    began_unix_s: float  # of the first record
+    spans: tuple[TimeSpan, ...]  # without gap or overlap
+    attempts: tuple[AttemptTime, ...]
+    incidents: tuple[IncidentTime, ...]
+    slow: tuple[SlowTime, ...]
+
+    @property
+    def begin_s(self) -> float:
+        """Return when its time begins; above 0 where only the newest part of it was asked for."""
+        return self.spans[0].begin_s if self.spans else 0.0
+
+    @property
+    def length_s(self) -> float:
+        return self.spans[-1].end_s - self.spans[0].begin_s if self.spans else 0.0
+
+    def seconds_of(self, part: TimePart) -> float:
+        return sum(span.length_s for span in self.spans if span.part is part)

@@ -1,0 +1,522 @@
+"""Where a job's time went, by its journal. Pure: entries in, spans out.
+
+Each entry adds the time since the entry before, as what the job was then doing. Records also tell how
+long before them something happened (a fault, the first step, a save): that stretch is painted anew.
+Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has the rules.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from detectors.finding import Finding, SymptomKind
+from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, SlowTime
+from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
+from recovery.journal.accounting import account_all, divide_start
+from recovery.journal.attempt_records import (
+    AttemptAbandoned,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptVerified,
+    CheckpointSeen,
+    Milestone,
+    RelativeMilestone,
+    SavesSeen,
+)
+from recovery.journal.fold.entry_fold import fold
+from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import (
+    CaughtUp,
+    IncidentEvent,
+    IncidentOpened,
+    TryFailed,
+    WaitsFor,
+)
+from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
+from recovery.journal.ledger import Ledger, Moment, OpenIncident, Wish, stands_paused
+from recovery.journal.records import Entry, Record
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.messages.outside import trains
+
+_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
+_NO_WAITS: Final = frozenset(TimePart) - _WAITS
+_SHOWS_LIFE: Final = (Milestone, RelativeMilestone, AttemptVerified, CheckpointSeen, CaughtUp)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """The time without a launcher or controller, at its end."""
+
+    begin_s: float  # the record before
+    alive_s: float | None  # when the launcher before was last alive
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """What training is from a moment on, until the next mode."""
+
+    from_s: float
+    part: TimePart
+    incident_id: str = ""
+    is_estimated: bool = False
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of the newest attempt while its records are read."""
+
+    started: Entry
+    begin_s: float
+    highest_before: int | None = None  # steps that an attempt before had made
+    reach_before: int | None = None  # the same of relative steps from this checkpoint
+    trained_before_s: float = 0.0  # since the checkpoint that it begins from
+    has_trained_before: bool = False
+    is_verified: bool = False
+    passed_s: float | None = None  # it passed the highest step from before
+
+
+def read_time(entries: Sequence[Entry], now: Moment | None = None) -> JobTime | None:
+    """Return where the job's time went; None for an empty journal.
+
+    ``now``: until when it went on as at its last record; None: it ended there.
+    """
+    if not entries:
+        return None
+    reading = _Reading(entries[0])
+    for entry in entries:
+        reading.take(entry)
+    return reading.finish(entries, now)
+
+
+class _Reading:
+    def __init__(self, first: Entry) -> None:
+        self._ledger = Ledger()
+        self._line = Timeline()
+        self._at = _moment(first)
+        self._now_s = 0.0
+        self._began_unix_s = first.unix_s
+        self._unix_offset_s = first.unix_s  # unix time of second 0, by the newest record
+        self._name, self._job_id = "", ""
+        self._attempt: _Attempt | None = None
+        self._attempts: list[AttemptTime] = []
+        self._modes: list[_Mode] = []
+        self._fenced_first_s: float | None = None
+        self._fenced: Entry | None = None
+        self._gap: _Gap | None = None
+        self._gap_attempt_s = 0.0
+        self._faults: dict[str, tuple[float, float]] = {}
+        self._slow: dict[int, SlowTime] = {}
+        self._was_slow: list[SlowTime] = []
+        self._saves_noted_s = 0.0
+
+    # Read.
+
+    def take(self, entry: Entry) -> None:
+        """Add the time until an entry, and what the entry tells."""
+        before = self._ledger
+        passed_s = self._at.until_s(_moment(entry))
+        self._line.append(self._now_s + passed_s, self._going_on(before))
+        since_s, self._now_s = self._now_s, self._now_s + passed_s
+        self._at = _moment(entry)
+        self._unix_offset_s = entry.unix_s - self._now_s
+        self._ledger = after = fold(before, entry)
+        self._note(entry, since_s, before, after)
+
+    def _going_on(self, ledger: Ledger) -> TimeSpan:
+        """Return the time from the newest record on, but for its bounds."""
+        part, incident_id = _part_of(ledger)
+        devices = 0 if part is TimePart.ENDED else _devices(ledger)
+        return TimeSpan(0.0, 0.0, part, ledger.attempt, devices, incident_id)
+
+    def _note(self, entry: Entry, since_s: float, before: Ledger, after: Ledger) -> None:
+        record = entry.record
+        if isinstance(record, _SHOWS_LIFE):
+            self._gap = None  # ranks ran on while nobody wrote
+        self._note_job(record, since_s, before)
+        self._note_attempt(entry, record, after)
+        self._note_incident(entry, record, before, after)
+
+    def _note_job(self, record: Record, since_s: float, before: Ledger) -> None:
+        match record:
+            case JobOpened(job_id=job_id, name=name):
+                self._job_id, self._name = job_id, name
+            case LauncherStarted(alive_age_s=age_s):
+                self._note_launcher(age_s, since_s, before)
+            case AttemptAbandoned() | TryFailed():
+                self._close_gap(until_s=self._now_s)
+            case SlowFound() | SlowExplained() | SlowEnded():
+                self._note_slow(record)
+            case _:
+                pass
+
+    def _note_attempt(self, entry: Entry, record: Record, after: Ledger) -> None:
+        match record:
+            case AttemptStarted():
+                self._begin(entry, record, after)
+            case AttemptVerified():
+                self._verify(entry, record, after)
+            case Milestone(step=step):
+                self._note_step(step)
+            case RelativeMilestone(steps=steps):
+                self._note_relative(steps)
+            case CheckpointSeen(saves=saves):
+                self._note_saves(saves)
+            case AttemptEnded() | JobEnded():
+                self._end(record)
+            case _:
+                pass
+
+    def _note_incident(self, entry: Entry, record: Record, before: Ledger, after: Ledger) -> None:
+        match record:
+            case IncidentOpened():
+                self._open(record)
+            case IncidentEvent():
+                self._follow(entry, before, after)
+            case CaughtUp(age_s=age_s):
+                self._pass(self._now_s - age_s)
+            case _:
+                pass
+
+    # Launchers.
+
+    def _note_launcher(self, alive_age_s: float | None, since_s: float, before: Ledger) -> None:
+        """Note the time in which no launcher or controller wrote; what it was shows in what follows."""
+        if before.ended is not None or before.number == 0 or self._now_s == 0:
+            return
+        alive_s = None
+        if alive_age_s is not None:
+            alive_s = min(max(since_s, self._now_s - alive_age_s), self._now_s)
+        self._gap = _Gap(since_s, alive_s, self._now_s)
+
+    def _close_gap(self, until_s: float) -> None:
+        """Account the time without a launcher: the ranks had ended with it."""
+        gap, self._gap = self._gap, None
+        if gap is None:
+            return
+        if gap.alive_s is None:
+            self._line.paint(gap.begin_s, gap.end_s, TimePart.UNACCOUNTED, only=TRAINING)
+            self._line.paint(gap.end_s, until_s, TimePart.INTERRUPTED, only=TRAINING)
+        else:
+            self._line.paint(gap.alive_s, until_s, TimePart.INTERRUPTED)
+
+    # Attempts.
+
+    def _begin(self, entry: Entry, record: AttemptStarted, after: Ledger) -> None:
+        self._close_gap(until_s=self._now_s)
+        highest = after.highest_step if self._attempts else None
+        begins_at = record.choice.begins_at
+        known = None if record.choice.is_new_run else self._attempt
+        self._attempt = _Attempt(
+            entry,
+            self._now_s,
+            highest_before=None if highest == begins_at else highest,
+            reach_before=after.reach.highest if after.is_base_known else None,
+            trained_before_s=self._trained_since(record.choice.modified_unix_s),
+            has_trained_before=known is not None
+            and (known.is_verified or known.has_trained_before),
+        )
+        self._modes.append(_Mode(self._now_s, TimePart.UNDIVIDED))
+        self._saves_noted_s = self._now_s
+        self._end_slow()
+        self._attempts.append(
+            AttemptTime(
+                record.attempt,
+                record.cause,
+                self._now_s,
+                _devices(after),
+                tuple(place.node for place in record.placement) or after.nodes,
+                begins_at,
+            )
+        )
+
+    def _trained_since(self, modified_unix_s: float | None) -> float:
+        """Return for how long ranks had trained since a checkpoint was written.
+
+        Compares the storage's clock with that of the journal.
+        """
+        if modified_unix_s is None:
+            return 0.0
+        since_s = modified_unix_s - self._unix_offset_s
+        return sum(
+            max(0.0, span.end_s - max(span.begin_s, since_s))
+            for span in self._line.spans
+            if span.part in TRAINING
+        )
+
+    def _verify(self, entry: Entry, record: AttemptVerified, after: Ledger) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.is_verified:
+            return
+        attempt.is_verified = True
+        incident = after.incident
+        if incident is not None and self._fenced is not None:
+            self._divide(self._fenced, attempt.started, entry, record, incident)
+        first_s = max(attempt.begin_s, self._now_s - (record.first_step_age_s or 0.0))
+        self._line.paint(first_s, self._now_s, TimePart.UNDIVIDED, incident_id="")
+        self._attempts[-1] = replace(self._attempts[-1], first_step_s=first_s)
+        self._modes += self._modes_from(first_s, attempt, record)
+
+    def _divide(
+        self,
+        fenced: Entry,
+        ordered: Entry,
+        entry: Entry,
+        record: AttemptVerified,
+        incident: OpenIncident,
+    ) -> None:
+        """Give the time from the last fence to the first step the phases of MTTR."""
+        phases, _notes = divide_start(fenced, ordered, entry, record)
+        at_s = self._now_s - _moment(fenced).until_s(_moment(entry))
+        incident_id = incident.state.incident_id
+        for phase, length_s in phases.items():
+            part = TimePart(phase.value)
+            end_s = at_s + length_s
+            self._line.paint(at_s, end_s, part, only=_NO_WAITS, incident_id=incident_id)
+            at_s = end_s
+
+    def _modes_from(
+        self, first_s: float, attempt: _Attempt, record: AttemptVerified
+    ) -> list[_Mode]:
+        """Return what training is from the first step on, as far as is known now."""
+        incident_id = _incident_of(attempt.started)
+        new = _Mode(first_s, TimePart.PRODUCTIVE)
+        again = _Mode(first_s, TimePart.RECOMPUTED, incident_id)
+        highest, first_step = attempt.highest_before, record.first_step
+        modes: list[_Mode] = []  # nothing tells whether its steps are new
+        if attempt.passed_s is not None:
+            modes = [again, _Mode(max(first_s, attempt.passed_s), TimePart.PRODUCTIVE)]
+        elif record.telling_ranks and not attempt.has_trained_before:
+            modes = [new]
+        elif record.telling_ranks and record.is_comparable:
+            is_new = highest is None or (first_step is not None and first_step > highest)
+            modes = [new if is_new else again]
+        elif record.telling_ranks and attempt.reach_before is not None:
+            modes = [again]
+        elif record.telling_ranks and attempt.trained_before_s > 0:
+            passed_s = first_s + attempt.trained_before_s
+            modes = [
+                replace(again, is_estimated=True),
+                _Mode(passed_s, TimePart.PRODUCTIVE, is_estimated=True),
+            ]
+        return modes
+
+    def _note_step(self, step: int) -> None:
+        if self._attempts:
+            highest = self._attempts[-1].highest_step
+            highest = step if highest is None else max(step, highest)
+            self._attempts[-1] = replace(self._attempts[-1], highest_step=highest)
+        attempt = self._attempt
+        if attempt is None or attempt.highest_before is None or attempt.passed_s is not None:
+            return
+        if step > attempt.highest_before:
+            self._pass(self._now_s)
+
+    def _note_relative(self, steps: int) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.reach_before is None or attempt.passed_s is not None:
+            return
+        if steps > attempt.reach_before:
+            self._pass(self._now_s)
+
+    def _pass(self, at_s: float) -> None:
+        """Note that the attempt made its first step beyond those of earlier attempts."""
+        attempt = self._attempt
+        if attempt is None:
+            return
+        attempt.passed_s = at_s = max(at_s, attempt.begin_s)
+        if attempt.is_verified:
+            self._modes = [mode for mode in self._modes if mode.from_s <= at_s]
+            self._modes.append(_Mode(at_s, TimePart.PRODUCTIVE))
+
+    def _end(self, record: AttemptEnded | JobEnded) -> None:
+        self._close_gap(until_s=self._now_s)
+        self._end_slow()
+        if self._attempts and self._attempts[-1].ended_s is None:
+            result = record.result if isinstance(record, AttemptEnded) else None
+            self._attempts[-1] = replace(self._attempts[-1], ended_s=self._now_s, result=result)
+
+    # Saves.
+
+    def _note_saves(self, saves: SavesSeen | None) -> None:
+        since_s, self._saves_noted_s = self._saves_noted_s, self._now_s
+        if saves is None:
+            return
+        for stall in saves.stalls:
+            end_s = self._now_s - stall.age_s
+            begin_s = end_s - stall.stall_s
+            self._line.paint(begin_s, end_s, TimePart.CHECKPOINT, only=TRAINING)
+        if not saves.stalls and saves.stall_s is not None:
+            self._paint_last(since_s, saves.count * saves.stall_s)
+
+    def _paint_last(self, since_s: float, stalls_s: float) -> None:
+        """Take the length of stalls whose moments are not known from the newest training."""
+        for span in reversed(self._line.spans):
+            if span.end_s <= since_s or stalls_s <= 0:
+                return
+            if span.part in TRAINING:
+                begin_s = max(span.begin_s, since_s, span.end_s - stalls_s)
+                stalls_s -= span.end_s - begin_s
+                self._line.paint(begin_s, span.end_s, TimePart.CHECKPOINT, is_estimated=True)
+
+    # Incidents.
+
+    def _open(self, record: IncidentOpened) -> None:
+        self._close_gap(until_s=self._now_s)
+        self._fenced, self._fenced_first_s = None, None
+        fault_s = self._now_s - record.fault_age_s
+        if self._attempts:
+            fault_s = max(fault_s, self._attempts[-1].ordered_s)
+        fault_s = max(0.0, fault_s)
+        incident_id = record.incident_id
+        self._faults[incident_id] = (fault_s, self._now_s)
+        if _runs_on(record.failure.finding):
+            return
+        if record.step_age_s is not None:
+            stepped_s = self._now_s - record.step_age_s
+            self._line.paint(
+                stepped_s, fault_s, TimePart.UNFINISHED, only=TRAINING, incident_id=incident_id
+            )
+        self._line.paint(fault_s, self._now_s, TimePart.DETECT, incident_id=incident_id)
+        self._end_slow()
+
+    def _follow(self, entry: Entry, before: Ledger, after: Ledger) -> None:
+        incident = after.incident
+        if incident is None or incident.state.phase is not Phase.RESTORING:
+            return
+        was = before.incident
+        if was is not None and was.state.phase is Phase.RESTORING:
+            return
+        self._fenced = entry
+        if self._fenced_first_s is None:
+            self._fenced_first_s = self._now_s
+            return
+        self._line.paint(
+            self._fenced_first_s,
+            self._now_s,
+            TimePart.RETRIES,
+            only=_NO_WAITS,
+            incident_id=incident.state.incident_id,
+        )
+
+    # Slow ranks.
+
+    def _note_slow(self, record: SlowFound | SlowExplained | SlowEnded) -> None:
+        known = self._slow.get(record.rank)
+        match record:
+            case SlowFound() if known is None:
+                self._slow[record.rank] = SlowTime(
+                    record.attempt,
+                    record.rank,
+                    record.finding.node,
+                    record.section,
+                    record.step_factor,
+                    self._now_s,
+                    self._now_s,
+                )
+            case SlowExplained(cause=cause) if known is not None:
+                self._slow[record.rank] = replace(known, cause=cause)
+            case SlowEnded() if known is not None:
+                self._was_slow.append(replace(known, end_s=self._now_s))
+                del self._slow[record.rank]
+            case _:
+                pass
+
+    def _end_slow(self) -> None:
+        self._was_slow += [replace(one, end_s=self._now_s) for one in self._slow.values()]
+        self._slow.clear()
+
+    # Finish.
+
+    def finish(self, entries: Iterable[Entry], now: Moment | None) -> JobTime:
+        if now is not None and self._ledger.ended is None:
+            self._line.append(self._now_s + self._at.until_s(now), self._going_on(self._ledger))
+            self._now_s = self._line.end_s
+        self._end_slow()
+        ends = [mode.from_s for mode in self._modes[1:]] + [self._line.end_s]
+        for mode, end_s in zip(self._modes, ends, strict=False):
+            if mode.part is not TimePart.UNDIVIDED:
+                self._line.paint(
+                    mode.from_s,
+                    end_s,
+                    mode.part,
+                    only={TimePart.UNDIVIDED},
+                    incident_id=mode.incident_id,
+                    is_estimated=mode.is_estimated,
+                )
+        incidents = tuple(
+            IncidentTime(account, *self._faults[account.incident_id])
+            for account in account_all(entries)
+            if account.incident_id in self._faults
+        )
+        return JobTime(
+            self._job_id or self._ledger.job_id or "",
+            self._name,
+            self._began_unix_s,
+            self._line.spans,
+            tuple(self._attempts),
+            incidents,
+            tuple(self._was_slow),
+        )
+
+
+def _moment(entry: Entry) -> Moment:
+    return Moment(entry.unix_s, entry.monotonic_s, entry.boot_id)
+
+
+def _incident_of(started: Entry) -> str:
+    record = started.record
+    return (record.incident_id or "") if isinstance(record, AttemptStarted) else ""
+
+
+def _runs_on(finding: Finding) -> bool:
+    """Return whether ranks go on while the incident is decided."""
+    return trains(finding) or finding.symptom.kind is SymptomKind.ALERT
+
+
+def _devices(ledger: Ledger) -> int:
+    """Return how many devices the job holds: a rank stands for one; before the first attempt, a slot does."""
+    if ledger.attempt > 0 and ledger.placement:
+        return ledger.world_size
+    slots = sum(member.slots for member in ledger.members.values() if member.left is None)
+    return max(ledger.world_size, slots)
+
+
+def _part_of(ledger: Ledger) -> tuple[TimePart, str]:
+    """Return what a job does whose journal stands so, and the incident that this is the cost of."""
+    incident_id = ""
+    if ledger.ended is not None:
+        part = TimePart.ENDED
+    elif ledger.closing is not None:
+        part, incident_id = TimePart.STOPPING, ledger.closing.outcome.incident_id or ""
+    elif stands_paused(ledger) or (ledger.start_waits is not None and ledger.incident is None):
+        part = TimePart.WAIT_PERSON
+    elif ledger.incident is not None:
+        part, incident_id = _part_of_incident(ledger, ledger.incident)
+    elif not ledger.is_attempt_open:
+        is_restart = ledger.attempt > 0 and not ledger.is_resumed
+        part = TimePart.INTERRUPTED if is_restart else TimePart.WAIT_NODES
+    elif ledger.wish is not Wish.RANKS:
+        part = TimePart.INTERRUPTED
+    else:
+        part = TimePart.UNDIVIDED if ledger.has_run else TimePart.STARTUP
+    return part, incident_id
+
+
+def _part_of_incident(ledger: Ledger, incident: OpenIncident) -> tuple[TimePart, str]:
+    phase, incident_id = incident.state.phase, incident.state.incident_id
+    if phase is Phase.VERIFYING and ledger.is_verified:
+        return TimePart.UNDIVIDED, ""
+    if phase is Phase.OPENED and _runs_on(incident.failure.finding) and ledger.has_run:
+        return TimePart.UNDIVIDED, ""
+    is_ordered = phase is Phase.VERIFYING
+    is_ordered |= phase is Phase.RESTORING and ledger.is_attempt_open
+    if incident.waits is not None and not is_ordered:
+        is_nodes = incident.waits_for is WaitsFor.NODES
+        return (TimePart.WAIT_NODES if is_nodes else TimePart.WAIT_PERSON), incident_id
+    if phase is Phase.OPENED:
+        return TimePart.DECIDE, incident_id
+    if phase is Phase.FENCING:
+        is_first = incident.state.try_number == 1
+        return (TimePart.FENCE if is_first else TimePart.RETRIES), incident_id
+    return (TimePart.START if is_ordered else TimePart.PREPARE), incident_id

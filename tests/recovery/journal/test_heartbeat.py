@@ -1,0 +1,74 @@
+"""When a launcher was last alive, by the file that it leaves."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from recovery.journal.heartbeat import FILE, Heartbeat, read_heartbeat
+from recovery.journal.ledger import Moment
+
+
+@dataclass
+class HeldClock:
+    monotonic_s: float = 100.0
+    unix: float = 5000.0
+
+    def now_s(self) -> float:
+        return self.monotonic_s
+
+    def unix_s(self) -> float:
+        return self.unix
+
+
+def beaten(folder: Path, clock: HeldClock) -> None:
+    with closing(Heartbeat(folder, clock, "boot-1")) as heartbeat:
+        heartbeat.beat()
+
+
+def age_s(folder: Path, clock: HeldClock, boot_id: str = "boot-1") -> float | None:
+    with closing(Heartbeat(folder, clock, boot_id)) as heartbeat:
+        return heartbeat.age_s()
+
+
+def test_next_launcher_learns_how_long_ago_the_last_one_lived(tmp_path: Path) -> None:
+    beaten(tmp_path, HeldClock())
+
+    assert age_s(tmp_path, HeldClock(160.0, 9999.0)) == 60.0  # by the monotonic clock
+    assert age_s(tmp_path, HeldClock(3.0, 5600.0), "boot-2") == 600.0
+    assert read_heartbeat(tmp_path) == Moment(5000.0, 100.0, "boot-1")
+
+
+def test_it_beats_once_a_second(tmp_path: Path) -> None:
+    clock = HeldClock()
+    with closing(Heartbeat(tmp_path, clock, "boot-1")) as heartbeat:
+        heartbeat.beat()
+        clock.monotonic_s = 100.9
+        heartbeat.beat()
+        assert read_heartbeat(tmp_path) == Moment(5000.0, 100.0, "boot-1")
+
+        clock.monotonic_s = 101.0
+        heartbeat.beat()
+
+    assert read_heartbeat(tmp_path) == Moment(5000.0, 101.0, "boot-1")
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"1 2", b"nan 5 b\n", b"inf inf b\n", b"\xff" * 300])
+def test_a_file_that_is_none_of_ours_tells_nothing(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / FILE).write_bytes(body)
+
+    assert read_heartbeat(tmp_path) is None
+    assert age_s(tmp_path, HeldClock()) is None
+
+
+def test_a_folder_that_takes_no_file_and_a_link_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("mine")
+    (tmp_path / FILE).symlink_to(tmp_path / "elsewhere")
+
+    for folder in (tmp_path, tmp_path / "gone"):
+        beaten(folder, HeldClock())
+        assert age_s(folder, HeldClock()) is None
+
+    assert (tmp_path / "elsewhere").read_text() == "mine"
+    assert read_heartbeat(tmp_path / "gone") is None
