@@ -27,6 +27,11 @@ _COMMANDS = {
         "Show what a restart could restore.",
     ),
     "incidents": ("rankmend.cli.incidents", "incidents", "List what went wrong, with its MTTR."),
+    "report": (
+        "rankmend.cli.report",
+        "report",
+        "Show where the time of jobs went: goodput, MTTR, lost GPU-hours.",
+    ),
     "why": ("rankmend.cli.incidents", "why", "Explain why rankmend acted as it did."),
     "approve": ("rankmend.cli.approve", "approve", "Approve a pending plan."),
     "reject": ("rankmend.cli.approve", "reject", "Reject a pending plan."),

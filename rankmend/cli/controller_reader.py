@@ -1,11 +1,14 @@
 """Asks a controller for jobs, incidents and stories."""
 
+from collections.abc import Iterator
+
 from rankmend.cli.controller_options import Access, explain, find_job
-from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.reader import JobJournal, Picture, Wanted
 from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
+from recovery.journal.records import MAJOR, MINOR, Entry, decode_record
 
 
 class ControllerReader:
@@ -56,6 +59,15 @@ class ControllerReader:
             if view.adopted_attempt is not None and job_id in (None, view.job_id)
         ]
 
+    def journals(self, job: str | None) -> Iterator[JobJournal]:
+        """Return journals until their newest entry: the controller's clock is not this machine's."""
+        jobs = self._client.jobs(with_ended=True)
+        if job is not None:
+            jobs = [find_job(self._client, job, with_ended=True)]
+        for one in jobs:
+            story = self._client.story(one.job_id)
+            yield JobJournal([entry_of(line) for line in story.lines], None)
+
     def story(self, wanted: str) -> wire.Story:
         try:
             return self._client.story(wanted)
@@ -69,6 +81,13 @@ class ControllerReader:
 
     def _id_of(self, job: str | None) -> str | None:
         return None if job is None else find_job(self._client, job, with_ended=True).job_id
+
+
+def entry_of(line: wire.StoryLine) -> Entry:
+    """Return the entry that a line of a story was made from."""
+    # A kind that this version does not know comes from a newer controller.
+    record = decode_record(line.kind, MAJOR, MINOR + 1, bytes(line.record))
+    return Entry(line.number, line.unix_s, line.monotonic_s, line.boot_id, record)
 
 
 def _slurm_nodes(client: OperatorClient) -> list[wire.SlurmNodeView]:

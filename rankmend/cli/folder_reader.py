@@ -1,16 +1,28 @@
 """Reads jobs from this machine's state folder, even while no part of rankmend runs."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from rankmend.cli.options import fail
 from rankmend.cli.output import echo
-from rankmend.cli.reader import Picture, Wanted
+from rankmend.cli.reader import JobJournal, Picture, Wanted
+from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
+from recovery.journal.heartbeat import read_heartbeat
+from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
-from recovery.report.overview import find_jobs, find_story, name_of, read_entries, view_job
+from recovery.journal.ledger import Moment
+from recovery.report.overview import (
+    find_jobs,
+    find_story,
+    name_of,
+    read_entries,
+    view_job,
+    view_paces,
+)
 from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import view_story
 
@@ -47,6 +59,19 @@ class FolderReader:
 
     def notes(self, _job: str | None) -> list[str]:
         return []
+
+    def journals(self, job: str | None) -> Iterator[JobJournal]:
+        for folder in find_jobs(self._state, job):
+            try:
+                entries = read_entries(folder)
+            except RankmendError as error:
+                echo(f"rankmend: {error}", err=True)
+                continue
+            if is_held(folder):
+                now = Moment(time.time(), time.monotonic(), read_boot_id())
+                yield JobJournal(entries, now, view_paces(folder, time.monotonic))
+            else:  # the launcher of an interrupted job has left when it was last alive
+                yield JobJournal(entries, read_heartbeat(folder))
 
     def story(self, wanted: str) -> wire.Story:
         folder, entries = find_story(self._state, wanted)

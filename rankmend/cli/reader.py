@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recovery.api import wire
+    from recovery.journal.ledger import Moment
+    from recovery.journal.records import Entry
+    from recovery.report.time_report import RankPace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,15 @@ class Picture:
     slurm_nodes: "Sequence[wire.SlurmNodeView]" = ()  # drained there by rankmend; only with --nodes
 
 
+@dataclass(frozen=True, slots=True)
+class JobJournal:
+    """The journal of one job, and until when it holds."""
+
+    entries: "Sequence[Entry]"
+    until: "Moment | None"  # None: its newest entry
+    paces: "Sequence[RankPace]" = ()  # of its ranks on this machine
+
+
 class Reader(Protocol):
     @property
     def watch_s(self) -> float:
@@ -56,6 +68,10 @@ class Reader(Protocol):
     def incidents(self, job: str | None) -> "list[wire.IncidentView]": ...
     def notes(self, job: str | None) -> list[str]:
         """Return which incidents are unknown, and why."""
+        ...
+
+    def journals(self, job: str | None) -> "Iterator[JobJournal]":
+        """Return the journals of the jobs whose name or UUID has this prefix, or of all."""
         ...
 
     def story(self, wanted: str) -> "wire.Story":

@@ -24,6 +24,7 @@ from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.store import open_readonly
 from recovery.messages.exchange import KeptSnapshots
+from recovery.report.time_report import RankPace
 from recovery.snapshots.leftovers import FOLDER
 from recovery.snapshots.listing import kept_of, list_held
 from recovery.snapshots.memory import NodeMemory, newest_step_of
@@ -189,6 +190,18 @@ def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[Store
         yield replace(
             view, start=_text(entry, "start"), why_not_forked=_text(entry, "why_not_forked")
         )
+
+
+def view_paces(folder: Path, read_clock: Callable[[], float]) -> tuple[RankPace, ...]:
+    """Return the step times of the ranks that a held job runs on this machine."""
+    runtime = _quietly_read(folder / "run.json").get("runtime")
+    if not isinstance(runtime, str):
+        return ()
+    return tuple(
+        RankPace(one.rank, one.step_seconds)
+        for one in view_ranks(Path(runtime), read_clock)
+        if one.step_seconds is not None
+    )
 
 
 def _text(entry: dict[str, object], name: str) -> str | None:

@@ -1,0 +1,141 @@
+"""`rankmend report`: where the time of jobs went, in the terminal, as JSON, CSV or one HTML file."""
+
+import csv
+import io
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.controller_names import complete_job
+from rankmend.cli.controller_options import Access, console, controller_options
+from rankmend.cli.options import fail, json_option, print_json, state_option
+from rankmend.cli.output import echo, echo_exact
+from rankmend.cli.reader import Reader, reading
+from rankmend.cli.times import TimeOfDay, TimeParameter
+from rankmend.cli.units import DURATION
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from recovery.report.time_report import JobReport
+
+_USAGE: Final = 2
+
+
+class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
+    """A duration before now (``7d``), or a time (``2026-12-01T08:00``)."""
+
+    name = "duration or time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> "float | TimeOfDay":
+        text = str(value).strip()
+        if text[-1:] in "smhd" or text.replace(".", "", 1).isdigit():
+            return DURATION.convert(text, param, ctx)
+        return TimeParameter().convert(text, param, ctx)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend report                      a summary of all jobs of this machine
+  rankmend report --job llama --since 7d
+  rankmend report --all --html report.html
+"""
+)
+@click.option("--job", metavar="JOB", shell_complete=complete_job, help="Report only on this job.")
+@click.option("--all", "show_all", is_flag=True, help="Show the details of every job.")
+@click.option(
+    "--since",
+    type=_Since(),
+    help="Count only the time since then: 7d, 12h, or 2026-12-01T08:00.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each job and part.")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write one HTML file that needs no network and no script.",
+)
+@state_option
+@controller_options
+@json_option
+def report(
+    job: str | None,
+    show_all: bool,
+    since: "float | TimeOfDay | None",
+    as_csv: bool,
+    page: Path | None,
+    state_dir: Path | None,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Show where the time of jobs went.
+
+    Divides wall time and GPU-hours into productive and recomputed steps, phases of recoveries, saves,
+    waits and stops, and gives goodput, ETTR, availability, MTBF, MTTR and lost GPU-hours by cause.
+    JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
+    machine's state folder.
+    """
+    if job is not None and show_all:
+        fail("--job and --all exclude each other", _USAGE)
+    if as_csv and as_json:
+        fail("--csv and --json exclude each other", _USAGE)
+    with reading(access, state_dir) as reader:
+        reports = _read(reader, job, _since_unix_s(since))
+        if page is not None:
+            _write_page(page, reports)
+    if job is not None and not reports:
+        fail(f"no job {job!r} with any time to report on (rankmend status --all lists jobs)")
+    _show(reports, as_json=as_json, as_csv=as_csv, has_page=page is not None, show_all=show_all)
+
+
+def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JobReport]":
+    from recovery.goodput.figures import clip
+    from recovery.goodput.time_spent import read_time
+    from recovery.report.time_report import report_of
+
+    reports = []
+    for journal in reader.journals(job):
+        spent = read_time(journal.entries, journal.until)
+        if spent is not None and since_unix_s is not None:
+            spent = clip(spent, since_unix_s)
+        if spent is not None:
+            reports.append(report_of(spent, journal.paces))
+    return reports
+
+
+def _since_unix_s(since: "float | TimeOfDay | None") -> float | None:
+    if since is None:
+        return None
+    now_unix_s = time.time()
+    return since.unix_s(None, now_unix_s) if isinstance(since, TimeOfDay) else now_unix_s - since
+
+
+def _write_page(path: Path, reports: "list[JobReport]") -> None:
+    from rankmend.files import replace_file
+    from rankmend.version import RANKMEND_VERSION
+    from recovery.report.time_page import render_page
+
+    text = render_page(reports, time.time(), RANKMEND_VERSION)
+    replace_file(path, text.encode("utf-8", "replace"), RankmendError, mode=0o644)
+    echo(f"written: {path}", err=True)
+
+
+def _show(
+    reports: "list[JobReport]", *, as_json: bool, as_csv: bool, has_page: bool, show_all: bool
+) -> None:
+    from recovery.report.time_report import csv_rows, plain_report
+
+    if as_json:
+        print_json(plain_report(reports))
+    elif as_csv:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(csv_rows(reports))
+        echo_exact(text.getvalue(), nl=False)
+    elif not has_page:
+        from rankmend.cli.report_tables import show_report
+
+        show_report(console(), reports, with_details=show_all or len(reports) == 1)

@@ -1,0 +1,121 @@
+"""The tables of `rankmend report` in the terminal, at most 80 columns wide."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from recovery.goodput.figures import Figures, Reliability, figures_of
+from recovery.report.time_words import gpu_hours, in_words, moment, share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from recovery.report.time_report import JobReport
+
+_LOSSES_SHOWN: Final = 15
+_GROUPS_SHOWN: Final = 15
+
+
+def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details: bool) -> None:
+    """Print a summary of all jobs, and with ``with_details`` the tables of each."""
+    if not reports:
+        out.print("no jobs")
+        return
+    if len(reports) > 1:
+        out.print(_summary(reports))
+        total = figures_of([report.time for report in reports])
+        out.print(Text("all jobs", style="bold"))
+        _show_figures(out, total, with_parts=True)
+    if with_details:
+        for report in reports:
+            time = report.time
+            began = moment(time.began_unix_s + time.begin_s)
+            out.print(Text.assemble((time.name, "bold"), f"  {time.job_id}  from {began}"))
+            _show_figures(out, report.figures, with_parts=True)
+
+
+def _summary(reports: "Sequence[JobReport]") -> Table:
+    table = _table("job", "wall time", "GPU-hours", "goodput", "ETTR", "failures", "MTTR")
+    for report in reports:
+        figures = report.figures
+        table.add_row(
+            report.time.name,
+            in_words(figures.wall_s),
+            gpu_hours(figures.device_s),
+            _goodput(figures),
+            share(figures.ettr_ratio),
+            str(figures.failures),
+            in_words(figures.mttr_s),
+        )
+    return table
+
+
+def _show_figures(out: "Console", figures: Figures, *, with_parts: bool) -> None:
+    restarts = figures.restarts_per_1000_gpu_days
+    out.print(
+        f"goodput {_goodput(figures)}, ETTR {share(figures.ettr_ratio)}, "
+        f"availability {share(figures.availability_ratio)}"
+    )
+    out.print(
+        f"{figures.failures} failures, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
+        f"{figures.restarts} restarts, per 1,000 GPU-days {'-' if restarts is None else f'{restarts:.4g}'}"
+    )
+    if with_parts:
+        out.print(_parts(figures))
+    if figures.losses:
+        out.print(_losses(figures))
+    for title, groups in (("class", figures.by_class), ("node", figures.by_node)):
+        if groups:
+            out.print(_groups(title, groups))
+
+
+def _goodput(figures: Figures) -> str:
+    least, most = share(figures.goodput_ratio), share(figures.goodput_ratio_max)
+    return least if least == most else f"{least} to {most}"
+
+
+def _parts(figures: Figures) -> Table:
+    table = _table("where the time went", "time", "share", "GPU-hours")
+    for part, one in figures.parts.items():
+        table.add_row(
+            part.value.replace("_", " "),
+            in_words(one.seconds),
+            share(one.seconds / figures.wall_s),
+            gpu_hours(one.device_s),
+        )
+    return table
+
+
+def _losses(figures: Figures) -> Table:
+    table = _table("lost to", "GPU-hours", "time")
+    for one in figures.losses[:_LOSSES_SHOWN]:
+        note = " (part of the training time)" if one.is_within_training else ""
+        table.add_row(one.cause + note, gpu_hours(one.device_s), in_words(one.seconds))
+    left = len(figures.losses) - _LOSSES_SHOWN
+    if left > 0:
+        table.add_row(f"and {left} smaller ones", "", "")
+    return table
+
+
+def _groups(title: str, groups: Mapping[str, Reliability]) -> Table:
+    table = _table(f"failures by {title}", "count", "MTBF", "MTTR", "GPU-hours lost")
+    for name, one in list(groups.items())[:_GROUPS_SHOWN]:
+        table.add_row(
+            name.replace("_", " "),
+            str(one.failures),
+            in_words(one.mtbf_s),
+            in_words(one.mttr_s),
+            gpu_hours(one.lost_device_s),
+        )
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table

@@ -1,0 +1,176 @@
+"""The report of where the time went as one HTML file: no script, no network, every text escaped.
+
+Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (`pip install rankmend[report]`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rankmend.errors import ConfigError
+from rankmend.printable import printable
+from recovery.goodput.figures import cause_in_words, figures_of
+from recovery.goodput.job_time import IncidentTime, JobTime
+from recovery.goodput.timeline import TimeSpan
+from recovery.report.time_report import JobReport, RankPace
+from recovery.report.time_words import gpu_hours, in_words, moment, share
+
+TEMPLATE: Final = "time_page.html.j2"
+_WIDTH: Final = 1000.0  # units of the drawings
+_SPANS_MAX: Final = 2000  # rectangles of one timeline: more than a screen has pixels
+_INCIDENTS_MAX: Final = 50  # waterfalls of one job, the newest
+_LOSSES_MAX: Final = 30
+_HEAT_COLUMNS: Final = 64
+_HEAT_MAX: Final = 16_384  # ranks of one heat map
+_NAME_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A rectangle of a drawing."""
+
+    x: float
+    width: float
+    part: str
+    title: str
+    y: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waterfall:
+    incident_id: str
+    cause: str
+    summary: str
+    outcome: str
+    mttr: str
+    bars: tuple[_Bar, ...]
+    height: float
+
+
+def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) -> str:
+    """Return the page; raises ConfigError where Jinja2 is missing."""
+    try:
+        from jinja2 import (  # noqa: PLC0415 - only this report needs it
+            Environment,
+            FileSystemLoader,
+            StrictUndefined,
+        )
+    except ImportError as error:
+        raise ConfigError(
+            "the HTML report needs Jinja2, which is not installed: pip install 'rankmend[report]'"
+        ) from error
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        span=in_words, share=share, hours=gpu_hours, moment=moment, clean=_clean
+    )
+    jobs = [_job(report) for report in reports]
+    total = figures_of([report.time for report in reports]) if len(reports) != 1 else None
+    page: str = environment.get_template(TEMPLATE).render(
+        jobs=jobs, total=total, made_unix_s=made_unix_s, version=version, losses_max=_LOSSES_MAX
+    )
+    return page
+
+
+def _job(report: JobReport) -> dict[str, Any]:
+    time, figures = report.time, report.figures
+    newest = time.incidents[-_INCIDENTS_MAX:]
+    return {
+        "name": _clean(time.name) or "-",
+        "job_id": time.job_id,
+        "time": time,
+        "figures": figures,
+        "ledger": _ledger(report),
+        "timeline": _timeline(time),
+        "is_thinned": len(time.spans) > _SPANS_MAX,
+        "waterfalls": [_waterfall(one, time) for one in reversed(newest)],
+        "incidents_left_out": len(time.incidents) - len(newest),
+        "heat": _heat(report.paces),
+        "heat_columns": _HEAT_COLUMNS,
+    }
+
+
+def _ledger(report: JobReport) -> list[_Bar]:
+    bars, x = [], 0.0
+    wall_s = report.figures.wall_s
+    for part, one in report.figures.parts.items():
+        width = _WIDTH * one.seconds / wall_s
+        title = f"{part.value}: {in_words(one.seconds)}, {share(one.seconds / wall_s)}"
+        bars.append(_Bar(x, width, part.value, title))
+        x += width
+    return bars
+
+
+def _timeline(time: JobTime) -> list[_Bar]:
+    """Return the spans as they followed each other; where there are too many, the longest ones."""
+    spans: Sequence[TimeSpan] = time.spans
+    if len(spans) > _SPANS_MAX:
+        kept = sorted(spans, key=lambda span: -span.length_s)[:_SPANS_MAX]
+        spans = sorted(kept, key=lambda span: span.begin_s)
+    scale = _WIDTH / time.length_s if time.length_s else 0.0
+    return [
+        _Bar(
+            (span.begin_s - time.begin_s) * scale,
+            max(0.3, span.length_s * scale),
+            span.part.value,
+            f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value}, "
+            f"{in_words(span.length_s)}, attempt {span.attempt}, {span.devices} GPUs",
+        )
+        for span in spans
+    ]
+
+
+def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
+    account = one.account
+    costs = [span for span in time.spans if span.incident_id == account.incident_id]
+    begin_s = min((span.begin_s for span in costs), default=0.0)
+    end_s = max((span.end_s for span in costs), default=0.0)
+    scale = _WIDTH / (end_s - begin_s) if end_s > begin_s else 0.0
+    bars = [
+        _Bar(
+            (span.begin_s - begin_s) * scale,
+            max(1.0, span.length_s * scale),
+            span.part.value,
+            f"{span.part.value}: {in_words(span.length_s)}"
+            + (" (estimated)" if span.is_estimated else ""),
+            y=20.0 * place,
+        )
+        for place, span in enumerate(costs)
+    ]
+    finding = account.opened.failure.finding
+    return _Waterfall(
+        account.incident_id,
+        cause_in_words(one),
+        finding.summary,
+        account.state.phase.value,
+        in_words(account.total_s),
+        tuple(bars),
+        20.0 * len(bars),
+    )
+
+
+def _heat(paces: Sequence[RankPace]) -> list[dict[str, Any]]:
+    """Return a cell for each rank: its place, and how its step time compares, 0 to 1."""
+    shown = sorted(paces, key=lambda one: one.rank)[:_HEAT_MAX]
+    times = [one.step_s for one in shown]
+    low, high = min(times, default=0.0), max(times, default=0.0)
+    spread = max(high - low, 0.05 * high)  # equal ranks are not painted as if they differed
+    return [
+        {
+            "x": place % _HEAT_COLUMNS,
+            "y": place // _HEAT_COLUMNS,
+            "heat": (one.step_s - low) / spread if spread else 0.0,
+            "title": f"rank {one.rank}: {in_words(one.step_s)} a step",
+        }
+        for place, one in enumerate(shown)
+    ]
+
+
+def _clean(text: object) -> str:
+    return printable(str(text))[:_NAME_MAX]

@@ -1,0 +1,189 @@
+"""The report of where the time of jobs went, as plain values for JSON, CSV and the page. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recovery.goodput.figures import (
+    HOUR_S,
+    Figures,
+    Reliability,
+    cause_in_words,
+    figures_of,
+)
+from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime
+from recovery.goodput.timeline import TimePart, TimeSpan
+
+CSV_HEAD: Final = ("job", "job_id", "part", "seconds", "gpu_hours", "share_of_wall_time")
+# Written before a text that a spreadsheet would take for a formula (OWASP, CSV injection).
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class RankPace:
+    """A running rank's step time and, where it is called slow, by how much."""
+
+    rank: int
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    time: JobTime
+    figures: Figures
+    paces: tuple[RankPace, ...] = ()  # of the ranks that run on this machine; (): not known
+
+
+def report_of(time: JobTime, paces: Sequence[RankPace] = ()) -> JobReport:
+    """Return the report of one job."""
+    return JobReport(time, figures_of([time]), tuple(paces))
+
+
+def plain_report(reports: Sequence[JobReport]) -> dict[str, Any]:
+    """Return the report for programs."""
+    return {
+        "jobs": [plain_job(report) for report in reports],
+        "total": plain_figures(figures_of([report.time for report in reports])),
+    }
+
+
+def plain_job(report: JobReport) -> dict[str, Any]:
+    time = report.time
+    at = time.began_unix_s
+    return {
+        "job": time.name,
+        "job_id": time.job_id,
+        "began_unix_s": at + time.begin_s,
+        **plain_figures(report.figures),
+        "attempts": [_attempt(one, at) for one in time.attempts],
+        "incidents": [_incident(one, time) for one in time.incidents],
+        "slow_ranks": [
+            {
+                "rank": one.rank,
+                "node": one.node,
+                "section": one.section,
+                "cause": one.cause,
+                "step_factor": one.step_factor,
+                "begin_unix_s": at + one.begin_s,
+                "end_unix_s": at + one.end_s,
+            }
+            for one in time.slow
+        ],
+        "ranks": [{"rank": one.rank, "step_s": one.step_s} for one in report.paces],
+        "spans": [_span(one, at) for one in time.spans],
+    }
+
+
+def plain_figures(figures: Figures) -> dict[str, Any]:
+    return {
+        "wall_s": figures.wall_s,
+        "run_s": figures.run_s,
+        "gpu_hours": figures.device_s / HOUR_S,
+        "goodput_ratio": figures.goodput_ratio,
+        "goodput_ratio_max": figures.goodput_ratio_max,
+        "ettr_ratio": figures.ettr_ratio,
+        "availability_ratio": figures.availability_ratio,
+        "unaccounted_ratio": figures.unaccounted_ratio,
+        "failures": figures.failures,
+        "restarts": figures.restarts,
+        "restarts_per_1000_gpu_days": figures.restarts_per_1000_gpu_days,
+        "mtbf_s": figures.mtbf_s,
+        "mttr_s": figures.mttr_s,
+        "parts": {
+            part.value: {"seconds": one.seconds, "gpu_hours": one.device_s / HOUR_S}
+            for part, one in figures.parts.items()
+        },
+        "by_class": {name: _reliability(one) for name, one in figures.by_class.items()},
+        "by_node": {name: _reliability(one) for name, one in figures.by_node.items()},
+        "losses": [
+            {
+                "cause": one.cause,
+                "gpu_hours": one.device_s / HOUR_S,
+                "seconds": one.seconds,
+                "incident_id": one.incident_id or None,
+                "is_within_training": one.is_within_training,
+            }
+            for one in figures.losses
+        ],
+    }
+
+
+def csv_rows(reports: Sequence[JobReport]) -> Iterator[tuple[str, ...]]:
+    """Return a row for each job and part, after the row of `CSV_HEAD`."""
+    yield CSV_HEAD
+    for report in reports:
+        wall_s = report.figures.wall_s
+        for part, one in report.figures.parts.items():
+            yield (
+                _cell(report.time.name),
+                _cell(report.time.job_id),
+                part.value,
+                f"{one.seconds:.3f}",
+                f"{one.device_s / HOUR_S:.6f}",
+                f"{one.seconds / wall_s:.6f}" if wall_s else "",
+            )
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _span(span: TimeSpan, at: float) -> dict[str, Any]:
+    return {
+        "begin_unix_s": at + span.begin_s,
+        "seconds": span.length_s,
+        "part": span.part.value,
+        "attempt": span.attempt,
+        "gpus": span.devices,
+        "incident_id": span.incident_id or None,
+        "is_estimated": span.is_estimated,
+    }
+
+
+def _attempt(one: AttemptTime, at: float) -> dict[str, Any]:
+    return {
+        "attempt": one.attempt,
+        "cause": one.cause.value,
+        "ordered_unix_s": at + one.ordered_s,
+        "first_step_unix_s": None if one.first_step_s is None else at + one.first_step_s,
+        "ended_unix_s": None if one.ended_s is None else at + one.ended_s,
+        "result": None if one.result is None else one.result.value,
+        "gpus": one.devices,
+        "nodes": list(one.nodes),
+        "begins_at_step": one.begins_at_step,
+        "highest_step": one.highest_step,
+    }
+
+
+def _incident(one: IncidentTime, time: JobTime) -> dict[str, Any]:
+    account = one.account
+    costs = [span for span in time.spans if span.incident_id == account.incident_id]
+    return {
+        "incident_id": account.incident_id,
+        "cause": cause_in_words(one),
+        "summary": account.opened.failure.finding.summary,
+        "outcome": account.state.phase.value,
+        "fault_unix_s": time.began_unix_s + one.fault_s,
+        "mttr_s": account.total_s,
+        "steps_recomputed": account.steps_recomputed,
+        "gpu_hours": sum(span.device_s for span in costs) / HOUR_S,
+        "parts": [
+            {"part": part.value, "seconds": seconds} for part, seconds in _by_part(costs).items()
+        ],
+    }
+
+
+def _by_part(spans: Sequence[TimeSpan]) -> dict[TimePart, float]:
+    found: dict[TimePart, float] = {}
+    for span in spans:
+        found[span.part] = found.get(span.part, 0.0) + span.length_s
+    return found
+
+
+def _reliability(one: Reliability) -> dict[str, Any]:
+    return {
+        "failures": one.failures,
+        "mtbf_s": one.mtbf_s,
+        "mttr_s": one.mttr_s,
+        "gpu_hours_lost": one.lost_device_s / HOUR_S,
+    }

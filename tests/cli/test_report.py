@@ -1,0 +1,199 @@
+"""`rankmend report` on a state folder, with names that somebody chose to do harm."""
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from detectors.finding import Finding
+from rankmend.cli import cli
+from rankmend.cli.controller_reader import entry_of
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_records import JobOpened
+from recovery.journal.records import Record
+from recovery.journal.store import Journal
+from recovery.views.story_view import view_story
+from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of
+
+HOSTILE = "=x<script>alert(1)</script>\"'>{{ 7*7 }}\x1b[2J\u202e"
+NODE = '<img src=x onerror="alert(2)">'
+ALLOWED = {
+    *("html", "head", "meta", "title", "style", "body", "section", "svg", "rect", "text", "span"),
+    *("h1", "h2", "h3", "p", "b", "br", "dl", "dt", "dd", "div"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+@dataclass
+class HeldClock:
+    at_s: float = 0.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def unix_s(self) -> float:
+        return 5000.0 + self.at_s
+
+
+def write_job(state: Path, number: int, name: str, records: tuple[Timed, ...]) -> None:
+    folder = state / "jobs" / f"job-{number}"
+    folder.mkdir(parents=True)
+    job_id = f"0000000{number}-0000-4000-8000-000000000000"
+    (folder / "job.json").write_text(json.dumps({"job_id": job_id, "name": name}))
+    clock = HeldClock()
+    journal = Journal(folder / "journal.db", clock, "boot-1")
+    for at_s, record in records:
+        clock.at_s = at_s
+        journal.append(named(record, job_id, name))
+    journal.close()
+
+
+def named(record: Record, job_id: str, name: str) -> Record:
+    if isinstance(record, JobOpened):
+        return JobOpened(job_id, name)
+    if isinstance(record, IncidentOpened):
+        finding: Finding = replace(record.failure.finding, node=NODE, summary=f"{name} failed")
+        return replace(record, failure=replace(record.failure, finding=finding))
+    return record
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    write_job(tmp_path, 1, HOSTILE, (*BEGIN, *FAILED, *END))
+    write_job(tmp_path, 2, "calm", BEGIN)
+    return tmp_path
+
+
+def report(state: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["report", "--state-dir", str(state), *options])
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _value in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_json_divides_the_wall_time_of_each_job_into_parts(state: Path) -> None:
+    result = report(state, "--json")
+
+    assert result.exit_code == 0
+    found = {job["job"]: job for job in json.loads(result.stdout)["jobs"]}
+    job = found[HOSTILE]
+    assert job["wall_s"] == 2010.0
+    assert sum(part["seconds"] for part in job["parts"].values()) == pytest.approx(2010.0)
+    assert sum(span["seconds"] for span in job["spans"]) == pytest.approx(2010.0)
+    assert job["goodput_ratio"] == pytest.approx(1971 / 2010)
+    assert job["incidents"][0]["mttr_s"] == 7.5
+    assert found["calm"]["failures"] == 0
+
+
+def test_terminal_gets_tables_and_nothing_that_it_would_obey(state: Path) -> None:
+    result = report(state, "--all")
+
+    assert result.exit_code == 0
+    assert "goodput 98.06 %" in result.stdout
+    assert "recomputed" in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\u202e" not in result.stdout
+
+
+def test_csv_holds_no_formula(state: Path) -> None:
+    rows = list(csv.DictReader(report(state, "--csv").stdout.splitlines()))
+
+    mine = [row for row in rows if row["job"].startswith("'=x<script>")]
+    assert sum(float(row["seconds"]) for row in mine) == pytest.approx(2010.0, abs=0.01)
+    assert len(mine) > 10
+
+
+def test_page_is_one_file_in_which_every_text_is_escaped(state: Path, tmp_path: Path) -> None:
+    result = report(state, "--html", str(tmp_path / "report.html"))
+
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "report.html").read_text()
+    page = Page(text)
+    assert page.tags <= ALLOWED
+    assert not {name for name in page.attributes if name.startswith("on")}
+    assert not page.attributes & {"src", "href", "xlink:href", "srcdoc"}
+    assert "url(" not in text
+    assert "<script>alert(1)</script>" in "".join(page.texts)  # as a text
+    assert "{{ 7*7 }}" in "".join(page.texts)
+    assert NODE in "".join(page.texts)
+
+
+def test_job_is_found_by_the_beginning_of_its_name_or_uuid(state: Path) -> None:
+    assert "calm" in report(state, "--job", "cal").stdout
+    assert "calm" in report(state, "--job", "00000002").stdout
+
+    result = report(state, "--job", "no such")
+
+    assert result.exit_code == 1
+    assert "no job 'no such'" in result.output
+
+
+def test_time_before_since_is_left_out(state: Path) -> None:
+    later = json.loads(report(state, "--since", "1970-01-01T02:00Z", "--json").stdout)
+    recent = json.loads(report(state, "--since", "1970-01-01T01:48:20Z", "--json").stdout)
+
+    assert (later["jobs"], later["total"]["wall_s"]) == ([], 0)
+    assert [job["wall_s"] for job in recent["jobs"]] == [510.0]  # from 6,500 s since 1970
+
+
+@pytest.mark.parametrize(
+    "options", [("--job", "x", "--all"), ("--csv", "--json"), ("--since", "x")]
+)
+def test_options_that_make_no_sense_are_refused(state: Path, options: tuple[str, ...]) -> None:
+    assert report(state, *options).exit_code == 2
+
+
+def test_no_jobs_are_no_error(tmp_path: Path) -> None:
+    assert report(tmp_path).stdout == "no jobs\n"
+    assert json.loads(report(tmp_path, "--json").stdout)["total"]["goodput_ratio"] is None
+    assert report(tmp_path, "--html", str(tmp_path / "r.html")).exit_code == 0
+
+
+def test_page_that_cannot_be_written_leaves_the_old_one(state: Path) -> None:
+    result = report(state, "--html", "/proc/report.html")
+
+    assert result.exit_code == 1
+    assert "/proc/report.html" in result.output
+
+
+def test_without_jinja2_the_command_names_what_to_install(state: Path) -> None:
+    program = (
+        "import sys; sys.modules['jinja2'] = None; from rankmend.cli import main;"
+        f"main(['report', '--state-dir', {str(state)!r}, '--html', 'r.html'])"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=state, check=False
+    )
+
+    assert result.returncode == 1
+    assert "pip install 'rankmend[report]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_controllers_story_gives_back_the_entries_that_it_was_made_from() -> None:
+    entries = entries_of(*BEGIN, *FAILED, *END)
+
+    story = view_story(entries, "job-1", "llama", None)
+
+    assert story is not None
+    assert [entry_of(line) for line in story.lines] == entries
