@@ -47,6 +47,13 @@ def default_folder() -> Path:
     help="Another Python of which many programs start: compile the hook for it, too (repeatable).",
 )
 @click.option(
+    "--any",
+    "is_any",
+    is_flag=True,
+    help="Watch programs without a launcher, too: `python train.py`, alone or as Lightning and "
+    "torch.multiprocessing.spawn start ranks.",
+)
+@click.option(
     "--evidence",
     is_flag=True,
     help="Have ranks show where their Python threads are when the job hangs: they answer a signal then.",
@@ -60,6 +67,7 @@ def env(
     place: str,
     folder: Path | None,
     pythons: tuple[Path, ...],
+    is_any: bool,
     evidence: bool,
     users: str | None,
     partitions: str | None,
@@ -83,5 +91,5 @@ def env(
         make_hook_folder(chosen, pythons)
     except ConfigError as error:
         fail(str(error))
-    lines = lines_for(WatchPlace(place), str(chosen), canary, has_evidence=evidence)
+    lines = lines_for(WatchPlace(place), str(chosen), canary, has_evidence=evidence, is_any=is_any)
     echo(lines.removesuffix("\n"))

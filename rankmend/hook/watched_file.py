@@ -21,13 +21,13 @@ _FIRST_NAMESPACE = (
 )
 
 
-def find_job(environment, launcher):
+def find_job(environment, launcher, is_child=False):
     """Return what all ranks of a job know alike, as text, and the number of this attempt."""
     scheduled = [environment.get(name, "") for name in ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID")]
     attempt = 1 + (number_of(environment, "SLURM_RESTART_COUNT") or 0)
     run = environment.get("TORCHELASTIC_RUN_ID", "")
     if launcher in ("spawn", "single"):
-        own = _find_own(launcher)
+        own = _find_own(launcher, is_child)
     elif (
         launcher == "hydra"
     ):  # tells no number of a run: what tells its ranks' rendezvous from another's
@@ -71,14 +71,16 @@ def find_unlaunched(is_child):
     return None if is_child else ("single", 0, 0, 1)
 
 
-def _find_own(launcher):
+def _find_own(launcher, is_child):
     """Return what tells a job without a launcher from others."""
     address = os.environ.get("MASTER_ADDR", "")
     is_local = address in ("", "localhost", "::1") or address.startswith("127.")
     if launcher == "spawn" and not is_local:
         return ["at", address, os.environ.get("MASTER_PORT", "")]
-    # All ranks are children of one process; a single one is known by itself.
-    pid = os.getppid() if launcher == "spawn" else os.getpid()
+    # All ranks are children of one process. A single one is known by itself, and so is rank 0 of Lightning, which
+    # starts the others: it sets their variables in its own environment, too.
+    is_parent = not is_child and os.environ.get("LOCAL_RANK") == "0"
+    pid = os.getpid() if launcher == "single" or is_parent else os.getppid()
     return [launcher, os.uname().nodename, pid, read_start_ticks(pid) or 0]
 
 
@@ -92,7 +94,7 @@ def make(is_child=False):
     if found is None:
         raise ValueError("no rank of a launcher that is known")
     launcher, rank, local_rank, size = found
-    key, attempt = find_job(os.environ, launcher)
+    key, attempt = find_job(os.environ, launcher, is_child)
     root = _own_root()
     _remove_left(root)
     folder = os.path.join(root, str(job_id_of(os.getuid(), key)))

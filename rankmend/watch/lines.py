@@ -39,14 +39,24 @@ class WatchPlace(Enum):
 
 
 def lines_for(
-    place: WatchPlace, folder: str, canary: Canary | None = None, *, has_evidence: bool = False
+    place: WatchPlace,
+    folder: str,
+    canary: Canary | None = None,
+    *,
+    has_evidence: bool = False,
+    is_any: bool = False,
 ) -> str:
     """Return what to put there. An empty part of PYTHONPATH would be the working folder, so none is made.
 
-    ``has_evidence``: ranks show their stacks when the job hangs.
+    ``has_evidence``: ranks show their stacks when the job hangs; ``is_any``: programs without a launcher are watched, too.
     """
     path = shlex.quote(folder)
-    names = ("RANKMEND_WATCH", *(("RANKMEND_WATCH_EVIDENCE",) if has_evidence else ()))
+    wanted = (
+        ("RANKMEND_WATCH", True),
+        ("RANKMEND_WATCH_ANY", is_any),
+        ("RANKMEND_WATCH_EVIDENCE", has_evidence),
+    )
+    names = [name for name, is_wanted in wanted if is_wanted]
     if place is WatchPlace.TASKPROLOG:
         return _task_prolog(path, canary or Canary(), names)
     if place is WatchPlace.CONTAINER:

@@ -53,6 +53,17 @@ def test_task_prolog_prints_what_slurm_takes_over(
     assert told == f"export PYTHONPATH={folder}{after}\nexport RANKMEND_WATCH=1\n"
 
 
+@pytest.mark.parametrize("place", ["shell", "taskprolog", "container", "pod"])
+def test_what_is_wanted_beside_the_steps_is_in_the_lines_of_each_place(
+    folder: Path, place: str
+) -> None:
+    plain = env(folder, "--for", place).stdout
+    more = env(folder, "--for", place, "--any", "--evidence").stdout
+
+    for name in ("RANKMEND_WATCH_ANY", "RANKMEND_WATCH_EVIDENCE"):
+        assert (name in plain, name in more) == (False, True)
+
+
 def run_prolog(text: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     prolog = folder.parent / "prolog.sh"
     prolog.write_text(text)

@@ -238,6 +238,43 @@ def test_spawned_processes_are_the_ranks_that_they_are_in_their_group_and_none_w
     assert [(rank[0], rank[2], rank[4]) for rank in ranks] == [(0, 2, 5), (1, 2, 5)]
 
 
+# As Lightning does it: the script sets the variables for itself, as rank 0, and starts itself again for the others.
+STARTS_ITSELF = """
+import os, subprocess, sys
+first = "LOCAL_RANK" not in os.environ
+if first:
+    os.environ.update(LOCAL_RANK="0", NODE_RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
+    other = subprocess.Popen([sys.executable, sys.argv[0]], env=dict(os.environ, LOCAL_RANK="1"),
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+import types
+module = types.ModuleType("torch.distributed")
+module.is_available = module.is_initialized = lambda: True
+module.get_rank, module.get_world_size = lambda: int(os.environ["LOCAL_RANK"]), lambda: 2
+sys.modules["torch.distributed"] = module
+TRAIN
+if first:
+    other.stdout.readline()
+print("stepped", flush=True)
+sys.stdin.read(1)
+if first:
+    other.stdin.close()
+    sys.exit(other.wait())
+"""
+
+
+@needs_root
+@each_python
+def test_script_that_starts_itself_for_the_other_ranks_is_one_job(site: Site, python: str) -> None:
+    code = STARTS_ITSELF.replace("TRAIN", TRAIN)
+
+    done = site.run(python, code, {"RANKMEND_WATCH_ANY": "1"}, until="stepped")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    jobs, ranks = site.look()
+    assert [told[:3] for told in jobs] == [["train.py", "root", "spawn"]]
+    assert [(rank[0], rank[2], rank[4]) for rank in ranks] == [(0, 2, 5), (1, 2, 5)]
+
+
 @needs_root
 def test_ranks_of_one_job_have_one_id_and_those_of_another_run_another(site: Site) -> None:
     ids = []
