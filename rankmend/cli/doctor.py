@@ -12,7 +12,10 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.options import json_option, print_json, state_option
+from rankmend.cli.output import echo
 from rankmend.errors import SourceError
+from rankmend.node import node_name
+from rankmend.version import RANKMEND_VERSION
 
 if TYPE_CHECKING:
     from agent.config import AgentConfig
@@ -116,7 +119,7 @@ def doctor(
 ) -> None:
     """Show what this host has and lacks for rankmend, and how to mend it.
 
-    Changes nothing, needs no root, and takes a few seconds even if a driver or a mount hangs. PART limits it to gpu,
+    Changes nothing, needs no root, and ends by --timeout even if a driver or a mount hangs. PART limits it to gpu,
     rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage or python.
 
     Exit codes: 0 all there, 1 something is lacking or could not be checked, 2 something is broken or the command line
@@ -130,13 +133,15 @@ def doctor(
     if as_json:
         print_json(
             {
+                "node": node_name(),
+                "version": RANKMEND_VERSION,
                 "exit_code": code,
                 "is_root": os.geteuid() == 0,
                 "checks": [_plain(result) for result in results],
             }
         )
     else:
-        _print_table(results, is_all=is_all)
+        _print_results(results, is_all=is_all)
     sys.exit(code)
 
 
@@ -332,42 +337,53 @@ def _result_of(row: dict[str, Any]) -> "CheckResult":
     )
 
 
-def _print_table(results: "Sequence[CheckResult]", *, is_all: bool) -> None:
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _lines_of(result: "CheckResult") -> list[tuple[str, str]]:
+    """Return what a row says, line by line, each with its style."""
+    lines = [(f"{result.what}: {result.found}", "")]
+    if result.lost:
+        lines.append((f"lost: {result.lost}", "dim"))
+    if result.mend:
+        lines.append((f"mend: {result.mend}", "bold"))
+    return lines
 
+
+def _print_results(results: "Sequence[CheckResult]", *, is_all: bool) -> None:
     from detectors.doctor.check import HostOutcome
 
-    console = output.console()
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
-    table.add_column("part", no_wrap=True)
-    table.add_column("what", ratio=1, overflow="fold")
-    for result in results:
-        if result.outcome is HostOutcome.NOT_APPLICABLE and not is_all:
-            continue
-        lines = [Text(f"{result.what}: {result.found}")]
-        if result.lost:
-            lines.append(Text(f"lost: {result.lost}", style="dim"))
-        if result.mend:
-            lines.append(Text(f"mend: {result.mend}", style="bold"))
-        outcome = result.outcome.value
-        table.add_row(
-            Text(outcome.replace("_", " "), style=_STYLES[outcome]),
-            Text(result.part.value),
-            Group(*lines),
-        )
-    if table.row_count:
-        console.print(table)
+    shown = [one for one in results if is_all or one.outcome is not HostOutcome.NOT_APPLICABLE]
+    try:
+        _print_table(shown)
+    except ImportError:  # rich is missing: one of the things that this command is for
+        for one in shown:
+            for text, _style in _lines_of(one):
+                echo(f"{one.outcome.value} {one.part.value} {text}")
     counts = [
         f"{count} {outcome.value.replace('_', ' ')}"
         for outcome in HostOutcome
         if (count := sum(result.outcome is outcome for result in results))
     ]
-    more = "" if is_all or table.row_count == len(results) else "; --all shows every row"
-    console.print(Text(", ".join(counts) + more), soft_wrap=True)
+    echo(", ".join(counts) + ("; --all shows every row" if len(shown) < len(results) else ""))
     hidden = dict.fromkeys(f"{one.what}: {one.as_root}" for one in results if one.as_root)
     if hidden and os.geteuid() != 0:
-        console.print(Text(f"as root: {'; '.join(hidden)}", style="dim"), soft_wrap=True)
+        echo(f"as root: {'; '.join(hidden)}")
+
+
+def _print_table(results: "Sequence[CheckResult]") -> None:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    table.add_column("part", no_wrap=True)
+    table.add_column("what", ratio=1, overflow="fold")
+    for result in results:
+        outcome = result.outcome.value
+        table.add_row(
+            Text(outcome.replace("_", " "), style=_STYLES[outcome]),
+            Text(result.part.value),
+            Group(*(Text(text, style=style) for text, style in _lines_of(result))),
+        )
+    if results:
+        output.console().print(table)

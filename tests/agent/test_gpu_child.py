@@ -510,3 +510,45 @@ def test_unknown_command_is_refused(tmp_path: Path, node: Node) -> None:
     assert answer == "done 1"
     assert mode == 0o600
     assert not path.exists()
+
+
+def ask_as_doctor(**changes: str) -> str:
+    """Return what `rankmend doctor` gets from the real binding: answer, count, without persistence mode."""
+    script = (
+        "from agent.doctor.gpu import ask_nvml, load_nvml\n"
+        "answer, error, count, off = ask_nvml(load_nvml)\n"
+        "print(answer.value, count, off)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **changes},
+    )
+    return done.stdout.strip()
+
+
+def test_doctor_tells_a_missing_a_wrong_and_a_forbidden_library_apart(
+    node: Node, tmp_path: Path
+) -> None:
+    answers = [ask_as_doctor()]
+    node.stub.set(1, "nvmlDeviceGetPersistenceMode", 0)
+    node.save()
+    answers.append(ask_as_doctor())
+    for code in (9, 18, 4, 999):  # not loaded, another release, no permission, unknown
+        node.stub.answers["nvmlInitWithFlags"] = f"E{code}"
+        node.save()
+        answers.append(ask_as_doctor())
+
+    assert answers == [
+        "answers 2 0",
+        "answers 2 1",
+        "no_driver None 0",
+        "mismatch None 0",
+        "no_permission None 0",
+        "error None 0",
+    ]
+    if not any(Path("/usr/lib").glob("**/libnvidia-ml.so.1")):
+        assert ask_as_doctor(LD_LIBRARY_PATH=str(tmp_path)) == "no_library None 0"

@@ -144,3 +144,26 @@ def test_ordinary_user_gets_every_check_too() -> None:
     assert not told["is_root"]
     assert [check["check"] for check in told["checks"]] == ALL
     assert not {one["found"] for one in told["checks"] if "internal error" in one["found"]}
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("rich", "rich"), ("msgspec", "msgspec"), ("pynvml", "nvidia-ml-py"), ("aiohttp", "aiohttp")],
+)
+def test_package_that_is_missing_is_named_and_stops_nothing_else(module: str, package: str) -> None:
+    script = (
+        f"import sys; sys.modules[{module!r}] = None\n"  # importing it raises ImportError then
+        "from rankmend.cli import main; main(['doctor', 'python', 'limits', '--timeout', '60'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+    assert f"-m pip install {package}" in done.stdout, done.stderr
+    assert "shared memory: /dev/shm" in done.stdout
+    assert (done.returncode >= 1, done.stderr) == (True, "")
