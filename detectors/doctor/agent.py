@@ -12,6 +12,7 @@ from detectors.doctor.check import (
     lacking,
     not_applicable,
     ok,
+    quoted,
     unknown,
 )
 
@@ -68,17 +69,17 @@ def _config(facts: AgentFacts) -> HostVerdict:
         case ConfigState.ABSENT:
             if facts.is_in_container:
                 return not_applicable("the agent runs on the host")
-            return lacking(f"no {facts.config}", f"rankmend agent init {facts.config}")
+            return lacking(f"no {facts.config}", f"rankmend agent init {quoted(facts.config)}")
         case ConfigState.WRONG:
             return broken(
-                facts.config_error, f"correct {facts.config}, then: systemctl reload rankmend-agent"
+                facts.config_error, "systemctl reload rankmend-agent  # once it is corrected"
             )
         case ConfigState.HIDDEN:
-            return unknown(facts.config_error, f"chmod 644 {facts.config}", "root reads it")
+            return unknown(facts.config_error, f"chmod 644 {quoted(facts.config)}", "root reads it")
 
 
 def _socket(facts: AgentFacts) -> HostVerdict:
-    start = "systemctl enable --now rankmend-agent, or for yourself: rankmend agent"
+    start = "systemctl enable --now rankmend-agent  # or for yourself: rankmend agent"
     match facts.socket_state:
         case SocketState.LISTENS:
             return ok(facts.socket)
@@ -90,7 +91,7 @@ def _socket(facts: AgentFacts) -> HostVerdict:
         case SocketState.FORBIDDEN:
             return broken(
                 f"this user may not connect to {facts.socket}",
-                "chmod 755 /run/rankmend: RuntimeDirectoryMode= of the unit",
+                "chmod 755 /run/rankmend  # RuntimeDirectoryMode= of the unit",
                 "root may connect",
             )
 
@@ -102,7 +103,7 @@ def _page(facts: AgentFacts) -> HostVerdict:
         return lacking(f"no page at {facts.page}", "systemctl enable --now rankmend-agent")
     return broken(
         f"the agent runs, and {facts.page} does not answer: {facts.page_error}",
-        "compare listen in agent.toml with the address; systemctl status rankmend-agent",
+        "systemctl status rankmend-agent  # and compare listen in agent.toml with the address",
     )
 
 
@@ -117,7 +118,7 @@ def judge_folder(folder: FolderFacts, owner: str, make: str) -> HostVerdict:
     if not folder.is_there:
         return lacking(f"no {path}", make)
     if folder.error:
-        return broken(folder.error, f"chown {owner} {path}, and check the disk: df {path}")
+        return broken(folder.error, f"chown {owner} {quoted(path)}; df {quoted(path)}")
     if folder.file_system in ("tmpfs", "ramfs"):
         return lacking(
             f"{path} lies on {folder.file_system}: a reboot empties it",
@@ -129,7 +130,7 @@ def judge_folder(folder: FolderFacts, owner: str, make: str) -> HostVerdict:
 def _judge_room(folder: FolderFacts) -> HostVerdict:
     if folder.free_bytes is not None and folder.free_bytes < SMALL_BYTES:
         left = f"{folder.path}: {folder.free_bytes >> 20} MiB left"
-        return broken(left, f"make room: df {folder.path}")
+        return broken(left, f"df {quoted(folder.path)}  # and make room")
     if folder.is_forbidden:
         theirs = f"{folder.path} belongs to another user"
         return unknown(theirs, as_root="root sees whether it can be written to")
@@ -139,7 +140,9 @@ def _judge_room(folder: FolderFacts) -> HostVerdict:
 def _state(facts: AgentFacts) -> HostVerdict:
     if facts.state is None:
         return not_applicable("no agent is set up as a service here")
-    make = "systemctl enable --now rankmend-agent makes it; for an agent of your own set state_dir"
+    make = (
+        "systemctl enable --now rankmend-agent  # makes it; for an agent of your own set state_dir"
+    )
     return judge_folder(facts.state, "rankmend-agent", make)
 
 

@@ -1,5 +1,6 @@
 """One check of what a host has: its outcome, what is lost without it, and the line that mends it. Pure."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -52,7 +53,9 @@ class SourceFact:
 class HostVerdict:
     outcome: HostOutcome
     found: str
-    mend: str = ""
+    mend: str = (
+        ""  # a line for a shell, with remarks behind "  # "; or a sentence, where no line will do
+    )
     as_root: str = ""  # what root would see
 
 
@@ -87,6 +90,11 @@ _CODES: Final = {
     HostOutcome.UNKNOWN: 1,
     HostOutcome.BROKEN: 2,
 }
+
+
+def quoted(word: str) -> str:
+    """Return a path or name as one word of a shell: people copy these lines."""
+    return shlex.quote(word)
 
 
 def ok(found: str) -> HostVerdict:

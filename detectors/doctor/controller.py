@@ -15,13 +15,12 @@ from detectors.doctor.check import (
     lacking,
     not_applicable,
     ok,
+    quoted,
     unknown,
 )
 
 SOON_DAYS: Final = 30.0  # Let's Encrypt and kubeadm warn a month ahead
-_RENEW: Final = (
-    "rankmend controller server-cert --host NAME --output new/, or node-cert for an agent"
-)
+_RENEW: Final = "rankmend controller server-cert --host NAME --output new/  # an agent's: node-cert"
 _SHOWN: Final = 4
 
 
@@ -70,7 +69,7 @@ def _reach(facts: ControllerFacts) -> HostVerdict:
         case ControllerAnswer.UNREACHABLE:
             return broken(
                 f"{where} does not answer: {facts.text}",
-                "on its host: systemctl status rankmend-controller; check name, port and firewall",
+                "systemctl status rankmend-controller  # on its host; check name, port and firewall",
             )
         case ControllerAnswer.BUSY:
             return lacking(f"{where} is busy: {facts.text}", "wait, then try again")
@@ -95,8 +94,8 @@ def _trust(facts: ControllerFacts) -> HostVerdict:
 
 
 _RIGHTS: Final = (
-    "rankmend controller token add NAME --role launch --role read --output FILE, "
-    "then --token-file FILE"
+    "rankmend controller token add NAME --role launch --role read --output FILE"
+    "  # on its host; then give --token-file FILE"
 )
 
 
@@ -120,7 +119,7 @@ def _config(facts: ControllerFacts) -> HostVerdict:
         case ConfigState.GOOD:
             return ok(facts.config)
         case ConfigState.WRONG:
-            mend = f"correct {facts.config}, then: systemctl reload rankmend-controller"
+            mend = "systemctl reload rankmend-controller  # once it is corrected"
             return broken(facts.config_error, mend)
         case ConfigState.HIDDEN:
             return unknown(facts.config_error, as_root="root reads it")
@@ -129,7 +128,7 @@ def _config(facts: ControllerFacts) -> HostVerdict:
 def _state(facts: ControllerFacts) -> HostVerdict:
     if facts.state is None:
         return not_applicable("no controller is set up on this host")
-    make = f"systemctl enable --now rankmend-controller makes {facts.state.path}"
+    make = "systemctl enable --now rankmend-controller  # makes /var/lib/rankmend-controller"
     return judge_folder(facts.state, "rankmend-controller", make)
 
 
@@ -187,9 +186,7 @@ def _judge_certificate(one: CertificateFacts) -> HostVerdict:
     if one.is_hidden:
         return unknown(f"{one.path}: this user may not read it", "", "root reads it")
     if one.error or one.days_left is None:
-        return broken(
-            one.error or f"{one.path} can't be read", f"name a PEM file, or make one: {_RENEW}"
-        )
+        return broken(one.error or f"{one.path} can't be read", _RENEW)
     if one.days_until_valid > 0:
         return broken(
             f"{one.path} is valid in {one.days_until_valid:.1f} days only",
@@ -211,7 +208,8 @@ def _private(files: CertificateFiles) -> HostVerdict:
     readable = [key.path for key in files.keys if key.is_open]
     if readable:
         return broken(
-            f"other users may read {_names(readable)}", f"chmod 600 {' '.join(readable[:_SHOWN])}"
+            f"other users may read {_names(readable)}",
+            "chmod 600 " + " ".join(map(quoted, readable[:_SHOWN])),
         )
     return ok(f"for their owners only: {_names([key.path for key in files.keys])}")
 

@@ -70,7 +70,7 @@ def _driver(facts: GpuFacts) -> HostVerdict:
         return not_applicable("no NVIDIA GPU on the PCI bus")
     return lacking(
         f"{facts.cards} GPUs, and the kernel module nvidia is not loaded",
-        "modprobe nvidia, or install the driver and read dmesg for why it does not load",
+        "modprobe nvidia  # or install the driver; dmesg says why it does not load",
     )
 
 
@@ -93,7 +93,7 @@ def _match(facts: GpuFacts) -> HostVerdict:
     if facts.nvml is NvmlAnswer.MISMATCH:
         return broken(
             f"the loaded kernel module is {facts.driver}, the library is of another release",
-            "reboot, or end every GPU process and run: modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
+            "reboot  # or end every GPU process, then: modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && modprobe nvidia",
         )
     if facts.nvml is NvmlAnswer.ERROR:
         return broken(f"NVML fails: {facts.nvml_error}", "nvidia-smi; dmesg | grep NVRM")
@@ -108,7 +108,7 @@ def _devices(facts: GpuFacts) -> HostVerdict:
     if not facts.has_control_file:
         return lacking(
             "no /dev/nvidiactl here",
-            "nvidia-modprobe -u -c 0; in a container start it with --gpus all",
+            "nvidia-modprobe -u -c 0  # a container: start it with --gpus all",
         )
     if facts.nvml is NvmlAnswer.NO_PERMISSION:
         return broken(
@@ -127,7 +127,7 @@ def _count(facts: GpuFacts) -> HostVerdict:
         why = "configured" if facts.expected == wanted else "on the PCI bus"
         return broken(
             f"NVML lists {facts.count} GPUs, {wanted} are {why}",
-            "nvidia-smi -L; dmesg | grep -e Xid -e NVRM; in a job or container fewer may be meant",
+            "nvidia-smi -L; dmesg | grep -e Xid -e NVRM  # in a job or container fewer may be meant",
         )
     return ok(f"{facts.count} GPUs")
 
@@ -138,7 +138,7 @@ def _persistence(facts: GpuFacts) -> HostVerdict:
     if facts.persistence_off:
         return lacking(
             f"persistence mode is off on {facts.persistence_off} of {facts.count} GPUs",
-            "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1",
+            "systemctl enable --now nvidia-persistenced  # or: nvidia-smi -pm 1",
         )
     return ok("on")
 
@@ -153,7 +153,7 @@ def _fabric_manager(facts: GpuFacts) -> HostVerdict:
             release = facts.driver.partition(".")[0] if facts.driver else "RELEASE"
             return broken(
                 f"{facts.switches} NVSwitches, and nvidia-fabricmanager is not installed",
-                f"install nvidia-fabricmanager-{release} of the driver's own version, then: systemctl enable --now nvidia-fabricmanager",
+                f"apt install nvidia-fabricmanager-{release} && systemctl enable --now nvidia-fabricmanager  # of the driver's own version",
             )
         case UnitState.INACTIVE:
             return broken(

@@ -79,7 +79,7 @@ def _kernel_log(facts: HostFacts) -> HostVerdict:
         case KernelLogAccess.FORBIDDEN:
             return lacking(
                 "this user may not read /dev/kmsg (kernel.dmesg_restrict)",
-                "run the agent as the shipped unit, which has CAP_SYSLOG, or: sysctl -w kernel.dmesg_restrict=0",
+                "systemctl enable --now rankmend-agent  # the unit has CAP_SYSLOG; or: sysctl -w kernel.dmesg_restrict=0",
                 "root reads it",
             )
         case KernelLogAccess.FAILS:
@@ -95,7 +95,9 @@ def _hwmon(facts: HostFacts) -> HostVerdict:
         case SourceState.ABSENT:
             if facts.is_guest or facts.container:
                 return not_applicable("a virtual machine or container has no sensors of its own")
-            return lacking(facts.hwmon.text, "modprobe coretemp, or k10temp on AMD; sensors-detect")
+            return lacking(
+                facts.hwmon.text, "modprobe coretemp  # AMD: k10temp; others: sensors-detect"
+            )
 
 
 def _edac(facts: HostFacts) -> HostVerdict:
@@ -109,7 +111,7 @@ def _edac(facts: HostFacts) -> HostVerdict:
                 return not_applicable("the host sees the memory's errors")
             return lacking(
                 facts.edac.text,
-                "load the memory controller's EDAC driver (modprobe amd64_edac, skx_edac or i10nm_edac)",
+                "modprobe amd64_edac  # Intel: skx_edac, i10nm_edac or the EDAC driver of the memory controller",
             )
 
 
@@ -118,7 +120,9 @@ def _ipmi(facts: HostFacts) -> HostVerdict:
         return not_applicable("no BMC to be asked from here")
     if facts.ipmi_device:
         return ok("/dev/ipmi0 is there")
-    return lacking("no /dev/ipmi0", "modprobe ipmi_si ipmi_devintf, or set [redfish] in agent.toml")
+    return lacking(
+        "no /dev/ipmi0", "modprobe -a ipmi_si ipmi_devintf  # or set [redfish] in agent.toml"
+    )
 
 
 def _helper(facts: HostFacts) -> HostVerdict:
@@ -135,7 +139,7 @@ def _programs(facts: HostFacts) -> HostVerdict:
     if not facts.programs_missing:
         return ok("all there")
     names = " ".join(facts.programs_missing)
-    return lacking(f"not installed: {names}", f"apt install {names} (dnf install {names})")
+    return lacking(f"not installed: {names}", f"apt install {names}  # or: dnf install {names}")
 
 
 def _cgroups(facts: HostFacts) -> HostVerdict:
@@ -151,7 +155,7 @@ def _cgroups(facts: HostFacts) -> HostVerdict:
         case CgroupMode.NONE:
             return lacking(
                 "none is mounted at /sys/fs/cgroup",
-                "mount -t cgroup2 none /sys/fs/cgroup; start a container with --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:ro",
+                "mount -t cgroup2 none /sys/fs/cgroup  # a container: --cgroupns=host -v /sys/fs/cgroup:/sys/fs/cgroup:ro",
             )
 
 
@@ -187,7 +191,7 @@ def _clock(facts: HostFacts) -> HostVerdict:
         return ok("a time service keeps the clock")
     if facts.container:
         return lacking(
-            "no time service keeps the clock", "systemctl enable --now chronyd, on the host"
+            "no time service keeps the clock", "systemctl enable --now chronyd  # on the host"
         )
     return lacking("no time service keeps the clock", "systemctl enable --now chronyd")
 
@@ -199,7 +203,7 @@ def _clock_source(facts: HostFacts) -> HostVerdict:
         return ok(facts.clock_source)
     return lacking(
         f"the kernel reads {facts.clock_source}, no counter of the CPU",
-        "dmesg | grep -i tsc: the kernel has given up the TSC; update the firmware, or boot with tsc=reliable",
+        "dmesg | grep -i tsc  # why the kernel gave up the TSC; update the firmware, or boot with tsc=reliable",
     )
 
 
@@ -221,7 +225,7 @@ def _gpu_containers(facts: HostFacts) -> HostVerdict:
         return ok(f"for {', '.join(facts.engines)}")
     return lacking(
         f"{', '.join(facts.engines)} without the NVIDIA Container Toolkit",
-        "install nvidia-container-toolkit, then: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        "apt install nvidia-container-toolkit && nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
     )
 
 

@@ -66,7 +66,7 @@ def _shm_free(facts: LimitFacts) -> HostVerdict:
     if facts.shm_free_bytes < SHM_FREE_BYTES_MIN:
         return broken(
             f"{_SHM} has {facts.shm_free_bytes // _MIB} MiB left",
-            "du -xsh /dev/shm/*, and remove what no process uses (fuser); under Slurm: rankmend cleanup",
+            "du -xsh /dev/shm/*  # remove what no process uses (fuser FILE); under Slurm: rankmend cleanup",
         )
     return ok(f"{facts.shm_free_bytes // _MIB} MiB left")
 
@@ -75,14 +75,14 @@ def _files(facts: LimitFacts) -> HostVerdict:
     if facts.files_max is not None and facts.files_max < facts.files_needed:
         return broken(
             f"at most {facts.files_max} open files, a launcher of 8 ranks needs {facts.files_needed}",
-            "'* - nofile 1048576' in /etc/security/limits.d/nofile.conf, or LimitNOFILE= of the service",
+            "echo '* - nofile 1048576' >> /etc/security/limits.d/nofile.conf  # a service: LimitNOFILE=",
         )
     if facts.files is not None and facts.files < FILES_MIN:
         wanted = FILES_MIN if facts.files_max is None else min(1 << 20, facts.files_max)
         if facts.files_max is not None and facts.files_max < FILES_MIN:
             return lacking(
                 f"at most {facts.files_max} open files",
-                "'* - nofile 1048576' in /etc/security/limits.d/nofile.conf, or LimitNOFILE= of the service",
+                "echo '* - nofile 1048576' >> /etc/security/limits.d/nofile.conf  # a service: LimitNOFILE=",
             )
         return lacking(f"{facts.files} open files in each process", f"ulimit -n {wanted}")
     return ok("unlimited" if facts.files is None else f"{facts.files}")
@@ -94,7 +94,7 @@ def _processes(facts: LimitFacts) -> HostVerdict:
     if facts.processes is not None and facts.processes < PROCESSES_MIN:
         return lacking(
             f"{facts.processes} processes and threads for this user",
-            "'* - nproc unlimited' in /etc/security/limits.d/nproc.conf",
+            "echo '* - nproc unlimited' >> /etc/security/limits.d/nproc.conf",
         )
     return ok("unlimited" if facts.processes is None else f"{facts.processes}")
 

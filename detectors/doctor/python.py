@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.doctor.check import HostCheck, HostPart, HostVerdict, broken, lacking, ok
+from detectors.doctor.check import HostCheck, HostPart, HostVerdict, broken, lacking, ok, quoted
 
 HOOK_PYTHON_MIN: Final = (3, 8)
 
@@ -45,7 +45,7 @@ def _packages(facts: PythonFacts) -> HostVerdict:
         return ok(facts.own)
     lost = "; ".join(f"{PACKAGES[one][0]} ({PACKAGES[one][1]})" for one in facts.missing)
     names = " ".join(PACKAGES[one][0] for one in facts.missing)
-    return lacking(f"missing: {lost}", f"{facts.own} -m pip install {names}")
+    return lacking(f"missing: {lost}", f"{quoted(facts.own)} -m pip install {names}")
 
 
 def _interpreter(facts: PythonFacts) -> HostVerdict:
@@ -60,12 +60,14 @@ def _interpreter(facts: PythonFacts) -> HostVerdict:
 
 
 def _torch(facts: PythonFacts) -> HostVerdict:
-    install = f"name the job's interpreter with --python, or: {facts.ranks} -m pip install torch"
+    install = (
+        f"{quoted(facts.ranks)} -m pip install torch  # or name the job's interpreter with --python"
+    )
     if facts.ranks_error:
         return broken("the interpreter does not run", "name another with --python")
     if facts.torch is None and facts.torch_error:
         damaged = f"PyTorch in {facts.ranks} is damaged: {facts.torch_error}"
-        return broken(damaged, f"{facts.ranks} -m pip install --force-reinstall torch")
+        return broken(damaged, f"{quoted(facts.ranks)} -m pip install --force-reinstall torch")
     if facts.torch is None:
         return lacking(f"not in {facts.ranks}", install)
     if facts.has_cuda is False and facts.gpus:

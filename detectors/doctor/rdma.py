@@ -51,7 +51,7 @@ def _driver(facts: RdmaFacts) -> HostVerdict:
         return not_applicable("no InfiniBand card on the PCI bus")
     return lacking(
         f"{facts.cards} InfiniBand cards, no RDMA device",
-        "modprobe mlx5_ib ib_uverbs, or install rdma-core or DOCA-OFED",
+        "modprobe -a mlx5_ib ib_uverbs  # or install rdma-core or DOCA-OFED",
     )
 
 
@@ -63,15 +63,15 @@ def _ports(facts: RdmaFacts) -> HostVerdict:
     if waiting:
         return broken(
             f"{_names(waiting)}: link is up, the subnet manager has not set it up",
-            "start a subnet manager: systemctl enable --now opensm, on one host of the fabric",
+            "systemctl enable --now opensm  # on one host of the fabric",
         )
     if not active:
-        return broken("no RDMA port is active", "ibstat; check cables and the switch")
+        return broken("no RDMA port is active", "ibstat  # and check cables and the switch")
     down = [port.name for port in facts.ports if port.state_id != ACTIVE]
     if down:
         return lacking(
             f"{len(active)} of {len(facts.ports)} ports are active; not {_names(down)}",
-            "ibstat; leave out what is not meant to be used with [nic] exclude in agent.toml",
+            "ibstat  # what is not meant to be used: [nic] exclude in agent.toml",
         )
     return ok(f"{len(active)} ports are active")
 
@@ -83,7 +83,7 @@ def _verbs(facts: RdmaFacts) -> HostVerdict:
         return ok("/dev/infiniband is there")
     return lacking(
         "no /dev/infiniband/uverbs* here",
-        "modprobe ib_uverbs; start a container with --device=/dev/infiniband",
+        "modprobe ib_uverbs  # a container: start it with --device=/dev/infiniband",
     )
 
 
@@ -97,7 +97,7 @@ def _memlock(facts: RdmaFacts) -> HostVerdict:
         return lacking(found, "ulimit -l unlimited")
     return lacking(
         found,
-        "'* - memlock unlimited' in /etc/security/limits.d/rdma.conf; LimitMEMLOCK=infinity for slurmd; --ulimit memlock=-1 for a container",
+        "echo '* - memlock unlimited' >> /etc/security/limits.d/rdma.conf  # slurmd: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1",
     )
 
 

@@ -11,6 +11,7 @@ from detectors.doctor.check import (
     lacking,
     not_applicable,
     ok,
+    quoted,
 )
 
 
@@ -40,7 +41,7 @@ def _conf(facts: SlurmFacts) -> HostVerdict:
         return ok(facts.conf)
     return broken(
         f"SLURM_CONF is {facts.conf}, which is not there",
-        "unset SLURM_CONF, or mount the file into the container",
+        "unset SLURM_CONF  # or mount the file into the container",
     )
 
 
@@ -51,7 +52,7 @@ def _commands(facts: SlurmFacts) -> HostVerdict:
         return ok(facts.scontrol)
     return lacking(
         "no scontrol in PATH or in the usual folders",
-        "export PATH=$PATH:/opt/slurm/bin, or mount Slurm's programs into the container",
+        "export PATH=$PATH:/opt/slurm/bin  # or mount Slurm's programs into the container",
     )
 
 
@@ -61,7 +62,7 @@ def _answer(facts: SlurmFacts) -> HostVerdict:
     if facts.answer_error:
         mend = "scontrol ping"
         if not facts.has_munge:
-            mend = "systemctl enable --now munge, or mount /run/munge into the container"
+            mend = "systemctl enable --now munge  # or mount /run/munge into the container"
         return broken(facts.answer_error, mend)
     return ok(f"{facts.node}: {facts.node_state}")
 
@@ -73,7 +74,7 @@ def _drained(facts: SlurmFacts) -> HostVerdict:
         reason = f" ({facts.drain_reason})" if facts.drain_reason else ""
         return lacking(
             f"{facts.node} is drained{reason}",
-            f"once it is mended: scontrol update nodename={facts.node} state=resume",
+            f"scontrol update nodename={quoted(facts.node)} state=resume  # once it is mended",
         )
     return ok(facts.node_state)
 

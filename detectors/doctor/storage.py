@@ -13,6 +13,7 @@ from detectors.doctor.check import (
     lacking,
     not_applicable,
     ok,
+    quoted,
 )
 
 CHECKPOINT_BYTES_MIN: Final = 10 << 30  # a model of 1e9 parameters with Adam's state takes 12 GB
@@ -41,10 +42,12 @@ def _checkpoints(facts: StorageFacts) -> HostVerdict:
         return not_applicable("none is named (--checkpoint-dir)")
     if not folder.is_there:
         return broken(
-            folder.error or f"no {folder.path}", f"mkdir -p {folder.path}; is it mounted?"
+            folder.error or f"no {folder.path}", f"mkdir -p {quoted(folder.path)}  # is it mounted?"
         )
     if folder.error:
-        return broken(folder.error, f"ls -ld {folder.path}; df {folder.path}; quota -s")
+        return broken(
+            folder.error, f"ls -ld {quoted(folder.path)}; df {quoted(folder.path)}; quota -s"
+        )
     if folder.file_system in ("tmpfs", "ramfs"):
         return lacking(
             f"{folder.path} lies on {folder.file_system}: a reboot empties it",
@@ -60,7 +63,7 @@ def _space(facts: StorageFacts) -> HostVerdict:
     free = f"{folder.free_bytes / 1e9:.1f} GB left in {folder.path}"
     if folder.free_bytes < CHECKPOINT_BYTES_MIN:
         return lacking(
-            free, f"remove old checkpoints: rankmend checkpoints {folder.path} lists them"
+            free, f"rankmend checkpoints {quoted(folder.path)}  # lists them: remove old ones"
         )
     return ok(free)
 

@@ -179,7 +179,7 @@ def _hint(error: SourceError) -> str:
     from rankmend.child_call import ChildSilentError
 
     if isinstance(error, ChildSilentError):
-        return "a driver or mount hangs: ps -eo pid,stat,wchan:30,args | awk '$2 ~ /D/'; or give --timeout"
+        return "ps -eo pid,stat,wchan:30,args | awk '$2 ~ /D/'  # what hangs in a driver or mount; or give --timeout"
     return "rankmend doctor python"
 
 

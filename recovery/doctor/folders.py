@@ -35,6 +35,10 @@ def look_at_checkpoints(
 
 
 def _look(folder: Path, mountinfo: Path, *, is_others: bool, is_network_wrong: bool) -> FolderFacts:
+    try:
+        folder = folder.absolute()
+    except OSError as failure:  # the working folder is gone
+        return FolderFacts(str(folder), error=f"{folder}: {failure.strerror}")
     kind = find_file_system_type(folder, mountinfo)
     is_network = is_network_wrong and (kind in NETWORK_TYPES or kind in NETWORK_FUSE_TYPES)
     known = FolderFacts(str(folder), file_system=kind, is_network=is_network)

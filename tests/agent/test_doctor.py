@@ -263,7 +263,7 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
         "systemctl enable --now nvidia-fabricmanager",
     ),
     "no peermem": (without("sys/module"), "gpu_direct_rdma", LACKING, "modprobe nvidia_peermem"),
-    "no RDMA driver": (no_rdma_driver, "rdma_driver", LACKING, "modprobe mlx5_ib"),
+    "no RDMA driver": (no_rdma_driver, "rdma_driver", LACKING, "modprobe -a mlx5_ib"),
     "no subnet manager": (with_port("2: INIT"), "rdma_ports", BROKEN, "opensm"),
     "link down": (with_port("1: DOWN"), "rdma_ports", BROKEN, "ibstat"),
     "no verbs files": (
@@ -302,7 +302,7 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
     ),
     "no sensors": (without("sys/class/hwmon"), "sensors_hwmon", LACKING, "modprobe coretemp"),
     "no EDAC": (without("sys/devices/system/edac"), "sensors_memory", LACKING, "EDAC"),
-    "no IPMI": (without("root/dev/ipmi0"), "sensors_ipmi", LACKING, "modprobe ipmi_si"),
+    "no IPMI": (without("root/dev/ipmi0"), "sensors_ipmi", LACKING, "modprobe -a ipmi_si"),
     "no root helper": (
         without(f"root{SOCKET_PATH}"),
         "sensors_helper",
@@ -343,13 +343,13 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
         with_file("root/etc/rankmend/agent.toml", "listen = :9476"),
         "agent_config",
         BROKEN,
-        "correct",
+        "systemctl reload",
     ),
     "agent.toml misspelled": (
         with_file("root/etc/rankmend/agent.toml", 'lisen = ":9476"'),
         "agent_config",
         BROKEN,
-        "correct",
+        "systemctl reload",
     ),
     "no agent": (without("root/run/rankmend"), "agent_socket", LACKING, "rankmend-agent"),
     "page not served": (with_(), "agent_page", BROKEN, "listen"),

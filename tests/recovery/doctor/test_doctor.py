@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shlex
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -185,7 +186,7 @@ def test_state_of_a_controller_on_this_host(up: Running) -> None:
 
     assert there.check == "controller_state"
     assert there.outcome in (OK, LACKING)  # LACKING: /tmp in memory
-    assert (gone.outcome, "rankmend-controller makes" in gone.mend) == (LACKING, True)
+    assert (gone.outcome, "rankmend-controller  # makes" in gone.mend) == (LACKING, True)
 
 
 # Certificates.
@@ -270,6 +271,14 @@ def test_checkpoint_folder_that_is_missing_or_a_file(tmp_path: Path) -> None:
 
     assert (missing.outcome, a_file.outcome) == (BROKEN, BROKEN)
     assert "mkdir -p" in missing.mend
+
+
+def test_line_that_is_copied_into_a_shell_has_a_name_as_one_word(tmp_path: Path) -> None:
+    folder = tmp_path / "ckpt; rm -rf $HOME"
+
+    mend = storage(tmp_path, folder)["storage_checkpoints"].mend
+
+    assert shlex.split(mend, comments=True) == ["mkdir", "-p", str(folder)]
 
 
 @pytest.mark.real
