@@ -1,11 +1,16 @@
 """The `rankmend` command. Each sub-command has its own module, imported on use."""
 
-from typing import Any
+import errno
+import os
+import sys
+from typing import Any, Final, NoReturn
 
 import click
 
 from rankmend.cli.output import echo
 from rankmend.version import RANKMEND_VERSION
+
+_NO_MORE_FITS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _COMMANDS = {
     "run": ("rankmend.cli.run", "run", "Start, watch and recover the ranks of a job."),
@@ -139,4 +144,28 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    return cli(args=args, prog_name="rankmend")
+    try:
+        cli(args=args, prog_name="rankmend")
+    except SystemExit as done:
+        _flush_output(done.code)
+        raise
+    except OSError as error:
+        if error.errno not in _NO_MORE_FITS or error.filename is not None:
+            raise
+        _drop_output(error)
+
+
+def _flush_output(code: object) -> None:
+    """Write what is left of the output: Python says of a full disk nothing that a person understands."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno in _NO_MORE_FITS and not code:
+            _drop_output(error)
+
+
+def _drop_output(error: OSError) -> NoReturn:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again as it ends
+    print(f"rankmend: the output can't be written: {error.strerror}", file=sys.stderr)
+    sys.exit(os.EX_IOERR)
