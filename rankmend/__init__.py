@@ -7,6 +7,7 @@
         with rankmend.section("compute"):     # compute, communication, io, checkpoint
             ...
         rankmend.step(step, loss=loss)        # after the optimizer step with that number
+        rankmend.work(flops=f, tokens=t)      # what this rank did in it: throughput and MFU
         if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
 
@@ -37,6 +38,7 @@ __all__ = [
     "set_random_states",
     "snapshot",
     "step",
+    "work",
 ]
 
 _writer = None
@@ -109,7 +111,7 @@ def attach():
 
 
 def _attach(flags):
-    global _writer, _attach_error, section, step
+    global _writer, _attach_error, section, step, work
     if _writer is not None:
         return True
     if _attach_error is not None:
@@ -123,10 +125,10 @@ def _attach(flags):
             return True
         writer = _make_writer(flags)
         _writer = writer
-        section = writer.section
+        section, work = writer.section, writer.work
     except Exception as error:
         _attach_error = error
-        step, section = _no_step, _no_section
+        step, section, work = _no_step, _no_section, _no_work
         return False
     finally:
         _attaching.release()
@@ -177,12 +179,12 @@ def _is_multiprocessing_child():
 
 def _detach_child():
     """Detach a forked child, such as a data loader worker: it must not write as its parent."""
-    global _writer, _attach_error, _explicit, _keeper, step, section
+    global _writer, _attach_error, _explicit, _keeper, step, section, work
     _keeper = None
     try:
         writer, _writer, _explicit = _writer, None, False
         _attach_error = RuntimeError("forked from a rank")
-        step, section = _no_step, _no_section
+        step, section, work = _no_step, _no_section, _no_work
         if writer is not None:
             writer.abandon()  # for callers that kept the parent's functions
     except Exception:
@@ -201,6 +203,20 @@ def _no_step(number, loss=None, grad_norm=None):  # noqa: ARG001
 
 def _no_section(name):  # noqa: ARG001
     return _NOTHING
+
+
+def _no_work(flops=None, tokens=None, samples=None, dtype="bf16"):  # noqa: ARG001
+    return None
+
+
+def _first_work(flops=None, tokens=None, samples=None, dtype="bf16"):
+    """Report work that this rank has done since the last call, for throughput and MFU (docs/use/report.md).
+
+    Of this rank alone: its share of the batch, and of the model's FLOPs. ``flops``: of the model, without what is
+    computed again for activation checkpoints. ``dtype`` of the FLOPs: fp64, fp32, tf32, fp16, bf16, fp8 or fp4.
+    """
+    if _attach(0):
+        _writer.work(flops, tokens, samples, dtype)
 
 
 def _first_step(number, loss=None, grad_norm=None):
@@ -250,6 +266,7 @@ def _tell_imports():
 
 step = _first_step
 section = _first_section
+work = _first_work
 
 
 def resume():

@@ -8,6 +8,7 @@ The reader asks for the time before it reads, so what the rank tells meanwhile i
 ``now_s``: whoever turns times into ages takes a negative one for zero.
 """
 
+import math
 import os
 import stat
 import struct
@@ -112,6 +113,18 @@ class RankNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldWork:
+    """The work that a rank has told since it attached, in all."""
+
+    count: int  # times told
+    flops: float
+    tokens: float
+    samples: float
+    data_type: str  # of the FLOPs; empty: none were told
+    device: str  # name of its accelerator; empty: not known
+
+
+@dataclass(frozen=True, slots=True)
 class RankProgress:
     """The content of one rank's progress file. Times are CLOCK_MONOTONIC seconds of its node."""
 
@@ -137,6 +150,7 @@ class RankProgress:
     records: tuple[StepRecord, ...]  # newest last, at most what was asked for
     snapshots: RankSnapshots | None = None  # None: the script asks for none
     numbers: RankNumbers | None = None  # None: the script tells none, or nobody asked
+    work: ToldWork | None = None  # None: the script tells none
 
     @property
     def last(self) -> StepRecord | None:
@@ -274,7 +288,21 @@ class ProgressReader:
             records=records,
             snapshots=self._read_snapshots(),
             numbers=None if numbers_after is None else self._read_numbers(numbers_after),
+            work=self._read_work(),
         )
+
+    def _read_work(self) -> ToldWork | None:
+        count, flops, tokens, samples, code, device = self._block(
+            layout.WORK, layout.WORK_AT, "work"
+        )
+        if not count:
+            return None
+        if not all(0 <= one < math.inf for one in (flops, tokens, samples)) or code >= len(
+            layout.DATA_TYPES
+        ):
+            raise SourceError(f"{self._name}: impossible work {(flops, tokens, samples, code)}")
+        name = device.rstrip(b"\0").decode("ascii", "replace")
+        return ToldWork(count, flops, tokens, samples, layout.DATA_TYPES[code], name)
 
     def _read_numbers(self, after: int) -> RankNumbers | None:
         """Return the numbers that were told since the record ``after``, as far as the ring has them."""

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recovery.goodput.figures import Figures, Reliability, figures_of
-from recovery.report.time_words import gpu_hours, in_words, moment, share
+from recovery.goodput.throughput import throughput_by_name
+from recovery.report.time_words import gpu_hours, in_words, moment, share, throughput_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,13 +29,16 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
         out.print(_summary(reports))
         total = figures_of([report.time for report in reports])
         out.print(Text("all jobs", style="bold"))
-        _show_figures(out, total, with_parts=True)
+        _show_figures(out, total)
+        _show_linearity(out, reports)
     if with_details:
         for report in reports:
             time = report.time
             began = moment(time.began_unix_s + time.begin_s)
             out.print(Text.assemble((time.name, "bold"), f"  {time.job_id}  from {began}"))
-            _show_figures(out, report.figures, with_parts=True)
+            _show_figures(out, report.figures)
+            if report.throughput is not None:
+                _show_lines(out, throughput_lines(report.throughput))
 
 
 def _summary(reports: "Sequence[JobReport]") -> Table:
@@ -53,7 +57,7 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
     return table
 
 
-def _show_figures(out: "Console", figures: Figures, *, with_parts: bool) -> None:
+def _show_figures(out: "Console", figures: Figures) -> None:
     restarts = figures.restarts_per_1000_gpu_days
     out.print(
         f"goodput {_goodput(figures)}, ETTR {share(figures.ettr_ratio)}, "
@@ -63,13 +67,25 @@ def _show_figures(out: "Console", figures: Figures, *, with_parts: bool) -> None
         f"{figures.failures} failures, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
         f"{figures.restarts} restarts, per 1,000 GPU-days {'-' if restarts is None else f'{restarts:.4g}'}"
     )
-    if with_parts:
-        out.print(_parts(figures))
+    out.print(_parts(figures))
     if figures.losses:
         out.print(_losses(figures))
     for title, groups in (("class", figures.by_class), ("node", figures.by_node)):
         if groups:
             out.print(_groups(title, groups))
+
+
+def _show_linearity(out: "Console", reports: "Sequence[JobReport]") -> None:
+    """Print throughput of jobs that ran under one name on several sizes."""
+    for name, one in throughput_by_name(report.time for report in reports).items():
+        if len(one.sizes) > 1:
+            out.print(Text(name, style="bold"))
+            _show_lines(out, throughput_lines(one))
+
+
+def _show_lines(out: "Console", lines: Sequence[str]) -> None:
+    for line in lines:
+        out.print(line)
 
 
 def _goodput(figures: Figures) -> str:

@@ -16,6 +16,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     576   first bad    rank: the first loss and the first gradient norm that was no finite number
     640   numbers      rank: the last `NUMBERS_SLOTS` number records
     3584  snapshots    rank: snapshots of its state in host memory; zeros until the first
+    3712  work         rank: FLOPs, tokens and samples that the script told; zeros until then
     4096  ring         rank: the last `RING_SLOTS` step records
 
 All integers are little-endian. Times are CLOCK_MONOTONIC nanoseconds of the node.
@@ -133,3 +134,9 @@ STACKS_SIGNAL = 45
 # stood still for them in all, and for the newest; level: files that there is room for (0, 1, 2)
 SNAPSHOTS = struct.Struct("<QQQQQQQ")
 SNAPSHOTS_AT = 3584
+
+# times told, FLOPs, tokens, samples in all, data type of the FLOPs, name of the device (ASCII, zeros behind)
+WORK = struct.Struct("<QdddB47s")
+WORK_AT = 3712
+DATA_TYPES = ("", "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4")  # "": no FLOPs were told
+DEVICE_NAME_BYTES_MAX = 47

@@ -13,12 +13,19 @@ import zlib
 from time import monotonic_ns
 
 from rankmend.hook import layout
+from rankmend.hook.device_name import device_name
 from rankmend.hook.notice import warn
 from rankmend.hook.plain_number import describe, plain_number
 
 _RECORD_AND_CRC = struct.Struct("<%dsI" % layout.RECORD.size)
 _LIVE_AND_CRC = struct.Struct("<%dsI" % layout.LIVE.size)
 _NUMBERS_AND_CRC = struct.Struct("<%dsI" % layout.NUMBERS.size)
+_WORK_AND_CRC = struct.Struct("<%dsI" % layout.WORK.size)
+_WORK_PLACE = slice(layout.WORK_AT, layout.WORK_AT + _WORK_AND_CRC.size)
+_DATA_TYPES = {name: code for code, name in enumerate(layout.DATA_TYPES) if name}
+_INFINITY = float("inf")
+_PLAIN = (int, float)
+_NAME_TRIES = 16  # calls of work() in which the device may still come up
 _DEPTH_MAX = 20  # nested sections; beyond it, the outermost counts as idle
 _CODES = {name: code for code, name in enumerate(layout.SECTIONS)}
 
@@ -62,6 +69,16 @@ def file_at(where):
     return found.st_dev, found.st_ino
 
 
+def _amount(value):
+    """Return a number as it is, or a tensor's or numpy's as a float if that costs no wait for a device."""
+    if type(value) in _PLAIN:
+        return value
+    read = plain_number(value)
+    if read is None:
+        raise TypeError("%s is no number" % describe(value))
+    return read
+
+
 class Writer:
     """One mapped progress file, with `step(n)` and `section(name)` for it."""
 
@@ -75,6 +92,9 @@ class Writer:
         self._timeout_ns = 0
         self._has_met = False
         self.path = path
+        self._work = (0, 0.0, 0.0, 0.0, 0)  # as in layout.WORK, without the device
+        self._device = b""
+        self._is_work_refused = False
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
@@ -116,6 +136,7 @@ class Writer:
             self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*[0] * 7))
             self._map[layout.NUMBERS_HEAD_AT : layout.NUMBERS_HEAD_AT + 8] = bytes(8)
             self._put(layout.FIRST_BAD_AT, layout.FIRST_BAD.pack(0, 0.0, 0, 0.0))
+            self._put(layout.WORK_AT, layout.WORK.pack(0, 0.0, 0.0, 0.0, 0, b""))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -144,6 +165,40 @@ class Writer:
     def tell_snapshots(self, *numbers):
         """Report the numbers of `layout.SNAPSHOTS`."""
         self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*numbers))
+
+    def work(self, flops=None, tokens=None, samples=None, dtype="bf16"):
+        """Add to the work that this rank has told."""
+        try:
+            count, all_flops, all_tokens, all_samples, code = self._work
+            following = (
+                count + 1,
+                all_flops if flops is None else all_flops + _amount(flops),
+                all_tokens if tokens is None else all_tokens + _amount(tokens),
+                all_samples if samples is None else all_samples + _amount(samples),
+                code if flops is None else _DATA_TYPES[dtype],
+            )
+            # What was less than 0, NaN or infinite fails one of these.
+            if not (
+                all_flops <= following[1] < _INFINITY
+                and all_tokens <= following[2] < _INFINITY
+                and all_samples <= following[3] < _INFINITY
+            ):
+                raise ValueError("not a number from 0 on")
+            if count < _NAME_TRIES and not self._device:
+                name = device_name().encode("ascii", "replace")
+                self._device = name[: layout.DEVICE_NAME_BYTES_MAX]
+            body = layout.WORK.pack(*following, self._device)
+            self._map[_WORK_PLACE] = _WORK_AND_CRC.pack(body, zlib.crc32(body))
+            self._work = following
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
+            self._refuse_work(error)  # all else is from the script's signal handler
+
+    def _refuse_work(self, error):
+        if not self._is_work_refused:
+            self._is_work_refused = True
+            text = "work() takes numbers from 0 on, and dtype as one of %s: not told: %s: %s"
+            types = ", ".join(layout.DATA_TYPES[1:])
+            warn(text, types, type(error).__name__, error)
 
     def mark_timeout(self, nanoseconds):
         """Report the timeout of the collective that this rank enters now."""

@@ -154,6 +154,7 @@ def clip(job: JobTime, since_unix_s: float) -> JobTime | None:
         tuple(one for one in job.attempts if one.ended_s is None or one.ended_s > from_s),
         tuple(one for one in job.incidents if one.opened_s >= from_s),
         tuple(one for one in job.slow if one.end_s > from_s),
+        tuple(one for one in job.work if one.begin_s >= from_s),
     )
 
 

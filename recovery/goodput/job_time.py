@@ -47,6 +47,24 @@ class SlowTime:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkTime:
+    """Work that ranks told, and in which time."""
+
+    begin_s: float
+    end_s: float
+    ranks: int
+    flops: float
+    tokens: float
+    samples: float
+    data_type: str
+    device: str
+
+    @property
+    def device_s(self) -> float:
+        return (self.end_s - self.begin_s) * self.ranks
+
+
+@dataclass(frozen=True, slots=True)
 class JobTime:
     job_id: str
     name: str
@@ -55,6 +73,7 @@ class JobTime:
     attempts: tuple[AttemptTime, ...]
     incidents: tuple[IncidentTime, ...]
     slow: tuple[SlowTime, ...]
+    work: tuple[WorkTime, ...] = ()
 
     @property
     def begin_s(self) -> float:

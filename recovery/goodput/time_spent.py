@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Finding, SymptomKind
-from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, SlowTime
+from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, SlowTime, WorkTime
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
 from recovery.journal.accounting import account_all, divide_start
 from recovery.journal.attempt_records import (
@@ -22,6 +22,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     RelativeMilestone,
     SavesSeen,
+    WorkSeen,
 )
 from recovery.journal.fold.entry_fold import fold
 from recovery.journal.incident_machine import Phase
@@ -109,6 +110,7 @@ class _Reading:
         self._slow: dict[int, SlowTime] = {}
         self._was_slow: list[SlowTime] = []
         self._saves_noted_s = 0.0
+        self._work: list[WorkTime] = []
 
     # Read.
 
@@ -162,6 +164,8 @@ class _Reading:
                 self._note_relative(steps)
             case CheckpointSeen(saves=saves):
                 self._note_saves(saves)
+            case WorkSeen():
+                self._note_work(record)
             case AttemptEnded() | JobEnded():
                 self._end(record)
             case _:
@@ -359,6 +363,21 @@ class _Reading:
                 stalls_s -= span.end_s - begin_s
                 self._line.paint(begin_s, span.end_s, TimePart.CHECKPOINT, is_estimated=True)
 
+    def _note_work(self, record: WorkSeen) -> None:
+        end_s = self._now_s - record.age_s
+        self._work.append(
+            WorkTime(
+                end_s - record.took_s,
+                end_s,
+                record.ranks,
+                record.flops,
+                record.tokens,
+                record.samples,
+                record.data_type,
+                record.device,
+            )
+        )
+
     # Incidents.
 
     def _open(self, record: IncidentOpened) -> None:
@@ -457,6 +476,7 @@ class _Reading:
             tuple(self._attempts),
             incidents,
             tuple(self._was_slow),
+            tuple(self._work),
         )
 
 

@@ -34,6 +34,7 @@ class AttemptHealth:
         self._policy = situation.settings.policy
         self._nodes = situation.nodes
         self._milestone_at_s = 0.0
+        self._work_at_s = 0.0
         self._looked_at_s = 0.0  # the newest look at every rank for a stall
 
     @property
@@ -151,6 +152,7 @@ class AttemptHealth:
         if not ledger.is_verified and seen.is_verified(self._policy, ledger.telling_ranks, now_s):
             records.append(self.verified(now_s))
         records += self.milestone(now_s, is_due=False)
+        records += self.work(now_s, is_due=False)
         records += self._caught_up(now_s)
         records += self._situation.slow.due(now_s)
         records += self._situation.causes.due(ledger, ledger.placement, now_s)
@@ -183,8 +185,7 @@ class AttemptHealth:
         if not seen.is_relative:
             known = Reach(ledger.highest_step, ledger.floor_step)
         is_raised = known.highest is None or step > known.highest
-        age_s = now_s - (now_s if seen.started_at_s is None else seen.started_at_s)
-        pause_s = max(self._policy.milestone_s, self._policy.milestone_ratio * age_s)
+        pause_s = self._pause_s(now_s)
         counts = ledger.is_base_known or not seen.is_relative
         is_news = known.highest is None or (counts and ledger.restarts_without_progress > 0)
         is_time = is_due or now_s - self._milestone_at_s >= pause_s
@@ -198,6 +199,22 @@ class AttemptHealth:
         if seen.is_relative:
             return [RelativeMilestone(ledger.attempt, step, floor)]
         return [Milestone(ledger.attempt, step, floor)]
+
+    def _pause_s(self, now_s: float) -> float:
+        """Return the pause between two records of progress."""
+        started_at_s = self._seen.started_at_s
+        age_s = now_s - (now_s if started_at_s is None else started_at_s)
+        return max(self._policy.milestone_s, self._policy.milestone_ratio * age_s)
+
+    def work(self, now_s: float, *, is_due: bool) -> list[Record]:
+        """Return a record of the work that ranks told, if there is any and a record is due."""
+        if not is_due and now_s - self._work_at_s < self._pause_s(now_s):
+            return []
+        seen = self._situation.work.take(now_s)
+        if seen is None:
+            return []
+        self._work_at_s = now_s
+        return [seen]
 
     def _caught_up(self, now_s: float) -> list[Record]:
         behind, step = self._ledger.behind, self._seen.highest_step

@@ -489,7 +489,10 @@ class Attempts:
         if not is_empty:
             reason = f"{outcome.reason}; not proved gone after {bound_s:g} s"
             outcome = replace(outcome, reason=reason)
-        records = self._watch.milestone(now_s, is_due=True)
+        records = [
+            *self._watch.milestone(now_s, is_due=True),
+            *self._watch.work(now_s, is_due=True),
+        ]
         if is_empty and ledger.is_attempt_open:
             records.append(
                 AttemptEnded(ledger.attempt, _RESULTS[outcome.kind], gone.proofs, gone.off)

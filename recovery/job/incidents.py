@@ -69,7 +69,10 @@ class IncidentRunner:
 
     def open(self, failure: Failure, now_s: float) -> None:
         """Open an incident about a failure."""
-        records = self._watch.milestone(now_s, is_due=True)
+        records = [
+            *self._watch.milestone(now_s, is_due=True),
+            *self._watch.work(now_s, is_due=True),
+        ]
         self._situation.record(
             *records, self.opened(failure, self._situation.book.foresee(records))
         )

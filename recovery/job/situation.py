@@ -14,6 +14,7 @@ from recovery.job.save_meter import SaveMeter
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import SlowInquiry
 from recovery.job.slow_ranks import SlowRanks
+from recovery.job.work_meter import WorkMeter
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.records import Entry, Record
 from recovery.messages.exchange import Report
@@ -41,6 +42,7 @@ class Situation:
         self.slow = SlowRanks(settings.job_id)
         self.causes = SlowInquiry()
         self.saves = SaveMeter()
+        self.work = WorkMeter()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
@@ -94,6 +96,7 @@ class Situation:
         self.observation.observe(report, now_s)
         self.slow.note_report(report)
         self.saves.note_report(report, now_s)
+        self.work.note_report(report, now_s)
         self.causes.note_hardware(report, now_s)
 
     def observe_anew(self) -> None:
@@ -116,6 +119,7 @@ class Situation:
         self.observation = seen
         self.slow.begin(ledger.attempt, size)
         self.saves.begin(ledger.attempt)
+        self.work.begin(ledger.attempt)
 
     def since(self, now_s: float, *key: object) -> float:
         """Return for how many seconds what is named by ``key`` has lasted."""

@@ -200,6 +200,21 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkSeen:
+    """The work that ranks have told since the record before, or since their first step."""
+
+    attempt: int
+    took_s: float  # until `age_s` before this record
+    age_s: float
+    ranks: int  # that told it
+    flops: float
+    tokens: float
+    samples: float
+    data_type: str = ""  # of the FLOPs; empty: none were told, or of several
+    device: str = ""  # the accelerators' name; empty: not known, or several
+
+
+@dataclass(frozen=True, slots=True)
 class RelativeMilestone:
     """The steps of an attempt whose ranks count from the start of the process."""
 

@@ -25,6 +25,7 @@ from recovery.journal.attempt_records import (
     RanksDone,
     RelativeMilestone,
     StartWaits,
+    WorkSeen,
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS, ClusterRecord
 from recovery.journal.incident_records import (
@@ -64,7 +65,7 @@ from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work
 MINOR: Final = 8
 
 
@@ -123,6 +124,7 @@ KnownRecord: TypeAlias = (
     | ReplicasKnown
     | NumbersWrong
     | GoesBack
+    | WorkSeen
     | ClusterRecord
     | SlurmRecord
 )
@@ -175,6 +177,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "replicas_known": ReplicasKnown,
     "numbers_wrong": NumbersWrong,
     "goes_back": GoesBack,
+    "work_seen": WorkSeen,
     **CLUSTER_KINDS,
     **SLURM_KINDS,
 }

@@ -14,6 +14,7 @@ import msgspec
 
 from detectors.failed.said_error import SAID, SaidError
 from rankmend.errors import MessageError
+from rankmend.hook.layout import DATA_TYPES, DEVICE_NAME_BYTES_MAX
 from recovery.messages.exchange import (
     ATTEMPT_MAX,
     NUMBERS_MAX,
@@ -96,6 +97,7 @@ def decode_report(body: bytes) -> Report:
     _refuse_impossible_snapshots(report)
     for rank in report.ranks:
         _refuse_impossible_numbers(rank)
+        _refuse_impossible_work(rank)
         _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
         _refuse_number("report", "pid", rank.pid, 0)
         _refuse_number("report", "steps_done", rank.steps_done, 0)
@@ -194,6 +196,19 @@ def _refuse_impossible_numbers(rank: RankReport) -> None:
     for bad in (rank.first_bad_loss, rank.first_bad_grad_norm):
         if bad is not None:
             _refuse_number("report", "ranks.first_bad.step", bad.step, 0)
+
+
+def _refuse_impossible_work(rank: RankReport) -> None:
+    work = rank.work
+    if work is None:
+        return
+    amounts = (work.flops, work.tokens, work.samples)
+    if not all(0 <= amount < float("inf") for amount in amounts):
+        raise MessageError(f"report: work of rank {rank.rank} is {amounts!r}")
+    if work.data_type not in DATA_TYPES:
+        raise MessageError(f"report: work of rank {rank.rank} has type {work.data_type!r:.80}")
+    if len(work.device) > DEVICE_NAME_BYTES_MAX:
+        raise MessageError(f"report: rank {rank.rank} has the device {work.device!r:.80}")
 
 
 def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:

@@ -176,6 +176,17 @@ class KeptSnapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class RankWork:
+    """The work that a rank has told since it attached, in all."""
+
+    flops: float
+    tokens: float
+    samples: float
+    data_type: str = ""  # of the FLOPs; empty: none were told
+    device: str = ""  # name of its accelerator; empty: not known
+
+
+@dataclass(frozen=True, slots=True)
 class RankReport:
     """One rank of the reported attempt. None: the rank has not reported it yet."""
 
@@ -207,6 +218,7 @@ class RankReport:
     numbers: tuple[StepNumbers, ...] = ()  # new ones since the last report, at most NUMBERS_MAX
     first_bad_loss: BadNumber | None = None  # since the rank attached
     first_bad_grad_norm: BadNumber | None = None
+    work: RankWork | None = None  # None: the script tells none
 
 
 @dataclass(frozen=True, slots=True)

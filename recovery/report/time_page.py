@@ -12,9 +12,10 @@ from rankmend.errors import ConfigError
 from rankmend.printable import printable
 from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
+from recovery.goodput.throughput import throughput_by_name
 from recovery.goodput.timeline import TimeSpan
 from recovery.report.time_report import JobReport, RankPace
-from recovery.report.time_words import gpu_hours, in_words, moment, share
+from recovery.report.time_words import gpu_hours, in_words, moment, share, throughput_lines
 
 TEMPLATE: Final = "time_page.html.j2"
 _WIDTH: Final = 1000.0  # units of the drawings
@@ -73,9 +74,20 @@ def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) 
     jobs = [_job(report) for report in reports]
     total = figures_of([report.time for report in reports]) if len(reports) != 1 else None
     page: str = environment.get_template(TEMPLATE).render(
-        jobs=jobs, total=total, made_unix_s=made_unix_s, version=version, losses_max=_LOSSES_MAX
+        jobs=jobs,
+        by_name=_by_name(reports),
+        total=total,
+        made_unix_s=made_unix_s,
+        version=version,
+        losses_max=_LOSSES_MAX,
     )
     return page
+
+
+def _by_name(reports: Sequence[JobReport]) -> dict[str, list[str]]:
+    """Return the throughput of jobs that ran under one name on several sizes."""
+    found = throughput_by_name(report.time for report in reports)
+    return {name: throughput_lines(one) for name, one in found.items() if len(one.sizes) > 1}
 
 
 def _job(report: JobReport) -> dict[str, Any]:
@@ -92,6 +104,7 @@ def _job(report: JobReport) -> dict[str, Any]:
         "waterfalls": [_waterfall(one, time) for one in reversed(newest)],
         "incidents_left_out": len(time.incidents) - len(newest),
         "heat": _heat(report.paces),
+        "throughput": [] if report.throughput is None else throughput_lines(report.throughput),
         "heat_columns": _HEAT_COLUMNS,
     }
 

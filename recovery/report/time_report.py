@@ -12,6 +12,7 @@ from recovery.goodput.figures import (
     figures_of,
 )
 from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime
+from recovery.goodput.throughput import Throughput, throughput_by_name, throughput_of
 from recovery.goodput.timeline import TimePart, TimeSpan
 
 CSV_HEAD: Final = ("job", "job_id", "part", "seconds", "gpu_hours", "share_of_wall_time")
@@ -31,12 +32,13 @@ class RankPace:
 class JobReport:
     time: JobTime
     figures: Figures
+    throughput: Throughput | None  # None: its ranks told no work
     paces: tuple[RankPace, ...] = ()  # of the ranks that run on this machine; (): not known
 
 
 def report_of(time: JobTime, paces: Sequence[RankPace] = ()) -> JobReport:
     """Return the report of one job."""
-    return JobReport(time, figures_of([time]), tuple(paces))
+    return JobReport(time, figures_of([time]), throughput_of([time]), tuple(paces))
 
 
 def plain_report(reports: Sequence[JobReport]) -> dict[str, Any]:
@@ -44,6 +46,10 @@ def plain_report(reports: Sequence[JobReport]) -> dict[str, Any]:
     return {
         "jobs": [plain_job(report) for report in reports],
         "total": plain_figures(figures_of([report.time for report in reports])),
+        "throughput_by_name": {
+            name: plain_throughput(one)
+            for name, one in throughput_by_name(report.time for report in reports).items()
+        },
     }
 
 
@@ -55,6 +61,7 @@ def plain_job(report: JobReport) -> dict[str, Any]:
         "job_id": time.job_id,
         "began_unix_s": at + time.begin_s,
         **plain_figures(report.figures),
+        "throughput": None if report.throughput is None else plain_throughput(report.throughput),
         "attempts": [_attempt(one, at) for one in time.attempts],
         "incidents": [_incident(one, time) for one in time.incidents],
         "slow_ranks": [
@@ -104,6 +111,26 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
                 "is_within_training": one.is_within_training,
             }
             for one in figures.losses
+        ],
+    }
+
+
+def plain_throughput(one: Throughput) -> dict[str, Any]:
+    return {
+        "flops_per_s": one.flops_per_s,
+        "tokens_per_s": one.tokens_per_s,
+        "samples_per_s": one.samples_per_s,
+        "mfu_ratio": one.mfu_ratio,
+        "device": one.device or None,
+        "data_type": one.data_type or None,
+        "unit": one.unit or None,
+        "sizes": [
+            {
+                "gpus": size.devices,
+                "per_gpu_s": size.per_device_s,
+                "linearity_ratio": size.linearity_ratio,
+            }
+            for size in one.sizes
         ],
     }
 

@@ -2,6 +2,8 @@
 
 from datetime import datetime, timezone
 
+from recovery.goodput.throughput import Throughput
+
 
 def in_words(seconds: float | None) -> str:
     """Return a duration with three significant figures; a dash for None."""
@@ -28,3 +30,39 @@ def moment(unix_s: float) -> str:
     except (OverflowError, OSError, ValueError):
         return f"{unix_s:g} s since 1970"
     return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def rate(per_s: float | None, unit: str) -> str:
+    """Return a rate: FLOP with a prefix, others with thousands; a dash for None."""
+    if per_s is None:
+        return "-"
+    if unit != "FLOP":
+        return f"{per_s:,.0f} {unit}/s" if per_s >= 100 else f"{per_s:.3g} {unit}/s"
+    for factor, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")):
+        if per_s >= factor:
+            return f"{per_s / factor:.3g} {prefix}FLOP/s"
+    return f"{per_s:.3g} FLOP/s"
+
+
+def throughput_lines(one: Throughput) -> list[str]:
+    """Return throughput, MFU and linearity in lines; what is not known is left out."""
+    rates = [
+        rate(value, unit)
+        for value, unit in (
+            (one.tokens_per_s, "tokens"),
+            (one.samples_per_s, "samples"),
+            (one.flops_per_s, "FLOP"),
+        )
+        if value is not None
+    ]
+    lines = [", ".join(rates)] if rates else []
+    if one.mfu_ratio is not None:
+        peak = f"of the dense {one.data_type} peak of {one.device}" if one.device else ""
+        lines.append(f"MFU {share(one.mfu_ratio)} {peak}".rstrip())
+    elif one.flops_per_s is not None:
+        what = f"{one.device or 'the accelerators'}, {one.data_type or 'several types'}"
+        lines.append(f"no MFU: the peak of {what} is not known")
+    if len(one.sizes) > 1:
+        shown = [f"{size.devices} GPUs {share(size.linearity_ratio)}" for size in one.sizes]
+        lines.append(f"linearity by {one.unit} per GPU: {', '.join(shown)}")
+    return lines

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
 from rankmend.errors import SourceError, TornReadError
-from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
+from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord, ToldWork
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
@@ -27,6 +27,7 @@ from recovery.messages.exchange import (
     RankExit,
     RankReport,
     RankStart,
+    RankWork,
     StepNumbers,
     StepTiming,
 )
@@ -117,6 +118,7 @@ class LaunchedRank:
             numbers=self._take_numbers(told.numbers),
             first_bad_loss=first_bad_loss(told.numbers),
             first_bad_grad_norm=first_bad_grad_norm(told.numbers),
+            work=_work_of(told.work),
         )
 
     def source(self) -> RankSource:
@@ -297,3 +299,9 @@ class LaunchedAttempt:
 
 def _age(at_s: float | None, now_s: float) -> float | None:
     return None if at_s is None else max(0.0, now_s - at_s)
+
+
+def _work_of(told: ToldWork | None) -> RankWork | None:
+    if told is None:
+        return None
+    return RankWork(told.flops, told.tokens, told.samples, told.data_type, told.device)
