@@ -388,6 +388,11 @@ Examples:
 @click.option(
     "--auto/--no-auto", default=True, help="Count the steps of an unmodified PyTorch script."
 )
+@click.option(
+    "--step-work",
+    metavar="flops=F,tokens=T,...",
+    help="State what all ranks together do in a step, for throughput and MFU in `rankmend report`.",
+)
 @click.option("--agent-socket", type=click.Path(path_type=Path), help="Socket of the node agent.")
 @click.option(
     "--agent-url", help="URL of the node agent's metrics. [default: http://127.0.0.1:9476/metrics]"

@@ -51,7 +51,12 @@ class RankStarter:
             )
             is_contained = self._plan.command.prefix is not None
             attempt.ranks[number] = LaunchedRank(
-                number, local_rank, files, reader, is_contained=is_contained
+                number,
+                local_rank,
+                files,
+                reader,
+                is_contained=is_contained,
+                step_work=self._plan.step_work,
             )
 
     def start(self, order: Order, attempt: LaunchedAttempt, guardian: Guardian) -> None:

@@ -22,6 +22,7 @@ from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.rank_output import Output, OutputPlan
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from recovery.launcher.ranks.stated_work import parse_step_work
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.launcher.rendezvous.rendezvous_store import RendezvousStore
 from recovery.ownership.claim import OwnerKind
@@ -223,6 +224,7 @@ class NodeLauncher:
             cpus=choose_processors(options, environment, setup.command, setup.slots),
             stdin=standard_input(),
             keeps_snapshots=options.snapshots,
+            step_work=None if options.step_work is None else parse_step_work(options.step_work),
         )
 
 

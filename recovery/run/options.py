@@ -102,6 +102,7 @@ class RunOptions:
     hang_stopped_s: float | None = None
     no_hang_detection: bool = False
     auto: bool = True
+    step_work: str | None = None  # recovery.launcher.ranks.stated_work
     agent_socket: Path | None = None
     agent_url: str | None = None
     reset_budgets: bool = False

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from recovery.launcher.ranks.command import RankCommand
+from recovery.launcher.ranks.stated_work import StatedWork
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # torchrun's
 
@@ -33,3 +34,4 @@ class LaunchPlan:
     cpus: tuple[tuple[int, ...], ...] = ()  # by local rank; empty: not bound
     stdin: int | None = None  # the ranks' standard input; None: /dev/null
     keeps_snapshots: bool = True  # of the ranks' state, in memory
+    step_work: StatedWork | None = None  # where the script tells none itself

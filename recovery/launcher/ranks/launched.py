@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
 from rankmend.errors import SourceError, TornReadError
-from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord, ToldWork
+from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
@@ -20,6 +20,7 @@ from recovery.launcher.evidence.recorder import RecorderFiles
 from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
 from recovery.launcher.processes.process_tree import ProcessRef, read_state
 from recovery.launcher.ranks.environment import RankFiles
+from recovery.launcher.ranks.stated_work import StatedWork
 from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
 from recovery.launcher.ranks.waiting_processes import AFRESH
 from recovery.messages.exchange import (
@@ -68,6 +69,7 @@ class LaunchedRank:
     recorder: RecorderFiles | None = None
     start: RankStart = AFRESH
     is_contained: bool = False  # it runs behind the process that we started
+    step_work: StatedWork | None = None  # stated for the whole job, where the script tells none
     training: ProcessRef | None = None  # its own process, once it has told which it is
     _looked_at_s: float = -math.inf
 
@@ -118,8 +120,16 @@ class LaunchedRank:
             numbers=self._take_numbers(told.numbers),
             first_bad_loss=first_bad_loss(told.numbers),
             first_bad_grad_norm=first_bad_grad_norm(told.numbers),
-            work=_work_of(told.work),
+            work=self._work(told),
         )
+
+    def _work(self, told: RankProgress) -> RankWork | None:
+        work, stated = told.work, self.step_work
+        if work is not None:
+            return RankWork(work.flops, work.tokens, work.samples, work.data_type, work.device)
+        if stated is None or not told.step_count:
+            return None
+        return stated.of_rank(told.step_count, told.identity.world_size)
 
     def source(self) -> RankSource:
         """Return what is needed to collect evidence from this rank."""
@@ -299,9 +309,3 @@ class LaunchedAttempt:
 
 def _age(at_s: float | None, now_s: float) -> float | None:
     return None if at_s is None else max(0.0, now_s - at_s)
-
-
-def _work_of(told: ToldWork | None) -> RankWork | None:
-    if told is None:
-        return None
-    return RankWork(told.flops, told.tokens, told.samples, told.data_type, told.device)
