@@ -36,6 +36,7 @@ from rankmend.progress import (
     RankSnapshots,
     Section,
     StepRecord,
+    ToldWork,
     open_owned,
 )
 
@@ -185,6 +186,14 @@ FAMILIES: Final[tuple[Family, ...]] = (
         RANK_LABELS,
         "Snapshots of the rank for which there is room: 2, 1 (a death while it is written leaves none) or 0.",
     ),
+    counter(
+        "rank_flops",
+        "",
+        (*RANK_LABELS, "dtype", "device"),
+        "FLOPs of the model that the rank has told in this attempt, by data type and accelerator; of ranks that tell any.",
+    ),
+    counter("rank_tokens", "", RANK_LABELS, "Tokens that the rank has told in this attempt."),
+    counter("rank_samples", "", RANK_LABELS, "Samples that the rank has told in this attempt."),
     counter(
         "rank_run_queue_seconds",
         "seconds",
@@ -343,6 +352,8 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
         yield Metric("rankmend_rank_step_age_seconds", age_s, labels)
     if progress.snapshots is not None:
         yield from _snapshot_metrics(progress.snapshots, labels)
+    if progress.work is not None:
+        yield from _work_metrics(progress.work, labels)
     if times is not None:
         yield Metric("rankmend_rank_step_last_seconds", times.last_s, labels)
         yield Metric("rankmend_rank_step_median_seconds", times.median_s, labels)
@@ -359,6 +370,16 @@ def _snapshot_metrics(kept: RankSnapshots, labels: Labels) -> Iterator[Metric]:
     if kept.newest_step is not None:
         yield Metric("rankmend_rank_snapshot_step", kept.newest_step, labels)
         yield Metric("rankmend_rank_snapshot_size_bytes", kept.state_bytes, labels)
+
+
+def _work_metrics(work: ToldWork, labels: Labels) -> Iterator[Metric]:
+    if work.flops:
+        about = (("dtype", work.data_type), ("device", work.device))
+        yield Metric("rankmend_rank_flops_total", work.flops, (*labels, *about))
+    if work.tokens:
+        yield Metric("rankmend_rank_tokens_total", work.tokens, labels)
+    if work.samples:
+        yield Metric("rankmend_rank_samples_total", work.samples, labels)
 
 
 def told_metrics(told: Told, now_s: float) -> Iterator[Metric]:
