@@ -22,6 +22,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     RelativeMilestone,
     SavesSeen,
+    SavesStalled,
     WorkSeen,
 )
 from recovery.journal.fold.entry_fold import fold
@@ -110,6 +111,7 @@ class _Reading:
         self._slow: dict[int, SlowTime] = {}
         self._was_slow: list[SlowTime] = []
         self._saves_noted_s = 0.0
+        self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: list[WorkTime] = []
 
     # Read.
@@ -164,6 +166,8 @@ class _Reading:
                 self._note_relative(steps)
             case CheckpointSeen(saves=saves):
                 self._note_saves(saves)
+            case SavesStalled():
+                self._note_stalls(record)
             case WorkSeen():
                 self._note_work(record)
             case AttemptEnded() | JobEnded():
@@ -221,7 +225,7 @@ class _Reading:
             and (known.is_verified or known.has_trained_before),
         )
         self._modes.append(_Mode(self._now_s, TimePart.UNDIVIDED))
-        self._saves_noted_s = self._now_s
+        self._saves_noted_s, self._has_stalls = self._now_s, False
         self._end_slow()
         self._attempts.append(
             AttemptTime(
@@ -344,14 +348,16 @@ class _Reading:
 
     def _note_saves(self, saves: SavesSeen | None) -> None:
         since_s, self._saves_noted_s = self._saves_noted_s, self._now_s
-        if saves is None:
+        if self._has_stalls or saves is None or saves.stall_s is None:
             return
-        for stall in saves.stalls:
+        self._paint_last(since_s, saves.count * saves.stall_s)
+
+    def _note_stalls(self, record: SavesStalled) -> None:
+        self._has_stalls = True
+        for stall in record.stalls:
             end_s = self._now_s - stall.age_s
             begin_s = end_s - stall.stall_s
             self._line.paint(begin_s, end_s, TimePart.CHECKPOINT, only=TRAINING)
-        if not saves.stalls and saves.stall_s is not None:
-            self._paint_last(since_s, saves.count * saves.stall_s)
 
     def _paint_last(self, since_s: float, stalls_s: float) -> None:
         """Take the length of stalls whose moments are not known from the newest training."""

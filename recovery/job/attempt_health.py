@@ -34,7 +34,7 @@ class AttemptHealth:
         self._policy = situation.settings.policy
         self._nodes = situation.nodes
         self._milestone_at_s = 0.0
-        self._work_at_s = 0.0
+        self._spent_at_s = 0.0
         self._looked_at_s = 0.0  # the newest look at every rank for a stall
 
     @property
@@ -152,7 +152,7 @@ class AttemptHealth:
         if not ledger.is_verified and seen.is_verified(self._policy, ledger.telling_ranks, now_s):
             records.append(self.verified(now_s))
         records += self.milestone(now_s, is_due=False)
-        records += self.work(now_s, is_due=False)
+        records += self.spent(now_s, is_due=False)
         records += self._caught_up(now_s)
         records += self._situation.slow.due(now_s)
         records += self._situation.causes.due(ledger, ledger.placement, now_s)
@@ -206,15 +206,19 @@ class AttemptHealth:
         age_s = now_s - (now_s if started_at_s is None else started_at_s)
         return max(self._policy.milestone_s, self._policy.milestone_ratio * age_s)
 
-    def work(self, now_s: float, *, is_due: bool) -> list[Record]:
-        """Return a record of the work that ranks told, if there is any and a record is due."""
-        if not is_due and now_s - self._work_at_s < self._pause_s(now_s):
+    def spent(self, now_s: float, *, is_due: bool) -> list[Record]:
+        """Return records of the ranks' work and of the saves that stopped it, if any are due."""
+        if not is_due and now_s - self._spent_at_s < self._pause_s(now_s):
             return []
-        seen = self._situation.work.take(now_s)
-        if seen is None:
-            return []
-        self._work_at_s = now_s
-        return [seen]
+        situation = self._situation
+        records: list[Record] = []
+        if (work := situation.work.take(now_s)) is not None:
+            records.append(work)
+        if (stalls := situation.saves.take_stalls(now_s)) is not None:
+            records.append(stalls)
+        if records:
+            self._spent_at_s = now_s
+        return records
 
     def _caught_up(self, now_s: float) -> list[Record]:
         behind, step = self._ledger.behind, self._seen.highest_step

@@ -406,7 +406,7 @@ class Attempts:
         saves.note_known(known, now_s)
         if now_s - self._noted_at_s < NOTE_S:
             return []
-        seen = checkpoint_seen(self._ledger, self._policy, known, saves, now_s)
+        seen = checkpoint_seen(self._ledger, self._policy, known, saves)
         if seen is None:
             return []
         self._noted_at_s = now_s
@@ -491,7 +491,7 @@ class Attempts:
             outcome = replace(outcome, reason=reason)
         records = [
             *self._watch.milestone(now_s, is_due=True),
-            *self._watch.work(now_s, is_due=True),
+            *self._watch.spent(now_s, is_due=True),
         ]
         if is_empty and ledger.is_attempt_open:
             records.append(

@@ -71,7 +71,7 @@ class IncidentRunner:
         """Open an incident about a failure."""
         records = [
             *self._watch.milestone(now_s, is_due=True),
-            *self._watch.work(now_s, is_due=True),
+            *self._watch.spent(now_s, is_due=True),
         ]
         self._situation.record(
             *records, self.opened(failure, self._situation.book.foresee(records))

@@ -19,11 +19,7 @@ LOOK_S: Final = 1.0  # between two looks at what was found beside training, ever
 
 
 def checkpoint_seen(
-    ledger: Ledger,
-    policy: Policy,
-    known: Sequence[CheckpointVerdict],
-    saves: SaveMeter,
-    now_s: float,
+    ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict], saves: SaveMeter
 ) -> CheckpointSeen | None:
     """Return the checkpoint that a failure would restore now, where that is news."""
     if not any(verdict.is_valid for verdict in known):
@@ -46,5 +42,5 @@ def checkpoint_seen(
         candidate.modified_unix_s,
         chosen.reason,
         candidate.size_bytes,
-        saves.take(now_s),
+        saves.take(),
     )

@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Final
 
 from recovery.checkpoints.model import Candidate, CheckpointVerdict, Hindrance
-from recovery.journal.attempt_records import SavesSeen, SaveStall, StallSource
+from recovery.journal.attempt_records import SavesSeen, SavesStalled, SaveStall, StallSource
 from recovery.messages.exchange import RankReport, Report
 
 _STALL_S_MIN: Final = 0.001  # a script that enters the section each step to see if a save is due
@@ -71,6 +71,7 @@ class SaveMeter:
         self._totals: dict[int, float] = {}  # rank, seconds in its checkpoint section so far
         self._stalls: OrderedDict[int, _Stall] = OrderedDict()  # by the step's record number
         self._taken_at_s = float("-inf")
+        self._told_at_s = float("-inf")
         self._lead: int | None = None  # the rank whose steps are looked at
         self._steps: deque[tuple[int, float]] = deque(maxlen=_STEPS_KEPT)  # number, duration
         self._files: dict[str, _Files] | None = None
@@ -146,7 +147,7 @@ class SaveMeter:
         while len(files) > _PATHS_KEPT:
             del files[next(iter(files))]
 
-    def take(self, now_s: float) -> SavesSeen | None:
+    def take(self) -> SavesSeen | None:
         """Return how the saves went since the last call; None where none was seen."""
         stalls = self._stalls_of_saves()
         fresh = [one for one in stalls if one.at_s > self._taken_at_s]
@@ -170,11 +171,19 @@ class SaveMeter:
             stall_s=stall_s,
             stall_source=source,
             save_s=took_s or None,
-            stalls=tuple(SaveStall(max(0.0, now_s - one.at_s), one.stall_s) for one in fresh),
         )
         if times:
             self._saved_unix_s = times[-1]
         return seen
+
+    def take_stalls(self, now_s: float) -> SavesStalled | None:
+        """Return the saves that stopped training since the last call; None where none did."""
+        fresh = [one for one in self._stalls_of_saves() if one.at_s > self._told_at_s]
+        if not fresh:
+            return None
+        self._told_at_s = fresh[-1].at_s
+        stalls = (SaveStall(max(0.0, now_s - one.at_s), one.stall_s) for one in fresh)
+        return SavesStalled(self._attempt, tuple(stalls))
 
     def _stalls_of_saves(self) -> list[_Stall]:
         longest_s = max((one.stall_s for one in self._stalls.values()), default=0.0)

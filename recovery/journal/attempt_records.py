@@ -135,6 +135,14 @@ class SaveStall:
 
 
 @dataclass(frozen=True, slots=True)
+class SavesStalled:
+    """Saves that stopped training since the record before, by the ranks' checkpoint sections."""
+
+    attempt: int
+    stalls: tuple[SaveStall, ...]  # oldest first
+
+
+@dataclass(frozen=True, slots=True)
 class SavesSeen:
     """How the newest attempt saved since the record before. Seconds; None: not known."""
 
@@ -144,7 +152,6 @@ class SavesSeen:
     stall_source: StallSource = StallSource.UNKNOWN
     # Of the newest save: from the first change of its files to the last, or its section if that is longer.
     save_s: float | None = None
-    stalls: tuple[SaveStall, ...] = ()  # oldest first; (): their moments are not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     RanksDone,
     RelativeMilestone,
+    SavesStalled,
     StartWaits,
     WorkSeen,
 )
@@ -125,6 +126,7 @@ KnownRecord: TypeAlias = (
     | NumbersWrong
     | GoesBack
     | WorkSeen
+    | SavesStalled
     | ClusterRecord
     | SlurmRecord
 )
@@ -178,6 +180,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "numbers_wrong": NumbersWrong,
     "goes_back": GoesBack,
     "work_seen": WorkSeen,
+    "saves_stalled": SavesStalled,
     **CLUSTER_KINDS,
     **SLURM_KINDS,
 }

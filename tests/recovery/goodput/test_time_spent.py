@@ -22,6 +22,7 @@ from recovery.journal.attempt_records import (
     Placement,
     RelativeMilestone,
     SavesSeen,
+    SavesStalled,
     SaveStall,
     StallSource,
 )
@@ -149,12 +150,11 @@ def test_tries_that_failed_are_retries_and_waiting_is_told_apart() -> None:
 
 
 def test_saves_are_taken_from_training_where_they_stalled_it() -> None:
-    at_known_moments = SavesSeen(
-        2, 100.0, 4.0, StallSource.SECTION, stalls=(SaveStall(150.0, 3.0), SaveStall(50.0, 5.0))
-    )
-    seen = CheckpointSeen("/c/1", 1, "dcp", "DCP", 1.0, "complete", saves=at_known_moments)
+    stalled = SavesStalled(1, (SaveStall(150.0, 3.0), SaveStall(50.0, 5.0)))
+    saves = SavesSeen(2, 100.0, 4.0, StallSource.SECTION)
+    seen = CheckpointSeen("/c/1", 1, "dcp", "DCP", 1.0, "complete", saves=saves)
 
-    found = time_of(*BEGIN, (500.0, seen), (600.0, Milestone(1, 50)))
+    found = time_of(*BEGIN, (500.0, stalled), (501.0, seen), (600.0, Milestone(1, 50)))
 
     stalls = [span for span in found.spans if span.part is TimePart.CHECKPOINT]
     assert [(span.begin_s, span.end_s) for span in stalls] == [(347.0, 350.0), (445.0, 450.0)]

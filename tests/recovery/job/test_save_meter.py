@@ -11,10 +11,8 @@ from recovery.checkpoints.model import (
     Hindrance,
 )
 from recovery.job.save_meter import SaveMeter
-from recovery.journal.attempt_records import SavesSeen, SaveStall, StallSource
+from recovery.journal.attempt_records import SavesSeen, SavesStalled, SaveStall, StallSource
 from recovery.messages.exchange import VERSION, RankReport, Report, StepTiming
-
-NOW_S = 1040.0  # of the note
 
 
 class Steps:
@@ -76,27 +74,35 @@ def test_stall_of_a_save_is_that_of_the_slowest_rank(meter: SaveMeter) -> None:
             steps.step(0.0, 0.0)
         steps.step(0.5, 2.0)  # 9 steps of 1 s, and this one of 3 s
 
-    assert meter.take(NOW_S) == SavesSeen(
-        count=3,
-        interval_s=12.0,
-        stall_s=2.0,
-        stall_source=StallSource.SECTION,
-        save_s=2.0,
-        stalls=(SaveStall(28.0, 2.0), SaveStall(16.0, 2.0), SaveStall(4.0, 2.0)),
-    )
-    assert meter.take(NOW_S) is None
+    assert meter.take() == SavesSeen(3, 12.0, 2.0, StallSource.SECTION, 2.0)
+    assert meter.take() is None
+
+
+def test_stalls_are_told_once_with_their_ages_whether_or_not_checkpoints_are_seen(
+    meter: SaveMeter,
+) -> None:
+    steps = Steps(meter)
+    for _save in range(2):
+        for _step in range(9):
+            steps.step(0.0, 0.0)
+        steps.step(0.5, 2.0)  # they end 12 and 24 s after the start
+
+    stalls = meter.take_stalls(1030.0)
+
+    assert stalls == SavesStalled(1, (SaveStall(18.0, 2.0), SaveStall(6.0, 2.0)))
+    assert meter.take_stalls(1031.0) is None
 
 
 def test_interval_reaches_back_to_the_save_before_the_last_note(meter: SaveMeter) -> None:
     steps = Steps(meter)
     steps.step(0.0, 0.0)
     steps.step(0.5, 0.5)
-    first = meter.take(NOW_S)
+    first = meter.take()
     for _step in range(6):
         steps.step(0.0, 0.0)
     steps.step(0.5, 0.5)
 
-    second = meter.take(NOW_S)
+    second = meter.take()
 
     assert first is not None
     assert (first.count, first.interval_s) == (1, None)
@@ -110,12 +116,12 @@ def test_restore_before_the_first_step_and_looks_for_a_due_save_are_no_saves(
     steps = Steps(meter)
     for _step in range(5):
         steps.step(0.0002, 0.0002)
-    assert meter.take(NOW_S) is None
+    assert meter.take() is None
 
     steps.step(1.0, 1.0)
     steps.step(0.002, 0.002)
 
-    taken = meter.take(NOW_S)
+    taken = meter.take()
     assert taken is not None
     assert (taken.count, taken.stall_s) == (1, pytest.approx(1.0))
 
@@ -128,11 +134,11 @@ def test_script_without_sections_shows_by_how_much_a_step_around_a_save_is_longe
     for number in range(1, 21):
         steps.step(duration_s=1.0 if number != 11 else 3.5)
     meter.note_known((verdict(110, 5010.0), verdict(90, 5000.0, is_valid=True)), steps.now_s)
-    assert meter.take(NOW_S) is None
+    assert meter.take() is None
     steps.now_s += 10
     meter.note_known((verdict(110, 5010.0, is_valid=True),), steps.now_s)
 
-    taken = meter.take(NOW_S)
+    taken = meter.take()
 
     assert taken == SavesSeen(1, None, 2.5, StallSource.STEPS, None)
 
@@ -149,7 +155,7 @@ def test_stall_is_unknown_where_no_step_fits_the_checkpoint(
     meter.note_known((verdict(step, 5010.0),), steps.now_s)
     meter.note_known((verdict(step, 5010.0, is_valid=True),), steps.now_s + 10)
 
-    assert meter.take(NOW_S) == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
+    assert meter.take() == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
 
 
 def test_save_takes_from_the_first_change_to_the_last_that_was_seen(meter: SaveMeter) -> None:
@@ -160,14 +166,14 @@ def test_save_takes_from_the_first_change_to_the_last_that_was_seen(meter: SaveM
     meter.note_known((verdict(20, 5100.0),), 1100.0)
     meter.note_known((verdict(20, 5100.0, is_valid=True),), 1110.0)
 
-    taken = meter.take(NOW_S)
+    taken = meter.take()
 
     assert taken is not None
     assert (taken.count, taken.interval_s) == (2, 88.0)  # 5,100 - 5,012, by the storage's clock
     meter.note_known((verdict(20, 5160.0),), 1160.0)  # the same path, written over
     meter.note_known((verdict(20, 5190.0, size_bytes=101),), 1195.0)  # seen up to 5 s later
     meter.note_known((verdict(20, 5190.0, size_bytes=101, is_valid=True),), 1205.0)
-    assert meter.take(NOW_S) == SavesSeen(1, 90.0, None, StallSource.UNKNOWN, 30.0)
+    assert meter.take() == SavesSeen(1, 90.0, None, StallSource.UNKNOWN, 30.0)
 
 
 def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before(
@@ -182,7 +188,7 @@ def test_files_of_one_save_count_from_the_oldest_unless_it_is_of_the_save_before
     def save(oldest_unix_s: float, modified_unix_s: float) -> float | None:
         meter.note_known((folder(oldest_unix_s, modified_unix_s, is_valid=False),), 1001.0)
         meter.note_known((folder(oldest_unix_s, modified_unix_s, is_valid=True),), 1011.0)
-        taken = meter.take(NOW_S)
+        taken = meter.take()
         assert taken is not None
         return taken.save_s
 
@@ -201,7 +207,7 @@ def test_folder_that_was_only_listed_is_not_written_over(meter: SaveMeter) -> No
     meter.note_known((verdict(20, 5100.0, is_valid=True), listed), 1030.0)
     meter.note_known((verdict(10, 4050.0, is_valid=True),), 1040.0)
 
-    assert meter.take(NOW_S) == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
+    assert meter.take() == SavesSeen(1, None, None, StallSource.UNKNOWN, None)
 
 
 def test_what_lies_in_the_folder_as_an_attempt_begins_is_none_of_its_saves(
@@ -210,7 +216,7 @@ def test_what_lies_in_the_folder_as_an_attempt_begins_is_none_of_its_saves(
     meter.note_known((verdict(10, 5000.0),), 1000.0)
     meter.note_known((verdict(10, 5000.0, is_valid=True),), 1010.0)
 
-    assert meter.take(NOW_S) is None
+    assert meter.take() is None
 
 
 def test_reports_of_another_attempt_change_nothing(meter: SaveMeter) -> None:
@@ -219,4 +225,4 @@ def test_reports_of_another_attempt_change_nothing(meter: SaveMeter) -> None:
     meter.begin(2)
     steps.step(1.0, 1.0)
 
-    assert meter.take(NOW_S) is None
+    assert meter.take() is None

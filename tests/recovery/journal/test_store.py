@@ -537,7 +537,7 @@ def test_any_one_change_to_a_row_is_seen(count: int, data: st.DataObject) -> Non
             [
                 {"kind": "caught_up"},
                 {"major": 2},
-                {"minor": 9},
+                {"minor": 99},
                 {"unix_s": 1.0},
                 {"monotonic_s": -1.0},
                 {"boot_id": ""},

@@ -20,6 +20,8 @@ from recovery.journal.attempt_records import (
     Milestone,
     RanksDone,
     RelativeMilestone,
+    SavesStalled,
+    WorkSeen,
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS
 from recovery.journal.fold.entry_fold import FOLDS, fold, fold_all
@@ -452,7 +454,7 @@ def test_each_kind_of_record_of_a_job_is_folded_or_known_to_change_nothing() -> 
     left = (
         set(KINDS.values()) - folded - dated_only - {*CLUSTER_KINDS.values(), *SLURM_KINDS.values()}
     )
-    assert left == {ClaimTaken, TailCut}
+    assert left == {ClaimTaken, SavesStalled, TailCut, WorkSeen}
 
 
 def kind_of_first_parameter(change: Callable[..., Ledger]) -> object:
