@@ -212,17 +212,18 @@ class _Reading:
 
     def _begin(self, entry: Entry, record: AttemptStarted, after: Ledger) -> None:
         self._close_gap(until_s=self._now_s)
-        highest = after.highest_step if self._attempts else None
+        is_first = not self._attempts and after.adopted is None
+        highest = None if is_first else after.highest_step
         begins_at = record.choice.begins_at
         known = None if record.choice.is_new_run else self._attempt
+        has_trained = known is not None and (known.is_verified or known.has_trained_before)
         self._attempt = _Attempt(
             entry,
             self._now_s,
             highest_before=None if highest == begins_at else highest,
             reach_before=after.reach.highest if after.is_base_known else None,
             trained_before_s=self._trained_since(record.choice.modified_unix_s),
-            has_trained_before=known is not None
-            and (known.is_verified or known.has_trained_before),
+            has_trained_before=has_trained or (known is None and after.adopted is not None),
         )
         self._modes.append(_Mode(self._now_s, TimePart.UNDIVIDED))
         self._saves_noted_s, self._has_stalls = self._now_s, False

@@ -11,10 +11,12 @@ from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.goodput.timeline import Timeline, TimePart, TimeSpan
 from recovery.journal.attempt_records import (
+    Adopted,
     AttemptAbandoned,
     AttemptEnded,
     AttemptResult,
     AttemptStarted,
+    AttemptVerified,
     Cause,
     CheckpointSeen,
     Choice,
@@ -38,6 +40,7 @@ from recovery.journal.job_records import (
 )
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import PlanStep
+from recovery.journal.node_records import Joined
 from recovery.journal.records import Entry, Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import Restore, Stop
@@ -265,6 +268,24 @@ def test_ranks_that_tell_no_step_are_not_called_productive() -> None:
 
     assert found.seconds_of(TimePart.UNDIVIDED) == 491.0
     assert found.seconds_of(TimePart.PRODUCTIVE) == 0.0
+
+
+def test_attempt_whose_start_the_journal_lost_is_undivided_and_what_follows_is_not() -> None:
+    joined = Joined("n1", "launcher-1", "boot-1", 4)
+    adopted = Adopted(7, 2, 1, PLACED, (joined,), ("n1",), 3, True)
+    again = (
+        (
+            at_s,
+            replace(one, attempt=8) if isinstance(one, AttemptStarted | AttemptVerified) else one,
+        )
+        for at_s, one in FAILED[1:]
+    )
+
+    found = time_of(*BEGIN[:2], (1.0, adopted), (990.0, Milestone(7, 120, 120)), *again)
+
+    assert found.seconds_of(TimePart.UNDIVIDED) == 998.0  # to the last step before the fault
+    assert found.seconds_of(TimePart.RECOMPUTED) == 13.0
+    assert found.seconds_of(TimePart.PRODUCTIVE) == 2.0
 
 
 def test_slow_ranks_are_told_with_their_factor_and_time() -> None:
