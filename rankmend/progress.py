@@ -300,7 +300,7 @@ class ProgressReader:
         if not all(0 <= one < math.inf for one in (flops, tokens, samples)) or code >= len(
             layout.DATA_TYPES
         ):
-            raise SourceError(f"{self._name}: impossible work {(flops, tokens, samples, code)}")
+            raise SourceError(f"{self.name}: impossible work {(flops, tokens, samples, code)}")
         name = device.rstrip(b"\0").decode("ascii", "replace")
         return ToldWork(count, flops, tokens, samples, layout.DATA_TYPES[code], name)
 
