@@ -4,6 +4,7 @@ Nothing in /etc is touched. All nodes have this machine's network, processes and
 """
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -80,11 +81,10 @@ class SlurmCluster:
     def wait_until_idle(self) -> None:
         until_s = time.monotonic() + START_S_MAX
         while True:
-            # A node has a line for each of its partitions.
-            told = set(
-                self.run("sinfo", "--noheader", "--format=%N %T", "--Node").stdout.splitlines()
-            )
-            if told == {f"{node} idle" for node in self.nodes}:
+            # After a reboot sinfo calls a node mixed for as long as a minute, without a job.
+            shown = self.run("scontrol", "show", "nodes", "--oneliner").stdout
+            told = dict(re.findall(r"^NodeName=(\S+) .*? State=(\S+) ", shown, re.MULTILINE))
+            if told == dict.fromkeys(self.nodes, "IDLE"):
                 return
             assert time.monotonic() < until_s, f"nodes are {told}\n{self.logs()}"
             time.sleep(0.1)

@@ -48,18 +48,20 @@ def runc(folder: Path) -> str:
 TOOLS = {"unshare": unshare, "bwrap": bubblewrap, "runc": runc}
 
 
-@pytest.fixture
+@pytest.fixture(
+    autouse=True
+)  # so that it ends last, when nothing of the job is left that removes bundles itself
 def _no_containers_left() -> Iterator[None]:
     """The last attempt's containers of a killed runc are nobody's."""
     before = set(BUNDLES.glob("*"))
     yield
     for bundle in set(BUNDLES.glob("*")) - before:
         subprocess.run(["runc", "delete", "--force", bundle.name], check=False)
-        shutil.rmtree(bundle)
+        shutil.rmtree(bundle, ignore_errors=True)
 
 
 @pytest.fixture(params=TOOLS)
-def tool(request: pytest.FixtureRequest, tmp_path: Path, _no_containers_left: None) -> str:
+def tool(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return a prefix; this machine may not let the tool make namespaces."""
     name = str(request.param)
     if shutil.which(name) is None:
