@@ -307,6 +307,7 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     why = run(environment, "why", incident).stdout
     theirs = run_json(environment, "why", incident)["entries"]
     ours = run_json(environment, "why", incident, f"--state-dir={service.folder}/state")["entries"]
+    (spent,) = run_json(environment, "report", "--job", "ask-approve")["jobs"]
 
     assert f"needs a person's approval (rankmend approve {incident}, or reject)" in status
     assert asked.returncode == 2
@@ -316,6 +317,10 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     assert late.returncode == 1
     assert f"incident '{incident}' has no pending plan; none is pending" in late.stderr
     assert (row["id"], row["outcome"], row["tries"]) == (incident, "recovered", 1)
+    (cost,) = spent["incidents"]
+    assert (cost["incident_id"], cost["mttr_s"]) == (incident, row["total_s"])
+    assert spent["parts"]["wait_person"]["seconds"] > 0
+    assert sum(one["seconds"] for one in spent["parts"].values()) == pytest.approx(spent["wall_s"])
     assert row["phases"]["fence_s"] >= 0
     assert row["total_s"] > 0
     for part in (
