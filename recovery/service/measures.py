@@ -28,6 +28,7 @@ _TURN_BUCKETS_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
 _STEPS_BUCKETS: Final = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 _COST_PARTS: Final = ("stalls", "recomputed", "restarts")
 _ENTRIES_MAX: Final = 1000  # per incident, kept for its account
+_PREFIX: Final = "rankmend_controller"
 _REPLICAS: Final = "replicas"
 _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
@@ -38,13 +39,12 @@ class Measures:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._running: dict[str, list[Entry]] = {}  # job -> entries of its open incident
-        prefix = "rankmend_controller"
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"{prefix}_{name}", text, labels, registry=self.registry)
+            return Counter(f"{_PREFIX}_{name}", text, labels, registry=self.registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"{prefix}_{name}", text, labels, registry=self.registry)
+            return Gauge(f"{_PREFIX}_{name}", text, labels, registry=self.registry)
 
         self.incidents = counter(
             "incidents", "Ended incidents, by cause and outcome.", "cause", "outcome"
@@ -56,21 +56,26 @@ class Measures:
             "section",
         )
         self.phase_s = Histogram(
-            f"{prefix}_recovery_phase_seconds",
+            f"{_PREFIX}_recovery_phase_seconds",
             "Phases of MTTR of recovered incidents, by phase. One that was not observed has no sample.",
             ("phase",),
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
         )
         self.recovery_s = Histogram(
-            f"{prefix}_recovery_seconds",
+            f"{_PREFIX}_recovery_seconds",
             "MTTR: from the fault to the first step of the slowest rank.",
             buckets=_PHASE_BUCKETS_S,
             registry=self.registry,
         )
+        self.gpu_s_lost = counter(
+            "gpu_seconds_lost",
+            "GPU time of recovered incidents from fault to first step, by cause; a rank counts as one GPU. Repeated steps are not in it.",
+            "cause",
+        )
         self.steps_recomputed = counter("steps_recomputed", "Steps repeated after restarts.")
         self.steps_lost = Histogram(
-            f"{prefix}_steps_lost",
+            f"{_PREFIX}_steps_lost",
             "Steps that a recovered incident made the job repeat, by tier: what it restored (memory, checkpoint, start).",
             ("tier",),
             buckets=_STEPS_BUCKETS,
@@ -95,7 +100,7 @@ class Measures:
         )
         self.failures = counter("job_failures", "Failures of the code that manages a job.")
         self.turn_s = Histogram(
-            f"{prefix}_turn_seconds",
+            f"{_PREFIX}_turn_seconds",
             "Turns of the deciding thread that had work, journal included.",
             buckets=_TURN_BUCKETS_S,
             registry=self.registry,
@@ -195,9 +200,9 @@ class Measures:
             "turn_age_seconds",
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
-        self.snapshots = SnapshotGauges(prefix, self.registry)
-        self.watched = WatchedGauges(prefix, self.registry)
-        self.slurm = SlurmGauges(prefix, self.registry)
+        self.snapshots = SnapshotGauges(_PREFIX, self.registry)
+        self.watched = WatchedGauges(_PREFIX, self.registry)
+        self.slurm = SlurmGauges(_PREFIX, self.registry)
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
 
@@ -299,6 +304,9 @@ class Measures:
             self.phase_s.labels(phase.value).observe(seconds)
         if account.total_s is not None:
             self.recovery_s.observe(account.total_s)
+            placement = account.attempts[-1].placement if account.attempts else ()
+            ranks = sum(len(place.ranks) for place in placement)
+            self.gpu_s_lost.labels(cause).inc(account.total_s * ranks)
         if account.steps_recomputed is not None:
             self.steps_recomputed.inc(account.steps_recomputed)
             if account.tier is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Placement
 from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
 from recovery.service.measures import Measures
@@ -102,6 +102,21 @@ def test_steps_lost_are_counted_by_what_was_restored(
     assert re.findall(r"^rankmend_controller_steps_lost_(?:count|sum)(.*)$", text, re.M) == [
         f'{{tier="{tier}"}} 1.0',
         f'{{tier="{tier}"}} 20.0',
+    ]
+
+
+def test_gpu_time_of_a_recovered_incident_is_counted_by_its_cause() -> None:
+    measures = Measures()
+    job: Any = SimpleNamespace(job_id="j", clock=FakeClock())
+    placed = (Placement("n1", (0, 1, 2)), Placement("n2", (3, 4, 5)))
+
+    for number, (at_s, record) in enumerate(RECOVERY, start=1):
+        told = replace(record, placement=placed) if isinstance(record, AttemptStarted) else record
+        measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
+
+    text = measures.render().decode()
+    assert re.findall(r"^rankmend_controller_gpu_seconds_lost_total(.*)$", text, re.M) == [
+        '{cause="rank_failed"} 45.0'  # 7.5 s on 6 ranks
     ]
 
 
