@@ -119,13 +119,23 @@ def figures_of(jobs: Sequence[JobTime]) -> Figures:
         mttr_s=_mean(one.account.total_s for _job, one in failed),
         by_class=_reliability(failed, _class_of, training_s),
         by_node=_reliability(failed, _node_of, training_s),
-        losses=tuple(
-            sorted(
-                [loss for job in jobs for loss in losses_of(job)],
-                key=lambda loss: -loss.device_s,
-            )
-        ),
+        losses=_in_order(loss for job in jobs for loss in losses_of(job)),
     )
+
+
+def _in_order(losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """Return the largest first. What is nobody's fault, such as starts, is one loss of all jobs together."""
+    shared: dict[str, Loss] = {}
+    own = []
+    for loss in losses:
+        if loss.incident_id or loss.is_within_training:
+            own.append(loss)
+            continue
+        before = shared.get(loss.cause, Loss(loss.cause, 0.0, 0.0))
+        shared[loss.cause] = Loss(
+            loss.cause, before.device_s + loss.device_s, before.seconds + loss.seconds
+        )
+    return tuple(sorted([*own, *shared.values()], key=lambda loss: -loss.device_s))
 
 
 def clip(job: JobTime, since_unix_s: float) -> JobTime | None:

@@ -80,7 +80,7 @@ def find_jobs(state: Path, wanted: str | None) -> list[Path]:
         return list_folders(state)
     found = []
     for folder in list_folders(state):
-        job = read_json(folder / "job.json") or {}
+        job = _quietly_read(folder / "job.json")  # a damaged one hides no other job
         names = (str(job.get("name", "")), str(job.get("job_id", "")), folder.name)
         if any(name.startswith(wanted) for name in names):
             found.append(folder)
@@ -97,12 +97,13 @@ def view_job(
     problem = None
     ledger = Ledger()
     entries: tuple[Entry, ...] = ()
+    job: dict[str, object] = {}
     try:
-        job = read_json(folder / "job.json") or {}
         entries = open_readonly(folder / "journal.db").entries
         ledger = fold_all(entries)
+        job = read_json(folder / "job.json") or {}
     except (JournalError, ConfigError, LaunchError) as error:
-        job, problem = {}, str(error)
+        problem = str(error)
     held = is_held(folder)
     run = _quietly_read(folder / "run.json") if held else {}
     runtime = Path(path) if isinstance(path := run.get("runtime"), str) else None
@@ -110,7 +111,7 @@ def view_job(
     view = view_ledger(
         ledger,
         job_id=str(job.get("job_id", ledger.job_id or "")),
-        name=(name := str(job.get("name", folder.name))),
+        name=(name := str(job.get("name") or name_of(folder, entries))),
         state=_state(ledger, is_held=held),
         reason=reason_of(ledger, name),
         problem=problem,

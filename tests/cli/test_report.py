@@ -197,3 +197,20 @@ def test_a_controllers_story_gives_back_the_entries_that_it_was_made_from() -> N
 
     assert story is not None
     assert [entry_of(line) for line in story.lines] == entries
+
+
+@pytest.mark.parametrize("words", [["status"], ["incidents"], ["report", "--job"]])
+def test_damaged_file_of_one_job_hides_neither_another_nor_its_own_journal(
+    state: Path, words: list[str]
+) -> None:
+    (state / "jobs" / "job-1" / "job.json").write_text("{")
+
+    calm, own = (
+        CliRunner().invoke(cli, [*words, wanted, "--state-dir", str(state), "--json"])
+        for wanted in ("calm", "job-1")
+    )
+
+    assert (calm.exit_code, own.exit_code) == (0, 0), calm.output + own.output
+    assert "7*7" in own.stdout
+    if words != ["incidents"]:  # it had none
+        assert "calm" in calm.stdout

@@ -87,6 +87,18 @@ def test_losses_name_their_cause_and_sum_to_the_time_that_was_not_productive() -
     assert sum(loss.seconds for loss in found.losses) == pytest.approx(2010.0 - 1971.0)
 
 
+def test_what_is_nobodys_fault_is_one_loss_of_all_jobs_and_incidents_stay_apart() -> None:
+    job = time_of(*BEGIN, *FAILED, *END)
+
+    alone, both = figures_of([job]), figures_of([job, job])
+
+    shared = {one.cause: one for one in alone.losses if not one.incident_id}
+    assert {one.cause: one.seconds for one in both.losses if not one.incident_id} == {
+        cause: pytest.approx(2 * one.seconds) for cause, one in shared.items()
+    }
+    assert [one.incident_id for one in both.losses if one.incident_id] == ["inc-1", "inc-1"]
+
+
 def test_of_slow_ranks_at_the_same_time_only_the_slowest_costs() -> None:
     slow = SlowFound(1, 2, "compute", 2.0, 40, FINDING, step_factor=1.25)
 
