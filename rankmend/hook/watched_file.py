@@ -163,7 +163,7 @@ def _tell_job(folder, key, launcher):
         return
     environment = os.environ
     run = environment.get("TORCHELASTIC_RUN_ID", "")
-    name = environment.get("SLURM_JOB_NAME") or (run if run != "none" else "") or _script_name()
+    name = environment.get("SLURM_JOB_NAME") or (run if _is_name(run) else "") or _script_name()
     told = {
         "key": key,
         "launcher": launcher,
@@ -172,6 +172,11 @@ def _tell_job(folder, key, launcher):
         "restarter": find_restarter(environment),
     }
     _write_new(path, told)
+
+
+def _is_name(run):
+    """Return whether a person has chosen it: torchrun --standalone makes a UUID, even where one has."""
+    return run not in ("", "none") and [len(part) for part in run.split("-")] != [8, 4, 4, 4, 12]
 
 
 def _write_new(path, told):

@@ -152,6 +152,12 @@ def site(tmp_path: Path, hook: Path) -> Site:
         ),
         # The launcher closest to the script counts.
         ({**SRUN, **TORCHRUN}, ["llama", "root", "torchrun", "41"], [1, 1, 4, 3, 5, "llama"]),
+        # torchrun --standalone names a run so.
+        (
+            {**TORCHRUN, "TORCHELASTIC_RUN_ID": "5c1c4ff5-bbd7-4b42-9f3b-5e2f5b8a4d52"},
+            ["train.py", "root", "torchrun", ""],
+            [1, 1, 4, 3, 5, "train.py"],
+        ),
     ],
     ids=[
         "torchrun",
@@ -161,6 +167,7 @@ def site(tmp_path: Path, hook: Path) -> Site:
         "hydra by srun",
         "srun with pmi2",
         "torchrun in srun",
+        "torchrun standalone",
     ],
 )
 def test_rank_of_another_launcher_is_found_with_its_job_and_its_steps(
