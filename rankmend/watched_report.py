@@ -21,6 +21,7 @@ PLACES_MAX: Final = 16  # GPUs or NICs of one rank
 FRAMES_MAX: Final = 32  # Python calls of one main thread
 KERNEL_LINES_MAX: Final = 4
 NOTES_MAX: Final = 4
+RAS_LINES_MAX: Final = 8
 DUMP_BYTES_MAX: Final = (
     64 << 10
 )  # the part of a flight-recorder dump that a verdict needs: 4 kB, and its groups
@@ -68,6 +69,8 @@ class ReportedEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     kernel: Annotated[tuple[Text, ...], Meta(max_length=KERNEL_LINES_MAX)] = ()
     # JSON of a `detectors.hang.flight_dump.FlightDump`, trimmed; empty: there is none.
     dump: Annotated[str, Meta(max_length=DUMP_BYTES_MAX)] = ""
+    # What NCCL's RAS says of ranks on this node, and of those that do not answer it.
+    ras: Annotated[tuple[Text, ...], Meta(max_length=RAS_LINES_MAX)] = ()
     notes: Annotated[tuple[Text, ...], Meta(max_length=NOTES_MAX)] = ()  # what is missing, and why
 
 

@@ -5,7 +5,7 @@ file server that hangs holds up no report; while it is stuck nothing more is col
 from its user: each file counts only if that user owns it, is bounded, and nothing is unpickled (`detectors.formats`).
 
 Sources: <procfs>/<pid>/{stat,wchan,syscall,stack} of the main thread, where this process may read them; the pipes of
-         `rankmend.hook.watched_stacks` and the dump of PyTorch's flight recorder, where the job's owner wants that.
+         `rankmend.hook.watched_stacks`, the dump of PyTorch's flight recorder and NCCL's RAS, where the job's owner wants that.
 """
 
 import logging
@@ -16,16 +16,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from agent.ranks.table import RankSample
+from agent.watch.nccl_ras import ask_ras
 from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.nccl_ras import ras_evidence, read_ras
 from detectors.formats.plain_pickle import BYTES_MAX
 from detectors.formats.python_stacks import main_frames, parse_stacks
 from detectors.hang.standings import trim_dump
-from rankmend.errors import RankmendError
+from rankmend.errors import RankmendError, SourceError
 from rankmend.hook import layout
 from rankmend.hook.watched_layout import ASK_SUFFIX, RECORDER_SUFFIX, STACKS_SUFFIX
 from rankmend.watched_report import (
@@ -33,6 +35,7 @@ from rankmend.watched_report import (
     EVIDENCE_BYTES_MAX,
     KERNEL_LINES_MAX,
     NOTES_MAX,
+    RAS_LINES_MAX,
     ReportedEvidence,
     ReportedFrame,
 )
@@ -81,10 +84,11 @@ def files_of(sample: RankSample, path: str, now_s: float) -> AskedRank | None:
 
 
 class _Recorder(msgspec.Struct):
-    """What a rank has written down of its flight recorder."""
+    """What a rank has written down of its flight recorder and of NCCL's RAS."""
 
     dump: str = ""
     pipe: str = ""
+    ras_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 0
 
 
 class EvidenceGatherer:
@@ -140,6 +144,10 @@ class EvidenceGatherer:
         for one in collections:
             one.ask()
         self._wait_for(collections)
+        for of_job in _by_job(collections).values():
+            first = next((one for one in of_job if one.ras_port), None)
+            if first is not None:
+                first.ask_ras({one.rank.key[2] for one in of_job})
         return [(one.rank, one.result()) for one in collections]
 
     def _wait_for(self, collections: "Sequence[_Collection]") -> None:
@@ -165,6 +173,23 @@ class _Collection:
         self._kernel = self._kernel_lines()
         self._recorder = self._read_recorder()
         self._asked_dump = False
+        self._ras: tuple[str, ...] = ()
+
+    @property
+    def ras_port(self) -> int:
+        """Return where NCCL's RAS may listen; 0: the job's owner does not want it asked."""
+        return self._recorder.ras_port
+
+    def ask_ras(self, pids: set[int]) -> None:
+        """Ask for what stands out in the whole job; told of it: what these processes do, and who is missing."""
+        try:
+            answer = ask_ras(self.ras_port, self.rank.uid)
+            found = () if answer is None else read_ras(answer)
+        except SourceError as error:
+            self._notes.append(str(error))
+            return
+        own = tuple(one for one in found if one.is_missing or one.pid in pids)
+        self._ras = tuple(line.text[:_TEXT_MAX] for line in ras_evidence(own)[:RAS_LINES_MAX])
 
     def ask(self) -> None:
         """Ask the rank for its stacks and its flight recorder's dump, where it offers them."""
@@ -195,7 +220,7 @@ class _Collection:
     def result(self) -> ReportedEvidence | None:
         frames = main_frames(parse_stacks(self._answer.decode("utf-8", "replace")))
         dump = self._read_dump()
-        if not (frames or dump or self._kernel or self._notes):
+        if not (frames or dump or self._kernel or self._ras or self._notes):
             return None
         return ReportedEvidence(
             frames=tuple(
@@ -204,6 +229,7 @@ class _Collection:
             ),
             kernel=self._kernel,
             dump=dump,
+            ras=self._ras,
             notes=tuple(note[:_TEXT_MAX] for note in self._notes[:NOTES_MAX]),
         )
 
@@ -320,6 +346,13 @@ class _Collection:
         if calls:
             told.append("stack " + ", ".join(calls[:_STACK_LINES_MAX]))
         return (", ".join(told)[:_TEXT_MAX],)[:KERNEL_LINES_MAX] if told else ()
+
+
+def _by_job(collections: Sequence[_Collection]) -> dict[str, list[_Collection]]:
+    jobs: dict[str, list[_Collection]] = {}
+    for one in collections:
+        jobs.setdefault(one.rank.key[0], []).append(one)
+    return jobs
 
 
 def _bounded(found: dict[RankKey, ReportedEvidence]) -> dict[RankKey, ReportedEvidence]:

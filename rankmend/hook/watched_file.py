@@ -192,7 +192,7 @@ def _write_new(path, told):
 
 
 def _tell_recorder(path, rank):
-    """Write down where PyTorch's flight recorder of this rank dumps, where the job says so."""
+    """Write down where PyTorch's flight recorder of this rank dumps, if the job says so, and where NCCL's RAS listens."""
     names = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
     dump = next((os.environ[name] for name in names if os.environ.get(name)), None)
     pipe = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -201,6 +201,9 @@ def _tell_recorder(path, rank):
         told["dump"] = os.path.abspath("%s%d" % (dump, rank))
     if pipe:
         told["pipe"] = os.path.abspath("%s%d.pipe" % (pipe, rank))
+    if os.environ.get("NCCL_RAS_ENABLE") != "0":
+        port = number_of({"": os.environ.get("NCCL_RAS_ADDR", "").rpartition(":")[2]}, "")
+        told["ras_port"] = port if port and port < 65536 else 28028
     try:
         _unlink(path + RECORDER_SUFFIX)
         if told:

@@ -17,7 +17,7 @@ from detectors.hang.evidence import judge_evidence
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
 from rankmend.printable import printable
-from rankmend.watched_report import ReportedEvidence
+from rankmend.watched_report import RAS_LINES_MAX, ReportedEvidence
 
 ASKED_MAX: Final = 24  # reports: two minutes
 SHOWN_MAX: Final = 4  # ranks whose stacks are shown beside those that are blamed
@@ -36,6 +36,7 @@ class Seen:
     kernel: tuple[str, ...]
     notes: tuple[str, ...]
     dump: FlightDump | None
+    ras: tuple[str, ...] = ()
 
 
 def parse(told: ReportedEvidence) -> Seen:
@@ -48,7 +49,8 @@ def parse(told: ReportedEvidence) -> Seen:
     except (msgspec.MsgspecError, RecursionError):
         notes.append("its flight-recorder dump can't be read")
     frames = (Frame(printable(one.file), one.line, printable(one.function)) for one in told.frames)
-    return Seen(tuple(frames), tuple(printable(line) for line in told.kernel), tuple(notes), dump)
+    kernel, ras = (tuple(map(printable, lines)) for lines in (told.kernel, told.ras))
+    return Seen(tuple(frames), kernel, tuple(notes), dump, ras)
 
 
 class HangEvidence:
@@ -100,6 +102,9 @@ class HangEvidence:
         blamed = set(finding.ranks) if finding.blame is Blame.RANK else set()
         first = sorted(blamed & set(self._ranks))[:BLAMED_MAX]
         others = sorted(set(self._ranks) - blamed)[:SHOWN_MAX]
+        # Each node tells of the ranks that are missing.
+        told = dict.fromkeys(line for _rank, one in sorted(self._ranks.items()) for line in one.ras)
+        yield from (Evidence("NCCL RAS", line) for line in list(told)[:RAS_LINES_MAX])
         for rank in (*first, *others):
             seen = self._ranks[rank]
             if seen.frames:

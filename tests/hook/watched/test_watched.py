@@ -321,6 +321,36 @@ def test_rank_offers_its_stacks_only_where_its_owner_wants_that(
 
 @needs_root
 @pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({}, {"ras_port": 28028}),
+        ({"NCCL_RAS_ADDR": "localhost:4000"}, {"ras_port": 4000}),
+        ({"NCCL_RAS_ADDR": "localhost"}, {"ras_port": 28028}),
+        ({"NCCL_RAS_ENABLE": "0"}, None),
+        (
+            {"NCCL_RAS_ENABLE": "0", "TORCH_FR_DUMP_TEMP_FILE": "/data/fr-"},
+            {"dump": "/data/fr-1"},
+        ),
+    ],
+)
+def test_rank_tells_where_nccl_can_be_asked(
+    site: Site, variables: dict[str, str], told: dict[str, object] | None
+) -> None:
+    show = f"""
+    {TRAIN}
+    import os
+    (job,) = [one for one in os.scandir("/dev/shm/rankmend-watch-0")]
+    path = job.path + "/rank-1.progress.recorder"
+    print(open(path).read() if os.path.exists(path) else "null")
+    """
+
+    done = site.run(sys.executable, show, {**TORCHRUN, **variables, "RANKMEND_WATCH_EVIDENCE": "1"})
+
+    assert (json.loads(done.stdout), done.stderr) == (told, "")
+
+
+@needs_root
+@pytest.mark.parametrize(
     ("rank", "code"),
     [
         ({}, TRAIN),  # no rank

@@ -362,6 +362,22 @@ def test_stacks_name_the_rank_that_a_hung_job_waits_for_where_steps_name_nobody(
     assert cluster.wanted == {"n1": 1, "n2": 1}
 
 
+def test_what_nccl_says_is_shown_once_however_many_nodes_tell_it() -> None:
+    cluster = Cluster()
+    gone = "rank 3: does not answer"
+    for rank in range(4):
+        own = f"rank {rank}: 49 AllReduce launched, others 50\x1b[2J"
+        cluster.evidence[rank] = ReportedEvidence(frames=(REDUCE,), ras=(own, gone))
+
+    stand_still(cluster)
+
+    (finding,) = cluster.job.verdict.findings
+    told = [one.text for one in finding.evidence if one.source == "NCCL RAS"]
+    assert len(told) == 5
+    assert told.count(gone) == 1
+    assert not any("\x1b" in text for text in told)
+
+
 def test_stopped_process_stays_the_cause_whatever_stacks_say() -> None:
     cluster = Cluster()
     cluster.run(60)
