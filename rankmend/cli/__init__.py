@@ -167,5 +167,5 @@ def _flush_output(code: object) -> None:
 
 def _drop_output(error: OSError) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries again as it ends
-    print(f"rankmend: the output can't be written: {error.strerror}", file=sys.stderr)
+    echo(f"rankmend: the output can't be written: {error.strerror}", err=True)
     sys.exit(os.EX_IOERR)

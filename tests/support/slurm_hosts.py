@@ -73,6 +73,8 @@ class SlurmHosts:
             "KillWait": "3",
             "MessageTimeout": "10",
             "InactiveLimit": "0",
+            "PreemptType": "preempt/partition_prio",
+            "PreemptMode": "REQUEUE",
             "SlurmdParameters": "config_overrides",
             **settings,
         }
@@ -82,7 +84,10 @@ class SlurmHosts:
             for host in self.nodes
         ]
         names = ",".join(host.name for host in self.nodes)
-        written.append(f"PartitionName=train Nodes={names} Default=YES MaxTime=INFINITE State=UP")
+        written += [
+            f"PartitionName=train Nodes={names} Default=YES MaxTime=INFINITE State=UP",
+            f"PartitionName=urgent Nodes={names} PriorityTier=10 PreemptMode=OFF State=UP",
+        ]
         self.config.write_text("\n".join(written) + "\n")
 
     # ------------------------------------------------------------------------------- daemons

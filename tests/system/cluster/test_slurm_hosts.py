@@ -263,3 +263,19 @@ def test_a_requeued_job_goes_on_from_its_checkpoint(job: Job, tmp_path: Path) ->
 
     assert job.cluster.job_field(job.number, "Restarts") == "1"
     assert job.steps()[-1] > last
+
+
+def test_a_preempted_job_goes_on_once_the_urgent_one_has_ended(job: Job, tmp_path: Path) -> None:
+    last = job.steps()[-1]
+    urgent = job.cluster.submit(
+        f"touch {job.folder}/urgent", "--partition=urgent", "--nodes=5", "--exclusive"
+    )
+    job.cluster.wait((job.folder / "urgent").exists, "the urgent job runs", DEADLINE_S)
+    assert job.cluster.job_field(job.number, "JobState") == "PENDING"
+
+    job.wait_training(after=1)
+    job.end(tmp_path)
+
+    assert job.cluster.job_field(urgent, "JobState") == "COMPLETED"
+    assert job.cluster.job_field(job.number, "Restarts") == "1"
+    assert job.steps()[-1] > last
