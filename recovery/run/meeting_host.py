@@ -10,7 +10,7 @@ from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
-from recovery.journal.job_records import JobOutcome
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal
 from recovery.run.meeting_site import Site, bind_address
@@ -59,6 +59,9 @@ class MeetingHost:
     def stop(self) -> None:
         self._thread.stop()
         if self._allocation is not None:
+            outcome = self.outcome
+            if outcome is not None and outcome.kind in (OutcomeKind.DONE, OutcomeKind.ESCALATED):
+                self._allocation.leave()
             self._allocation.close()
 
     @property

@@ -1,8 +1,11 @@
-"""Has Slurm requeue the job of launchers that host their controller themselves. `recovery.slurm.requests.Scheduler`.
+"""Has Slurm requeue or end the job of launchers that host their controller themselves. `recovery.slurm.requests.Scheduler`.
 
 The requeue ends this launcher, too, so nobody could let go a job that it held. It is therefore one plain `scontrol
 requeue`: Slurm itself sets a begin time behind the end of the job's credential. Only from then on Slurm takes nodes to exclude, while
 the processes of this start still have KillWait to end: the exclusion is repeated until it is read back.
+
+A job with --no-kill goes on without its first node, but the batch script is gone with that, and Slurm lets the job run to its
+time limit: once training has ended, its last host ends it.
 """
 
 import os
@@ -25,7 +28,7 @@ from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmCommands, SlurmError
 from recovery.slurm.desk import check_request
 from recovery.slurm.limits import SlurmLimits
-from recovery.slurm.requests import SchedulerRequest
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
 WAIT_S: Final = 60.0  # for a usable node; as [slurm] requeue_after_s of a service
 RESTARTS_MAX: Final = 100  # by Slurm, of one job; as the examples have it
@@ -66,6 +69,11 @@ class OwnAllocation:
         check_request(request)
         if request.key in self._bench.ledger.works:
             return
+        self._note(request)
+        self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
+        self._thread.start()
+
+    def _note(self, request: SchedulerRequest) -> None:
         self._bench.write(
             SlurmAsked(
                 request.key,
@@ -79,8 +87,57 @@ class OwnAllocation:
                 request.shared_by,
             )
         )
-        self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
-        self._thread.start()
+
+    def leave(self) -> None:
+        """End the Slurm job, whose training has ended, if its batch script is gone with its node and nothing else runs in it."""
+        number = self._slurm.environment.get("SLURM_JOB_ID", "")
+        own = self._slurm.environment.get("SLURM_STEP_ID", "")
+        restart = self._slurm.environment.get("SLURM_RESTART_COUNT", "0")
+        key = f"cancel/{number}/{restart}"
+        if not (number.isdecimal() and own.isdecimal()) or key in self._bench.ledger.works:
+            return
+        request = SchedulerRequest(
+            key,
+            SchedulerAction.CANCEL,
+            (),
+            number,
+            "training has ended, and the batch script is gone with its node",
+            self.owner,
+            (self._slurm.environment.get("SLURMD_NODENAME", ""),),
+            own,
+        )
+        try:
+            lost = self._lost_batch_host(request)
+            if lost:
+                self._cancel(request, lost)
+        except RankmendError as error:
+            say(f"Slurm job {number} may run on without a batch script: {error}")
+
+    def _lost_batch_host(self, request: SchedulerRequest) -> str:
+        """Return the node that took the batch script along, if that is so and the job is ours alone; else nothing."""
+        client = self._bench.client
+        job = self._look(request.slurm_job)
+        if job is None or job.state != "RUNNING" or not job.is_batch:
+            return ""
+        nodes = client.expand(job.nodes)
+        host = job.fields.get("BatchHost", "")
+        if not host or host in nodes or refuse_foreign_job(request, job, nodes) is not None:
+            return ""
+        return "" if client.steps(job.number) - {request.slurm_step} else host
+
+    def _cancel(self, request: SchedulerRequest, lost: str) -> None:
+        number = request.slurm_job
+        say(
+            f"Slurm job {number} is ended: its batch script is gone with {lost}, and training has ended"
+        )
+        self._note(request)
+        self._bench.write(SlurmActs(request.key, SlurmAct.CANCEL, number))
+        try:
+            self._bench.client.cancel(number)
+        except SlurmError as error:
+            self._bench.write(SlurmEnded(request.key, SlurmOutcome.FAILED, str(error)))
+            raise
+        self._bench.write(SlurmEnded(request.key, SlurmOutcome.DONE, "its nodes are free"))
 
     def close(self) -> None:
         """Let a requeue that has begun come to its end, which is that of this launcher."""

@@ -279,3 +279,19 @@ def test_a_preempted_job_goes_on_once_the_urgent_one_has_ended(job: Job, tmp_pat
     assert job.cluster.job_field(urgent, "JobState") == "COMPLETED"
     assert job.cluster.job_field(job.number, "Restarts") == "1"
     assert job.steps()[-1] > last
+
+
+def test_training_goes_on_without_the_first_node_and_frees_the_others_at_its_end(
+    job: Job, tmp_path: Path
+) -> None:
+    first = job.cluster.nodes[0]
+    fault = first.power_off()
+    job.wait_training(after=1)
+    job.cluster.wait(
+        lambda: "down" in job.cluster.nodes_by_state()[first.name][0], "slurmctld sees it"
+    )
+    job.end(tmp_path, state="CANCELLED")  # nothing can say COMPLETED without the batch script
+
+    assert job.cluster.job_field(job.number, "Restarts") == "0"
+    fault.end()
+    job.cluster.start_node(first)

@@ -14,7 +14,7 @@ cd "$(dirname "$0")"
 case "$(basename "$0") $*" in
   "scontrol show job 41")
     echo "JobId=41 JobName=j"; echo "   UserId=me({uid}) GroupId=me(7)"; echo "   JobState=$(cat state) Restarts=$(cat restarts) Requeue={may} BatchFlag=1"
-    echo "   NodeList=n1,n2 ExcNodeList=$(cat excluded)" ;;
+    echo "   NodeList=n1,n2 BatchHost={batch_host} ExcNodeList=$(cat excluded)" ;;
   "scontrol show node n2 --oneliner") echo "NodeName=n2 State=IDLE" ;;
   "squeue --steps"*) printf '41.batch\\n41.0\\n{steps}' ;;
   "scontrol requeue 41")
@@ -22,6 +22,7 @@ case "$(basename "$0") $*" in
   "scontrol update jobid=41 excnodelist=n2")
     [ "$(cat state)" = COMPLETING ] || exit 1
     echo exclude >> acts; echo n2 > excluded ;;
+  "scancel 41") echo cancel >> acts; {cancel_end} ;;
   *) echo "unexpected: $0 $*" >&2; exit 1 ;;
 esac
 """
@@ -39,12 +40,15 @@ REQUEST = SchedulerRequest(
 
 def programs(folder: Path, **changes: str) -> Path:
     """Make Slurm's programs in a folder."""
-    facts = {"uid": "0", "may": "1", "steps": "", "requeue_end": "true", **changes}
+    facts = {
+        **{"uid": "0", "may": "1", "steps": "", "requeue_end": "true"},
+        **{"batch_host": "n1", "cancel_end": "true", **changes},
+    }
     text = SLURM
     for name, value in facts.items():
         text = text.replace(f"{{{name}}}", value)
     (folder / "bin").mkdir()
-    for name in ("scontrol", "squeue"):
+    for name in ("scontrol", "squeue", "scancel"):
         (folder / "bin" / name).write_text(text)
         (folder / "bin" / name).chmod(stat.S_IRWXU)
     for name, value in {"state": "RUNNING", "restarts": "0", "excluded": "(null)"}.items():
@@ -95,3 +99,53 @@ def test_nothing_is_done_and_people_are_told_why(
 ) -> None:
     assert ask(tmp_path, programs(tmp_path, **changes), after_s) == ""
     assert why in capsys.readouterr().err
+
+
+def leave(folder: Path, slurm: Path, times: int = 1, **variables: str) -> str:
+    """Let the host leave after the end of training, each time by its next start; return what was done to Slurm."""
+    own = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "n2", **variables}
+    for _time in range(times):
+        allocation = OwnAllocation(
+            OwnSlurm({"PATH": f"{slurm}:/usr/bin:/bin", **own}, None), folder / "state"
+        )
+        allocation.leave()
+        allocation.close()
+    acts = slurm / "acts"
+    return acts.read_text() if acts.exists() else ""
+
+
+def test_job_whose_batch_script_is_gone_with_its_node_is_ended_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leave(tmp_path, programs(tmp_path, batch_host="n0"), times=2) == "cancel\n"
+    assert "its batch script is gone with n0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "variables"),
+    [
+        ({"batch_host": "n1"}, {}),  # it lives
+        ({"batch_host": ""}, {}),  # not told
+        ({"state": "COMPLETING"}, {}),
+        ({"steps": "41.1\\n"}, {}),  # another run of a sweep
+        ({"uid": "7"}, {}),  # another user's: the variable is wrong
+        ({}, {"SLURMD_NODENAME": "n9"}),  # not where this launcher runs
+        ({}, {"SLURM_STEP_ID": ""}),  # no step
+        ({}, {"SLURM_JOB_ID": "41; reboot"}),
+    ],
+)
+def test_job_that_others_still_need_is_left(
+    tmp_path: Path, changes: dict[str, str], variables: dict[str, str]
+) -> None:
+    slurm = programs(tmp_path, **{"batch_host": "n0", **changes})
+
+    assert leave(tmp_path, slurm, **variables) == ""
+
+
+def test_slurm_that_refuses_is_told_and_harms_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slurm = programs(tmp_path, batch_host="n0", cancel_end="exit 1")
+
+    assert leave(tmp_path, slurm) == "cancel\n"
+    assert "may run on without a batch script" in capsys.readouterr().err
