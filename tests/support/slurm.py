@@ -56,11 +56,18 @@ class SlurmCluster:
         )
 
     def wait_job(self, number: str, deadline_s: float = JOB_S_MAX) -> str:
-        """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end."""
+        """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end.
+
+        Slurm holds a job whose slurmstepd died as it started, which a busy machine can cause: it is let go once.
+        """
         until_s = time.monotonic() + deadline_s
+        was_released = False
         while True:
             told = self.run("scontrol", "show", "job", number, "--oneliner").stdout
             state = told.partition("JobState=")[2].partition(" ")[0]
+            if "Reason=launch_failed_requeued_held" in told and not was_released:
+                was_released = True
+                self.run("scontrol", "release", number)
             if state not in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
                 return state
             assert time.monotonic() < until_s, f"job {number} is {state}\n{told}\n{self.logs()}"
@@ -200,6 +207,7 @@ def _configuration(
         "SlurmdTimeout": "10",
         "KillWait": "3",
         "MessageTimeout": "10",
+        "SlurmdDebug": "verbose",
         "SlurmdParameters": "config_overrides",
         **settings,
     }

@@ -117,6 +117,7 @@ def test_a_prolog_drains_the_node_for_a_fault_and_the_reason_names_it(tmp_path: 
 
         here.cluster.run("sbatch", "--nodelist=node1", "--output=/dev/null", "--wrap=true")
         here.wait(here.drained, "node1 is drained")
+        here.wait(here.log, "the check has written down what it did")
 
         assert list(here.drained()) == ["node1"]
         assert here.drained()["node1"].startswith("rankmend: sensor_critical/nvme-nvme0/temp1: ")
