@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -56,18 +57,11 @@ class SlurmCluster:
         )
 
     def wait_job(self, number: str, deadline_s: float = JOB_S_MAX) -> str:
-        """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end.
-
-        Slurm holds a job whose slurmstepd died as it started, which a busy machine can cause: it is let go once.
-        """
+        """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end."""
         until_s = time.monotonic() + deadline_s
-        was_released = False
         while True:
             told = self.run("scontrol", "show", "job", number, "--oneliner").stdout
             state = told.partition("JobState=")[2].partition(" ")[0]
-            if "Reason=launch_failed_requeued_held" in told and not was_released:
-                was_released = True
-                self.run("scontrol", "release", number)
             if state not in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
                 return state
             assert time.monotonic() < until_s, f"job {number} is {state}\n{told}\n{self.logs()}"
@@ -130,7 +124,7 @@ def slurm_cluster(
     folder: Path, count: int, partitions: Sequence[str] = (), **settings: str
 ) -> Iterator[SlurmCluster]:
     """Give a cluster of nodes that are idle. ``partitions``, ``settings``: further lines of slurm.conf."""
-    for name in ("munge", "state", "log", "spool"):
+    for name in ("munge", "state", "log"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge" / "key"
     key.write_bytes(os.urandom(1024))
@@ -139,6 +133,10 @@ def slurm_cluster(
         if path.stat().st_uid == os.getuid() and path.is_relative_to("/tmp"):
             path.chmod(path.stat().st_mode | 0o055)
     cluster = SlurmCluster(folder, tuple(f"node{number}" for number in range(1, count + 1)))
+    # slurmstepd dies where the path of its socket, with the job's number in it, has more than 107 bytes.
+    spool = Path(tempfile.mkdtemp(prefix="slurm-"))
+    spool.chmod(0o755)
+    settings = {"SlurmdSpoolDir": f"{spool}/%n", **settings}
     (folder / "slurm.conf").write_text(_configuration(folder, cluster.nodes, settings, partitions))
     munge = folder / "munge"
     try:
@@ -155,6 +153,7 @@ def slurm_cluster(
         yield cluster
     finally:
         cluster.stop()
+        shutil.rmtree(spool, ignore_errors=True)
 
 
 def _wait_for(path: Path, cluster: SlurmCluster) -> None:
@@ -190,7 +189,6 @@ def _configuration(
         "SlurmctldPidFile": f"{folder}/slurmctld.pid",
         "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
         "StateSaveLocation": f"{folder}/state",
-        "SlurmdSpoolDir": f"{folder}/spool/%n",
         "SlurmctldLogFile": f"{folder}/log/slurmctld.log",
         "SlurmdLogFile": f"{folder}/log/slurmd.%n.log",
         "ProctrackType": "proctrack/linuxproc",
