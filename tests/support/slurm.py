@@ -79,7 +79,8 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
-    def wait_until_idle(self) -> None:
+    def wait_until_idle(self, *, has_rebooted: bool = False) -> None:
+        """Wait for all nodes. ``has_rebooted``: slurmctld may take the boot of one for unexpected and set it down."""
         until_s = time.monotonic() + START_S_MAX
         while True:
             # After a reboot sinfo calls a node mixed for as long as a minute, without a job.
@@ -87,6 +88,8 @@ class SlurmCluster:
             told = dict(re.findall(r"^NodeName=(\S+) .*? State=(\S+) ", shown, re.MULTILINE))
             if told == dict.fromkeys(self.nodes, "IDLE"):
                 return
+            for node in [name for name, state in told.items() if has_rebooted and state == "DOWN"]:
+                self.run("scontrol", "update", f"nodename={node}", "state=resume")
             assert time.monotonic() < until_s, f"nodes are {told}\n{self.logs()}"
             time.sleep(0.1)
 

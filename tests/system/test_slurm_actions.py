@@ -82,7 +82,7 @@ def controller(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Controller]:
     slurm.run("scancel", "--user=root")
     for node in slurm.nodes:
         slurm.run("scontrol", "update", f"nodename={node}", "state=undrain")
-    slurm.wait_until_idle()
+    slurm.wait_until_idle(has_rebooted=True)
 
 
 def reason_of(slurm: SlurmCluster, node: str) -> str:
@@ -331,9 +331,7 @@ def boot(slurm: SlurmCluster, node: str, restarts: Path) -> None:
     slurm.processes[node].wait(10)
     config = str(slurm.folder / "slurm.conf")
     slurm.start(node, "slurmd", "-D", "-b", "-N", node, "-f", config)
-    # sinfo calls it mixed for a while yet, without a job.
-    show = ("scontrol", "show", "node", node, "--oneliner")
-    wait_for(lambda: " State=IDLE " in slurm.run(*show).stdout, "the node is back")
+    slurm.wait_until_idle(has_rebooted=True)
 
 
 def test_a_node_is_restarted_once_it_is_empty_and_comes_back(
