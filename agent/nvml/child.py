@@ -4,7 +4,7 @@ A separate process, because a driver call can block forever and then can't be ki
 no state that matters: SIGKILL at any moment loses the values of one interval. It ends when the
 agent does (the connection closes), on SIGTERM, and when NVML as a whole fails.
 
-Started as ``python -m agent.nvml.child CHANNEL PAGE INTERVAL_S PROFILING [SKIPPED_GPU...]`` with two
+Started by `rankmend.parts_path` with ``CHANNEL PAGE INTERVAL_S PROFILING [SKIPPED_GPU...]``, the first two being
 descriptors; its imports are kept few, for its memory.
 """
 
@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from struct import Struct
 from types import FrameType
@@ -197,7 +196,3 @@ def main(arguments: list[str]) -> int:
     except AgentGoneError:
         return 0
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@ from typing import Final
 
 from agent.nvml.child_protocol import make_page, read_call
 from agent.nvml.driver_call import NvmlCall
+from rankmend.parts_path import program
 
 DEATH_S_MAX: Final = 0.2  # from the end of a connection to the end of the process
 
@@ -29,7 +30,8 @@ class ChildProcess:
         self.page = make_page()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.channel.setblocking(False)
-        command = [sys.executable, "-m", "agent.nvml.child", str(theirs.fileno()), str(self.page)]
+        command = [sys.executable, *program("agent.nvml.child")]
+        command += [str(theirs.fileno()), str(self.page)]
         command += [str(interval_s), str(int(has_profiling)), *map(str, skipped)]
         try:
             self.process = subprocess.Popen(

@@ -13,6 +13,7 @@ from typing import Final
 
 from agent.root_helper.program_runner import Program
 from agent.root_helper.questions import HelperQuery
+from rankmend.parts_path import program
 
 DISKS_MAX: Final = 64
 SEL_NEWEST: Final = 200  # entries; the whole log takes 15 to 33 s (canonical hardware exporter #62)
@@ -80,8 +81,8 @@ def programs_of(query: HelperQuery, paths: Paths, excluded: Sequence[str]) -> tu
                 for disk in _nvme_controllers(paths, excluded)
             )
         case HelperQuery.TRANSCEIVERS:
-            module = ("-I", "-m", "agent.root_helper.transceivers", str(paths.sysfs))
-            return (Program("all", paths.python, (*module, *excluded), 45.0),)
+            module = ("-I", *program("agent.root_helper.transceivers"))
+            return (Program("all", paths.python, (*module, str(paths.sysfs), *excluded), 45.0),)
 
 
 def _ipmi(paths: Paths, *programs: Program) -> tuple[Program, ...]:

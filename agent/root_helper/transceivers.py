@@ -1,11 +1,9 @@
 """Prints the memory of every transceiver, a line of JSON each: a program of the root helper's.
 
-A process of its own because a driver can hang in it: `python -I -m agent.root_helper.transceivers
-SYSFS [EXCLUDED ...]`.
+A process of its own because a driver can hang in it. Started by `rankmend.parts_path` with ``SYSFS [EXCLUDED ...]``.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,7 +34,3 @@ def main(arguments: Sequence[str]) -> None:
     ethtool = Ethtool()
     for line in read_all(Path(arguments[0]), arguments[1:], ethtool.module_memory):
         print(line, flush=True)  # what was read before a driver hangs is not lost
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from rankmend.cli.output import echo
+from rankmend.parts_path import put_on_path
 from rankmend.version import RANKMEND_VERSION
 
 _NO_MORE_FITS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -144,6 +145,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
+    put_on_path()
     try:
         cli(args=args, prog_name="rankmend")
     except SystemExit as done:

@@ -23,7 +23,7 @@ from typing import IO, Final, TypeGuard
 
 from rankmend.errors import LaunchError, SourceError
 from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
-from recovery.launcher.guardian import main as guardian_main
+from rankmend.parts_path import PACKAGE_ROOT, PARTS_ROOT, program
 from recovery.launcher.guardian.packets import (
     PACKET_BYTES_MAX,
     TEXT_MAX,
@@ -101,7 +101,7 @@ class Guardian:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guardian
         with theirs:
-            argv = [executable, "-I", "-S", guardian_main.__file__]
+            argv = [executable, "-I", "-S", *program("recovery.launcher.guardian.main")]
             argv += [str(theirs.fileno()), str(os.getpid()), job_id, node or ""]
             argv.append("" if process_list is None else str(process_list.absolute()))
             try:
@@ -197,8 +197,9 @@ class Guardian:
 
         The body may contain a token: it never goes on a command line, into an environment or a named file.
         """
-        # Run like the guardian, with this process's import paths.
-        paths = [str(Path(entry).absolute()) for entry in sys.path]
+        # Run like the guardian, with this process's import paths; ours may be a hook's.
+        entries = (PARTS_ROOT, *sys.path, PACKAGE_ROOT)
+        paths = [str(Path(entry).absolute()) for entry in entries]
         argv = (sys.executable, "-I", "-S", str(Path(__file__).with_name("last_word.py")), *paths)
         with _anonymous_file(body) as file:
             self._send(LastWordCommand(argv), [file.fileno()])

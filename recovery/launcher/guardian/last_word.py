@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-if __name__ == "__main__":  # run with the launcher's paths; ours are a hook's
+if __name__ == "__main__":  # run with the launcher's paths
     sys.path[:] = sys.argv[1:-1]
-    sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))  # noqa: PTH100, PTH118, PTH120
 
 import msgspec
 

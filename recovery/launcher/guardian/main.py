@@ -4,8 +4,8 @@ A process of its own with one thread, because PR_SET_PDEATHSIG follows the threa
 because orphans of the ranks become children of it (PR_SET_CHILD_SUBREAPER), and because it is
 still there to kill them when the launcher is killed. It never waits for the launcher.
 
-Run by `client.Guardian` as ``python -I -S main.py SOCKET LAUNCHER_PID JOB_ID NODE LIST``:
-standard library only, and little of it (16 MB resident, 0.05 s to start).
+Run by `guardian_client.Guardian` through `rankmend.parts_path`, with ``python -I -S`` and the arguments
+``SOCKET LAUNCHER_PID JOB_ID NODE LIST``: standard library only, and little of it (16 MB resident, 0.05 s to start).
 """
 
 import contextlib
@@ -15,12 +15,9 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-if __name__ == "__main__":  # no site-packages here: our own packages, after all others
-    sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))  # noqa: PTH100, PTH118, PTH120
 
 from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
@@ -609,23 +606,19 @@ def _split_status(status: int) -> tuple[int | None, int | None]:
     return (code, None) if code >= 0 else (None, -code)
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
+    link_fd, launcher_pid, job_id, node, list_path = arguments
     for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # blocked by the launcher until here
     become_subreaper()
     os.chdir("/")  # holds no file system
-    link_fd, launcher_pid, job_id = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    process_list = ProcessList(sys.argv[5]) if sys.argv[5] else None
+    process_list = ProcessList(list_path) if list_path else None
     guardian = GuardianProcess(
-        LauncherLink(link_fd), launcher_pid, job_id, sys.argv[4] or None, process_list
+        LauncherLink(int(link_fd)), int(launcher_pid), job_id, node or None, process_list
     )
     try:
         return guardian.serve()
     except Exception as error:  # noqa: BLE001 - no rank may be left, whatever happened
         sys.excepthook(type(error), error, error.__traceback__)
         return guardian.abandon()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from rankmend.clock import Clock
+from rankmend.parts_path import program
 from recovery.messages.exchange import Endpoint
 from recovery.snapshots.copies.copy_messages import (
     LINE_BYTES_MAX,
@@ -113,12 +114,10 @@ class CopierProcess:
         self._starts += 1
         descriptor = self._listener.fileno()
         self._listener.setblocking(True)
-        # With the launcher's environment: its packages may lie where PYTHONPATH says. Ours come first all the same.
-        root = Path(__file__).resolve().parents[3]
-        module = "recovery.snapshots.copies.copier_process"
+        # With the launcher's environment: its packages may lie where PYTHONPATH says.
+        command = program("recovery.snapshots.copies.copier_process")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(descriptor)],
-            cwd=root,
+            [sys.executable, *command, str(descriptor)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(descriptor,),

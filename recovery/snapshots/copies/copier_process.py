@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -396,8 +396,9 @@ def _cut(connection: socket.socket) -> None:
         return
 
 
-def main(listener: socket.socket) -> None:
-    """Obey until standard input ends."""
+def main(arguments: Sequence[str]) -> None:
+    """Obey until standard input ends. ``arguments``: the descriptor of the listening socket."""
+    listener = socket.socket(fileno=int(arguments[0]))
     yield_to_training()
     events: queue.SimpleQueue[CopierEvent] = queue.SimpleQueue()
     threading.Thread(target=_write, args=(events,), daemon=True).start()
@@ -421,7 +422,3 @@ def _write(events: "queue.SimpleQueue[CopierEvent]") -> None:
             sys.stdout.buffer.flush()
         except OSError:  # the launcher has ended
             os._exit(0)
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
