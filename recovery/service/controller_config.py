@@ -21,10 +21,12 @@ from recovery.slurm.limits import SlurmLimits
 PORT: Final = 9477  # beside the agent's 9476
 AGENT_PORT: Final = 9476
 FILE_BYTES_MAX: Final = 1024 * 1024
+NODE_MARK: Final = "{node}"  # stands for a node's name
 CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
 RELOADABLE: Final = frozenset(
     {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits"}
 )
+_PATTERNS_MAX: Final = 20_000  # a line a node
 
 _Positive = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -66,6 +68,11 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     agent_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = AGENT_PORT
     domain: str = ""  # put behind a node's name: "cluster.example" makes gpu-1.cluster.example
     nodes: tuple[str, ...] = ()  # nodes that are there whether a job uses them or not
+    cluster: str = ""  # label `cluster` of every agent
+    # Node name or shell pattern to a value: a name counts first, then the first pattern that matches.
+    racks: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}  # label `rack`
+    # HOST:PORT of the agent, if it is not at the node's name and agent_port; {node} stands for the name
+    addresses: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}
 
 
 class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -144,6 +151,7 @@ def check(config: Config) -> None:
     for url in config.alertmanagers.urls:
         target_url(url)
     check_runbooks(config.alertmanagers.runbooks)
+    _check_addresses(config.discovery)
     for number, rule in enumerate(config.bmcs, 1):
         try:
             parse_url(rule.url.replace("{node}", "node"))
@@ -153,6 +161,19 @@ def check(config: Config) -> None:
                 )
         except ConfigError as error:
             raise ConfigError(f"[[bmcs]] number {number} ({rule.match}): {error}") from error
+
+
+def _check_addresses(discovery: Discovery) -> None:
+    for pattern, address in discovery.addresses.items():
+        try:
+            host, port = parse_listen(address.replace(NODE_MARK, "node"))
+        except ConfigError:
+            host, port = "", 0
+        if not host or not port:
+            raise ConfigError(
+                f"[discovery.addresses] {pattern!r}: {address!r} is not HOST:PORT, "
+                f"such as {NODE_MARK}-mgmt.example:9476"
+            )
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

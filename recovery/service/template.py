@@ -66,12 +66,23 @@ state_dir = @state_dir@
 
 # What /v1/sd/agents (http_sd) returns to Prometheus.
 [discovery]
-# Port of the agents.
+# Port of the agents at their nodes' names.
 #agent_port = 9476
 # Domain to append to each node's name. Default: none.
 #domain = "cluster.example"
-# Nodes to list whether a job uses them or not.
+# Nodes to list whether a job uses them or not: those without a job would not be scraped otherwise.
 #nodes = []
+# Label `cluster` of every agent, where several clusters share a Prometheus. Default: none.
+#cluster = "pool-a"
+
+# Node name or shell pattern to the label `rack`: a name counts first, then the first pattern that matches. Default: no such label.
+[discovery.racks]
+#"gpu-00[0-9]" = "r01"
+
+# Node name or shell pattern to HOST:PORT of the agent, where it is not the node's name, domain and agent_port.
+# {node} stands for the name, which then must have no dot.
+[discovery.addresses]
+#"gpu-*" = "{node}-mgmt.example:9476"
 
 # BMCs of the nodes, one [[bmcs]] for each pattern; the first that matches counts. With it the controller needs to
 # wait for no lease when a node loses its power: it reads `PowerState` by Redfish. docs/operate/fencing.md. (restart)

@@ -7,6 +7,8 @@ from recovery.job.spelling import find_unknown, say_unknown
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.discovery import targets
+from recovery.service.handlers.watched import seen_watched
 from recovery.service.roles import Subject, UnknownNodeError
 
 
@@ -21,14 +23,10 @@ async def agents(backend: Backend, call: Call[None]) -> list[wire.Target]:
     jobs: dict[str, list[str]] = {name: [] for name in told.nodes if sight.sees_node(name)}
     for node in seen:
         jobs.setdefault(node.node, []).append(node.job_id)
-    domain = f".{told.domain}" if told.domain else ""
-    return [
-        wire.Target(
-            [f"{name}{domain}:{told.agent_port}"],
-            {"node": name, "__meta_rankmend_job_ids": ",".join(sorted(job_ids))},
-        )
-        for name, job_ids in sorted(jobs.items())
-    ]
+    for watched in await seen_watched(backend, call.subject):
+        for name in watched.nodes:
+            jobs.setdefault(name, []).append(watched.job_id)
+    return await backend.disk.run(lambda: targets(jobs, told))
 
 
 async def drain(backend: Backend, call: Call[wire.Because]) -> wire.Done:

@@ -5,6 +5,7 @@ from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.permission import is_limited
+from recovery.service.roles import Subject
 
 
 async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
@@ -17,13 +18,16 @@ async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
 
 
 async def watched(backend: Backend, call: Call[None]) -> wire.Watched:
+    return wire.Watched(await seen_watched(backend, call.subject))
+
+
+async def seen_watched(backend: Backend, subject: Subject) -> list[wire.WatchedView]:
     """Return the jobs that the subject may see: by their names, and with each of their nodes."""
-    subject = call.subject
     shown = await backend.ask(backend.worker.watched.views)
-    if is_limited(subject):
-        shown = [
-            one
-            for one in shown
-            if subject.may_use_job(one.name) and all(map(subject.may_use_node, one.nodes))
-        ]
-    return wire.Watched(shown)
+    if not is_limited(subject):
+        return shown
+    return [
+        one
+        for one in shown
+        if subject.may_use_job(one.name) and all(map(subject.may_use_node, one.nodes))
+    ]

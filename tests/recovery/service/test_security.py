@@ -200,7 +200,7 @@ def test_shipped_configuration_names_every_key_with_its_default() -> None:
         controller_config.BmcRule,
     ):
         for name in struct.__struct_fields__:
-            assert re.search(rf"(?m)^#?\[{{0,2}}{name}\b", text), name
+            assert re.search(rf"(?m)^#?\[{{0,2}}(?:\w+\.)?{name}\b", text), name
 
 
 @pytest.mark.real
