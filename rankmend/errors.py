@@ -21,6 +21,10 @@ class ConfigError(RankmendError):
     """A setting is unknown, contradictory or out of range."""
 
 
+class MissingPackageError(RankmendError):
+    """A package that this command needs is not installed."""
+
+
 class IllegalEventError(RankmendError):
     """An event does not fit the state it was sent to; nothing was changed."""
 

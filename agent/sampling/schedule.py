@@ -12,13 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from threading import RLock
-from typing import Final
-
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.jobstores.base import JobLookupError
-from apscheduler.schedulers.background import BackgroundScheduler
+from typing import TYPE_CHECKING, Final
 
 from rankmend.clock import Clock
+
+if TYPE_CHECKING:
+    from apscheduler.schedulers.background import BackgroundScheduler
 
 LATE_S: Final = 1.0  # then `watch` stops waiting for a job: a busy machine is late by less
 EARLY_S: Final = 0.05  # how much two clocks may differ over one interval
@@ -50,12 +49,7 @@ class Schedule:
         self._clock = clock
         self._lock = RLock()  # guards the entries; an action runs outside it
         self._entries: dict[str, _Entry] = {}
-        self._scheduler = BackgroundScheduler(
-            timezone=timezone.utc,
-            executors={"default": ThreadPoolExecutor(max_workers=1)},
-            # an entry is armed again while its job ends; how late it may be is decided here
-            job_defaults={"max_instances": 2, "misfire_grace_time": None},
-        )
+        self._scheduler = _make_scheduler()
 
     @property
     def is_running(self) -> bool:
@@ -81,6 +75,8 @@ class Schedule:
 
     def remove(self, key: str) -> None:
         """Forget an entry; one that is not there is forgotten already."""
+        from apscheduler.jobstores.base import JobLookupError  # noqa: PLC0415 - as below
+
         with self._lock:
             if self._entries.pop(key, None) is None:
                 return
@@ -123,3 +119,16 @@ class Schedule:
                 entry.due_s = next_due_s(entry.due_s, entry.interval_s, now_s)
                 self._arm(key, entry.due_s - now_s)
         entry.action()
+
+
+def _make_scheduler() -> "BackgroundScheduler":
+    # Here: whoever only reads the agent's configuration, as `rankmend doctor` does, may have no APScheduler.
+    from apscheduler.executors.pool import ThreadPoolExecutor  # noqa: PLC0415
+    from apscheduler.schedulers.background import BackgroundScheduler  # noqa: PLC0415
+
+    return BackgroundScheduler(
+        timezone=timezone.utc,
+        executors={"default": ThreadPoolExecutor(max_workers=1)},
+        # an entry is armed again while its job ends; how late it may be is decided here
+        job_defaults={"max_instances": 2, "misfire_grace_time": None},
+    )

@@ -5,32 +5,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.doctor.check import HostCheck, HostPart, HostVerdict, broken, lacking, ok, quoted
+from rankmend.packages import BASE, EXTRAS, NeededPackage, install_line
 
 HOOK_PYTHON_MIN: Final = (3, 8)
-
-# module to the package that has it, and who needs it
-PACKAGES: Final = {
-    "aiohttp": ("aiohttp", "controller"),
-    "apscheduler": ("apscheduler", "controller"),
-    "cryptography": ("cryptography", "controller init"),
-    "uvloop": ("uvloop", "controller"),
-    "numpy": ("numpy", "controller, diagnose"),
-    "msgspec": ("msgspec", "agent, controller, run"),
-    "prometheus_client": ("prometheus-client", "agent, controller"),
-    "psutil": ("psutil", "run"),
-    "pynvml": ("nvidia-ml-py", "agent"),
-    "isal": ("isal", "checkpoints"),
-    "google_crc32c": ("google-crc32c", "checkpoints"),
-    "xxhash": ("xxhash", "snapshots"),
-    "rich": ("rich", "tables"),
-    "urllib3": ("urllib3", "run with a controller"),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class PythonFacts:
     own: str  # this interpreter
-    missing: Sequence[str]  # modules of PACKAGES
+    missing: Sequence[str]  # modules of `rankmend.packages`
     ranks: str  # the interpreter of the ranks
     ranks_error: str = ""
     ranks_version: tuple[int, ...] = ()
@@ -41,11 +24,21 @@ class PythonFacts:
 
 
 def _packages(facts: PythonFacts) -> HostVerdict:
-    if not facts.missing:
-        return ok(facts.own)
-    lost = "; ".join(f"{PACKAGES[one][0]} ({PACKAGES[one][1]})" for one in facts.missing)
-    names = " ".join(PACKAGES[one][0] for one in facts.missing)
-    return lacking(f"missing: {lost}", f"{quoted(facts.own)} -m pip install {names}")
+    if missing := [package for package in BASE if package.module in facts.missing]:
+        lost = "; ".join(f"{package.name} ({package.use})" for package in missing)
+        names = " ".join(package.name for package in missing)
+        return lacking(f"missing: {lost}", f"{quoted(facts.own)} -m pip install {names}")
+    # Nothing is lost where nobody wants it: few environments run both the ranks and the agent.
+    left_out = [
+        f"{install_line(extra)} for {lost}"
+        for extra, packages in EXTRAS.items()
+        if (lost := ", ".join(_uses([one for one in packages if one.module in facts.missing])))
+    ]
+    return ok("; ".join((facts.own, *left_out)))
+
+
+def _uses(packages: Sequence[NeededPackage]) -> dict[str, None]:
+    return dict.fromkeys(package.use for package in packages)
 
 
 def _interpreter(facts: PythonFacts) -> HostVerdict:

@@ -32,14 +32,10 @@ MICROBATCHES_MAX: Final = 4_096
 
 
 def read_parquet(data: bytes) -> dict[str, Any]:
-    """Return the columns of a parquet file; needs pyarrow, the extra ``traces``."""
-    try:
-        import pyarrow  # noqa: PLC0415 - an optional dependency
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise SourceError(
-            "parquet needs pyarrow: pip install 'rankmend[traces]', or give the table as CSV"
-        ) from error
+    """Return the columns of a parquet file. Needs pyarrow, of the extra ``traces``."""
+    import pyarrow  # noqa: PLC0415 - an optional dependency
+    from pyarrow import parquet  # noqa: PLC0415
+
     try:
         file = parquet.ParquetFile(pyarrow.BufferReader(data))
         if file.metadata.num_rows > ROWS_MAX:

@@ -7,7 +7,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from rankmend.cli.output import echo
+from rankmend.cli.output import echo, failure
+from rankmend.errors import MissingPackageError
 from rankmend.parts_path import put_on_path
 from rankmend.version import RANKMEND_VERSION
 
@@ -121,6 +122,19 @@ class _LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MissingPackageError as error:
+            raise failure(error) from error
+        except ModuleNotFoundError as error:
+            from rankmend.packages import explain_missing
+
+            text = explain_missing(error.name, f"rankmend {ctx.invoked_subcommand}")
+            if text is None:
+                raise
+            raise failure(text) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, help_text) for name, (_module, _name, help_text) in _COMMANDS.items()]

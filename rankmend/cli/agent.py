@@ -70,6 +70,9 @@ def _run(
 ) -> None:
     import os
 
+    from rankmend.packages import Extra, require
+
+    require(Extra.AGENT, "rankmend agent")
     from agent import config as configuration
     from agent.daemon import node_agent, service
     from rankmend import logs

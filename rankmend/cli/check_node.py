@@ -182,6 +182,9 @@ def _scan(config: "AgentConfig", collect_s_max: float) -> dict[str, Any]:
 
     from agent.daemon.node_agent import NodeAgent
     from rankmend.clock import SystemClock
+    from rankmend.packages import Extra, require
+
+    require(Extra.AGENT, "a scan of this node")
 
     logging.disable(logging.ERROR)  # the table reports it
     clock = SystemClock()

@@ -48,6 +48,9 @@ def run(config_path: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from rankmend import logs
     from rankmend.errors import RankmendError
+    from rankmend.packages import Extra, require
+
+    require(Extra.CONTROLLER, "rankmend controller run")
     from recovery.service import daemon
 
     logs.configure()

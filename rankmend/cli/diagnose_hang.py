@@ -387,11 +387,11 @@ def _cell(rank: int, lags: dict[int, int], culprits: set[int | None], waiting: s
 
 
 def _load_pyplot() -> Any:
-    try:
-        import_module("matplotlib").use("Agg")
-        return import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'rankmend[plot]'") from error
+    from rankmend.packages import Extra, require
+
+    require(Extra.PLOT, "--plot")
+    import_module("matplotlib").use("Agg")
+    return import_module("matplotlib.pyplot")
 
 
 def _write_plot(path: Path, pyplot: Any, job: "JobStandings", diagnosis: "Diagnosis") -> None:

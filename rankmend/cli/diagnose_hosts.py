@@ -38,10 +38,6 @@ def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
-    try:
-        import numpy as np  # noqa: F401 - says at once what is missing
-    except ImportError:
-        fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
     from detectors.diagnosis import diagnosis_page
     from detectors.slow.odd_nodes import diagnose_hosts
 

@@ -76,10 +76,6 @@ def slow(
 
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
-    try:
-        import numpy as np  # noqa: F401 - says at once what is missing
-    except ImportError:
-        fail("numpy is needed: pip install 'rankmend[traces]'", UNREADABLE)
     from detectors.diagnosis import diagnosis_page
     from detectors.slow.explanation import explanation_page
     from detectors.slow.from_records import diagnose_slow

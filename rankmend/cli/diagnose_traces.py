@@ -136,7 +136,9 @@ def _rows(text: str, file: Path) -> list[Any]:
 
 def _parquet(data: bytes) -> dict[str, Any]:
     from detectors.formats.straggler_analysis import read_parquet
+    from rankmend.packages import Extra, require
 
+    require(Extra.TRACES, "a parquet file")
     return read_parquet(data)
 
 

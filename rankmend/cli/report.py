@@ -116,9 +116,11 @@ def _since_unix_s(since: "float | TimeOfDay | None") -> float | None:
 
 def _write_page(path: Path, reports: "list[JobReport]") -> None:
     from rankmend.files import replace_file
+    from rankmend.packages import Extra, require
     from rankmend.version import RANKMEND_VERSION
     from recovery.report.time_page import render_page
 
+    require(Extra.REPORT, "the HTML page")
     text = render_page(reports, time.time(), RANKMEND_VERSION)
     replace_file(path, text.encode("utf-8", "replace"), RankmendError, mode=0o644)
     echo(f"written: {path}", err=True)

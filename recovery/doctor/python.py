@@ -3,13 +3,14 @@
 The other interpreter imports nothing of PyTorch but its file of versions: that takes 0.1 s, all of it 2 to 10 s.
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
+from itertools import chain
 from typing import Final
 
-from detectors.doctor.python import PACKAGES, PythonFacts
+from detectors.doctor.python import PythonFacts
+from rankmend.packages import BASE, EXTRAS, is_installed
 
 RANKS_S_MAX: Final = 5.0
 _CHARACTERS_MAX: Final = 300
@@ -33,8 +34,9 @@ print(json.dumps(told))
 
 
 def find_missing() -> tuple[str, ...]:
-    """Return the modules that rankmend's commands need and this Python does not have."""
-    return tuple(name for name in PACKAGES if importlib.util.find_spec(name) is None)
+    """Return the modules of `rankmend.packages` that this Python does not have."""
+    packages = (*BASE, *chain.from_iterable(EXTRAS.values()))
+    return tuple(dict.fromkeys(one.module for one in packages if not is_installed(one)))
 
 
 def read_python(ranks: str | None, gpus: int = 0, answer_s: float = RANKS_S_MAX) -> PythonFacts:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rankmend.errors import ConfigError
 from rankmend.printable import printable
 from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
@@ -50,17 +49,13 @@ class _Waterfall:
 
 
 def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) -> str:
-    """Return the page; raises ConfigError where Jinja2 is missing."""
-    try:
-        from jinja2 import (  # noqa: PLC0415 - only this report needs it
-            Environment,
-            FileSystemLoader,
-            StrictUndefined,
-        )
-    except ImportError as error:
-        raise ConfigError(
-            "the HTML report needs Jinja2, which is not installed: pip install 'rankmend[report]'"
-        ) from error
+    """Return the page. Needs Jinja2, of the extra ``report``."""
+    from jinja2 import (  # noqa: PLC0415 - only this report needs it
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -467,10 +467,20 @@ def test_files_of_the_working_folder_are_not_run(
 
 def test_package_that_is_missing_is_named_with_the_line_to_type() -> None:
     facts = PythonFacts(
-        "/v/bin/python", ("pynvml", "aiohttp"), "/v/bin/python", ranks_version=(3, 11)
+        "/v/bin/python", ("google_crc32c", "aiohttp"), "/v/bin/python", ranks_version=(3, 11)
     )
 
     found = judge(PYTHON_CHECKS, facts)[0]
 
     assert found.outcome is LACKING
-    assert found.mend == "/v/bin/python -m pip install nvidia-ml-py aiohttp"
+    assert found.mend == "/v/bin/python -m pip install aiohttp google-crc32c"
+
+
+def test_extra_that_is_not_installed_is_named_and_no_fault() -> None:
+    facts = PythonFacts("/v/bin/python", ("pynvml", "uvloop"), "/v/bin/python")
+
+    found = judge(PYTHON_CHECKS, facts)[0]
+
+    assert found.outcome is OK
+    assert "pip install 'rankmend[agent]' for agent, check node" in found.found
+    assert "pip install 'rankmend[controller]' for controller run" in found.found
