@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery scoreboard clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -100,6 +100,14 @@ bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill 
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)
+
+# For the distribution's own Python, on which the package then depends. Needs debhelper, or rpmbuild.
+PACKAGE_PYTHON ?= /usr/bin/python3
+deb: ## dist/rankmend_VERSION_ARCH.deb for this distribution (PACKAGE_ARGS='--wheels FOLDER': without pip's registry)
+	$(PACKAGE_PYTHON) deploy/packages/build.py deb $(PACKAGE_ARGS)
+
+rpm: ## the same as an RPM
+	$(PACKAGE_PYTHON) deploy/packages/build.py rpm $(PACKAGE_ARGS)
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist *.egg-info .coverage

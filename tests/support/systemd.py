@@ -49,6 +49,7 @@ else
   mount -t cgroup2 cgroup2 sys/fs/cgroup
 fi
 rm -rf etc/systemd/system/*; mkdir -p etc/systemd/system etc/rankmend
+if [ -n "$SOURCE" ]; then
 mkdir -p opt/rankmend/bin opt/rankmend/lib opt/rankmend/src opt/rankmend/site
 mount --bind "$PYTHON_HOME" opt/rankmend/lib
 mount --bind "$SOURCE" opt/rankmend/src
@@ -61,6 +62,10 @@ exec /opt/rankmend/lib/bin/$PYTHON_NAME "\$@"
 EOF
 printf '#!/bin/sh\nexec /opt/rankmend/bin/python -m rankmend.cli "$@"\n' > opt/rankmend/bin/rankmend
 chmod 755 opt/rankmend/bin/*
+else
+mkdir mnt/changes; mount --bind "$BED/up" mnt/changes
+rm -f usr/sbin/policy-rc.d
+fi
 cp -r "$FILES/." .
 printf '[Unit]\nRequires=dbus.socket\nWants=systemd-journald.service\n' \
   > etc/systemd/system/testbed.target
@@ -173,8 +178,12 @@ def _python_name() -> str:
 
 
 @contextmanager
-def running_systemd(files: Path) -> Iterator[Bed]:
-    """Run systemd over a copy of the root with ``files`` laid over it."""
+def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
+    """Run systemd over a copy of the root with ``files`` laid over it.
+
+    ``has_rankmend``: /opt/rankmend runs this source. Without it, the bed is for the package: /mnt/changes has what differs
+    from this machine's root, and package managers may start services.
+    """
     name = f"rankmend-bed-{uuid.uuid4().hex[:8]}"
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     console = scratch / "console"
@@ -186,7 +195,7 @@ def running_systemd(files: Path) -> Iterator[Bed]:
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "BED": str(mounted),
         "FILES": str(files),
-        "SOURCE": str(ROOT),
+        "SOURCE": str(ROOT) if has_rankmend else "",
         "SITE": sysconfig.get_paths()["purelib"],
         "PYTHON_HOME": sys.base_prefix,
         "PYTHON_NAME": _python_name(),

@@ -1,0 +1,66 @@
+"""The Debian package for the tests: built once, and the same with another version."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.wheelhouse import fill_wheelhouse
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = Path("/usr/bin/python3")
+_EXTRAS = ("agent", "controller", "report")
+
+
+def why_not() -> str:
+    """Return why no package can be built here; empty when one can."""
+    for tool in ("dpkg-deb", "dh_builddeb"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    owned = subprocess.run(["dpkg", "-S", str(SYSTEM_PYTHON)], capture_output=True, check=False)
+    return "" if owned.returncode == 0 else f"{SYSTEM_PYTHON} is not Debian's"
+
+
+def build_deb(folder: Path) -> Path:
+    """Return the package of this source. RANKMEND_TESTS_DEB names one that is there already."""
+    if made := os.environ.get("RANKMEND_TESTS_DEB"):
+        return Path(made)
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    fill_wheelhouse(wheels, ROOT / "pyproject.toml", _EXTRAS)
+    done = subprocess.run(
+        [
+            *(str(SYSTEM_PYTHON), str(ROOT / "deploy/packages/build.py"), "deb", "--fast"),
+            *("--wheels", str(wheels), "--output", str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Path(done.stdout.split()[-1])
+
+
+def with_version(deb: Path, version: str) -> Path:
+    """Return the package as a build of another version would make it; its agent.toml ends with one more line."""
+    tree = deb.parent / f"tree-{version}"
+    subprocess.run(["dpkg-deb", "-R", str(deb), str(tree)], check=True)
+    environment = tree / "opt/rankmend/packaged"
+    former = (environment / "version-id").read_text().strip()
+    name = f"{version}-test0000"
+    for path in (environment / "version-id", environment / "bin/rankmend"):
+        path.write_text(path.read_text().replace(former, name))
+    (module,) = environment.glob("lib/python3*/site-packages/rankmend/version.py")
+    module.write_text(re.sub('Final = "[^"]+"', f'Final = "{version}"', module.read_text()))
+    for compiled in (module.parent / "__pycache__").glob("version.*.pyc"):
+        compiled.unlink()
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub("(?m)^Version: .*$", f"Version: {version}", control.read_text()))
+    with (tree / "etc/rankmend/agent.toml").open("a") as config:
+        config.write(f"# as of version {version}\n")
+    made = deb.parent / f"rankmend_{version}_test.deb"
+    packing = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(made))
+    subprocess.run(packing, check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(tree)
+    return made
