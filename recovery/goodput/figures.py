@@ -6,19 +6,22 @@ None, never zero.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 from detectors.finding import Blame, Finding
-from recovery.goodput.job_time import IncidentTime, JobTime, SlowTime
-from recovery.goodput.timeline import MTTR, TRAINING, TimePart, TimeSpan
-from recovery.journal.attempt_records import Cause
+from recovery.goodput.job_time import IncidentTime, JobTime
+from recovery.goodput.timeline import TimePart, TimeSpan
+from recovery.goodput.totals import (
+    PartTime,
+    add_up,
+    class_of,
+    is_failure,
+    ratio,
+    slow_losses,
+    totals_of,
+)
 
 HOUR_S: Final = 3600.0
-DAY_S: Final = 86400.0
-GPU_DAYS: Final = 1000.0  # restarts are given for so many
-_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED})
-_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
 _OWN_CAUSE: Final = {
     TimePart.CHECKPOINT: "checkpoints",
     TimePart.STARTUP: "starts",
@@ -29,17 +32,6 @@ _OWN_CAUSE: Final = {
     TimePart.UNACCOUNTED: "unaccounted",
     TimePart.RECOMPUTED: "steps recomputed after a start",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PartTime:
-    """A part of the time, in seconds and in device-seconds."""
-
-    seconds: float = 0.0
-    device_s: float = 0.0
-
-    def plus(self, span: TimeSpan) -> "PartTime":
-        return PartTime(self.seconds + span.length_s, self.device_s + span.device_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,37 +80,25 @@ class Figures:
 
 def figures_of(jobs: Sequence[JobTime]) -> Figures:
     """Return the figures of one job, or of several together."""
-    parts = _add_up(span for job in jobs for span in job.spans)
-    wall_s = sum(one.seconds for one in parts.values())
-    device_s = sum(one.device_s for one in parts.values())
-    run_s = wall_s - _seconds(parts, (TimePart.ENDED,))
-    productive_s = _seconds(parts, (TimePart.PRODUCTIVE,))
-    undivided_s = _seconds(parts, (TimePart.UNDIVIDED,))
-    failed = [(job, one) for job in jobs for one in job.incidents if _is_failure(one)]
-    causes = [one.cause for job in jobs for one in job.attempts if one.ordered_s >= job.begin_s]
-    interruptions = causes.count(Cause.TAKEOVER)
-    restarts = interruptions + causes.count(Cause.INCIDENT)
-    training_s = _seconds(parts, (*TRAINING, TimePart.CHECKPOINT, TimePart.UNFINISHED))
-    known_s = run_s - _seconds(parts, (TimePart.UNACCOUNTED,))
-    down_s = sum(span.length_s for job in jobs for span in job.spans if _is_down(span))
-    failures = len(failed) + interruptions
+    totals = add_up(totals_of(job) for job in jobs)
+    failed = [(job, one) for job in jobs for one in job.incidents if is_failure(one)]
     return Figures(
-        wall_s=wall_s,
-        run_s=run_s,
-        device_s=device_s,
-        parts=parts,
-        goodput_ratio=_ratio(productive_s, run_s),
-        goodput_ratio_max=_ratio(productive_s + undivided_s, run_s),
-        ettr_ratio=_ratio(productive_s, wall_s),
-        availability_ratio=_ratio(known_s - down_s, known_s),
-        unaccounted_ratio=_ratio(_seconds(parts, (TimePart.UNACCOUNTED,)), run_s),
-        failures=failures,
-        restarts=restarts,
-        restarts_per_1000_gpu_days=_ratio(restarts * GPU_DAYS * DAY_S, device_s),
-        mtbf_s=_ratio(training_s, failures),
-        mttr_s=_mean(one.account.total_s for _job, one in failed),
-        by_class=_reliability(failed, _class_of, training_s),
-        by_node=_reliability(failed, _node_of, training_s),
+        wall_s=totals.wall_s,
+        run_s=totals.run_s,
+        device_s=totals.device_s,
+        parts=totals.parts,
+        goodput_ratio=totals.goodput_ratio,
+        goodput_ratio_max=totals.goodput_ratio_max,
+        ettr_ratio=totals.ettr_ratio,
+        availability_ratio=totals.availability_ratio,
+        unaccounted_ratio=ratio(totals.seconds(TimePart.UNACCOUNTED), totals.run_s),
+        failures=totals.failures,
+        restarts=totals.restarts,
+        restarts_per_1000_gpu_days=totals.restarts_per_1000_gpu_days,
+        mtbf_s=totals.mtbf_s,
+        mttr_s=totals.mttr_s,
+        by_class=_reliability(failed, class_of, totals.training_s),
+        by_node=_reliability(failed, _node_of, totals.training_s),
         losses=_in_order(loss for job in jobs for loss in losses_of(job)),
     )
 
@@ -178,7 +158,7 @@ def losses_of(job: JobTime) -> list[Loss]:
         incident_id = span.incident_id if span.incident_id in causes else ""
         cause = causes.get(incident_id) or _OWN_CAUSE.get(span.part, span.part.value)
         key = (cause, incident_id)
-        found[key] = found.get(key, PartTime()).plus(span)
+        found[key] = found.get(key, PartTime()).plus(span.length_s, span.device_s)
     lost = [
         Loss(cause, time.device_s, time.seconds, incident_id)
         for (cause, incident_id), time in found.items()
@@ -189,7 +169,7 @@ def losses_of(job: JobTime) -> list[Loss]:
 def cause_in_words(incident: IncidentTime) -> str:
     """Return what an incident was about: its class, and the ranks and node that it accuses."""
     finding = incident.account.opened.failure.finding
-    words = [_class_of(incident).replace("_", " ")]
+    words = [class_of(incident).replace("_", " ")]
     if finding.ranks:
         shown = ", ".join(map(str, finding.ranks[:4])) + ("..." if len(finding.ranks) > 4 else "")
         words.append(f"rank {shown}")
@@ -199,16 +179,6 @@ def cause_in_words(incident: IncidentTime) -> str:
 
 
 def _slow_losses(job: JobTime) -> list[Loss]:
-    """Return what slow ranks cost: of several at a time only the slowest, which the others wait for."""
-    marks = sorted({mark for one in job.slow for mark in (one.begin_s, one.end_s)})
-    lost: dict[tuple[int, str], PartTime] = {}
-    for begin_s, end_s in pairwise(marks):
-        now = [one for one in job.slow if one.begin_s <= begin_s and one.end_s >= end_s]
-        if not now:
-            continue
-        slowest = max(now, key=lambda one: one.step_factor)
-        key = (slowest.rank, slowest.node)
-        lost[key] = _plus_slow(lost.get(key, PartTime()), job, slowest, begin_s, end_s)
     return [
         Loss(
             f"slow rank {rank}" + (f" on {node}" if node else ""),
@@ -216,28 +186,8 @@ def _slow_losses(job: JobTime) -> list[Loss]:
             time.seconds,
             is_within_training=True,
         )
-        for (rank, node), time in lost.items()
-        if time.seconds > 0
+        for (rank, node), time in slow_losses(job).items()
     ]
-
-
-def _plus_slow(
-    time: PartTime, job: JobTime, slow: SlowTime, begin_s: float, end_s: float
-) -> PartTime:
-    share = 1.0 - 1.0 / max(1.0, slow.step_factor)
-    for span in job.spans:
-        length_s = min(span.end_s, end_s) - max(span.begin_s, begin_s)
-        if span.part in TRAINING and length_s > 0:
-            lost_s = length_s * share
-            time = PartTime(time.seconds + lost_s, time.device_s + lost_s * span.devices)
-    return time
-
-
-def _add_up(spans: Iterable[TimeSpan]) -> dict[TimePart, PartTime]:
-    found = {part: PartTime() for part in TimePart}
-    for span in spans:
-        found[span.part] = found[span.part].plus(span)
-    return {part: time for part, time in found.items() if time.seconds > 0}
 
 
 def _reliability(
@@ -252,7 +202,7 @@ def _reliability(
     return {
         key: Reliability(
             failures=len(group),
-            mtbf_s=_ratio(training_s, len(group)),
+            mtbf_s=ratio(training_s, len(group)),
             mttr_s=_mean(one.account.total_s for _job, one in group),
             lost_device_s=sum(
                 span.device_s
@@ -265,34 +215,10 @@ def _reliability(
     }
 
 
-def _class_of(incident: IncidentTime) -> str:
-    finding = incident.account.opened.failure.finding
-    return finding.symptom.kind.value.replace(" ", "_") or finding.kind.value
-
-
 def _node_of(incident: IncidentTime) -> str:
     """Return the node that an incident accuses; empty: none."""
     finding: Finding = incident.account.opened.failure.finding
     return finding.node if finding.blame is Blame.RANK else ""
-
-
-def _is_failure(incident: IncidentTime) -> bool:
-    """Return whether something failed, and no person asked for the restart."""
-    finding = incident.account.opened.failure.finding
-    return finding.blame is not Blame.USER and not finding.is_persons
-
-
-def _is_down(span: TimeSpan) -> bool:
-    """Return whether the job did not train because of a failure."""
-    return span.part in _DOWN or (span.part in _WAITS and bool(span.incident_id))
-
-
-def _seconds(parts: Mapping[TimePart, PartTime], wanted: Iterable[TimePart]) -> float:
-    return sum(parts[part].seconds for part in wanted if part in parts)
-
-
-def _ratio(above: float, below: float) -> float | None:
-    return above / below if below > 0 else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

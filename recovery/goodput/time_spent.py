@@ -5,14 +5,14 @@ long before them something happened (a fault, the first step, a save): that stre
 Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has the rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Finding, SymptomKind
 from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, SlowTime, WorkTime
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
-from recovery.journal.accounting import account_all, divide_start
+from recovery.journal.accounting import Accounting, divide_start
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -85,13 +85,15 @@ def read_time(entries: Sequence[Entry], now: Moment | None = None) -> JobTime | 
     """
     if not entries:
         return None
-    reading = _Reading(entries[0])
+    reading = TimeReading(entries[0])
     for entry in entries:
         reading.take(entry)
-    return reading.finish(entries, now)
+    return reading.so_far(now)
 
 
-class _Reading:
+class TimeReading:
+    """Reads one journal, entry by entry: whoever follows a running job never reads it again."""
+
     def __init__(self, first: Entry) -> None:
         self._ledger = Ledger()
         self._line = Timeline()
@@ -113,6 +115,7 @@ class _Reading:
         self._saves_noted_s = 0.0
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: list[WorkTime] = []
+        self._accounting = Accounting()
 
     # Read.
 
@@ -125,6 +128,7 @@ class _Reading:
         self._at = _moment(entry)
         self._unix_offset_s = entry.unix_s - self._now_s
         self._ledger = after = fold(before, entry)
+        self._accounting.take(entry)
         self._note(entry, since_s, before, after)
 
     def _going_on(self, ledger: Ledger) -> TimeSpan:
@@ -452,19 +456,21 @@ class _Reading:
         self._was_slow += [replace(one, end_s=self._now_s) for one in self._slow.values()]
         self._slow.clear()
 
-    # Finish.
+    # What it comes to.
 
-    def finish(self, entries: Iterable[Entry], now: Moment | None) -> JobTime:
+    def so_far(self, now: Moment | None = None) -> JobTime:
+        """Return where the time went until the newest entry, or until ``now``. Changes nothing."""
+        line, end_s = self._line.copy(), self._now_s
         if now is not None and self._ledger.ended is None:
-            self._line.append(self._now_s + self._at.until_s(now), self._going_on(self._ledger))
-            self._now_s = self._line.end_s
-        self._end_slow()
-        ends = [mode.from_s for mode in self._modes[1:]] + [self._line.end_s]
-        for mode, end_s in zip(self._modes, ends, strict=False):
+            line.append(end_s + self._at.until_s(now), self._going_on(self._ledger))
+            end_s = line.end_s
+        slow = [replace(one, end_s=end_s) for one in self._slow.values()]
+        ends = [mode.from_s for mode in self._modes[1:]] + [line.end_s]
+        for mode, until_s in zip(self._modes, ends, strict=False):
             if mode.part is not TimePart.UNDIVIDED:
-                self._line.paint(
+                line.paint(
                     mode.from_s,
-                    end_s,
+                    until_s,
                     mode.part,
                     only={TimePart.UNDIVIDED},
                     incident_id=mode.incident_id,
@@ -472,17 +478,17 @@ class _Reading:
                 )
         incidents = tuple(
             IncidentTime(account, *self._faults[account.incident_id])
-            for account in account_all(entries)
+            for account in self._accounting.accounts()
             if account.incident_id in self._faults
         )
         return JobTime(
             self._job_id or self._ledger.job_id or "",
             self._name,
             self._began_unix_s,
-            self._line.spans,
+            line.spans,
             tuple(self._attempts),
             incidents,
-            tuple(self._was_slow),
+            (*self._was_slow, *slow),
             tuple(self._work),
         )
 

@@ -79,6 +79,12 @@ class Timeline:
     def __init__(self) -> None:
         self._spans: list[TimeSpan] = []
 
+    def copy(self) -> "Timeline":
+        """Return a timeline of its own with the same spans."""
+        other = Timeline()
+        other._spans = list(self._spans)
+        return other
+
     @property
     def end_s(self) -> float:
         return self._spans[-1].end_s if self._spans else 0.0

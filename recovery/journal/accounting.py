@@ -84,14 +84,30 @@ class _Run:
 
 def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
     """Return the cost of each incident in the journal, oldest first."""
-    runs: dict[str, _Run] = {}
-    newest: _Run | None = None
+    accounting = Accounting()
     for entry in entries:
-        record = entry.record
+        accounting.take(entry)
+    return accounting.accounts()
+
+
+class Accounting:
+    """Accounts incidents entry by entry."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._newest: _Run | None = None
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Return the cost of each incident so far, oldest first."""
+        return tuple(run.account for run in self._runs.values())
+
+    def take(self, entry: Entry) -> None:
+        """Add the next entry of the journal."""
+        record, newest = entry.record, self._newest
         if isinstance(record, IncidentOpened):
-            newest = runs[record.incident_id] = _open(entry, record)
+            self._newest = self._runs[record.incident_id] = _open(entry, record)
         elif newest is None:
-            continue
+            return
         elif isinstance(record, Decided):
             plans = (*newest.account.plans, record.plan)
             newest.account = replace(newest.account, plans=plans)
@@ -104,14 +120,7 @@ def account_all(entries: Iterable[Entry]) -> tuple[Account, ...]:
         elif isinstance(record, AttemptVerified):
             _finish(newest, entry, record)
         elif isinstance(record, CaughtUp):
-            since_opened_s = _between(newest.opened_at, entry) - record.age_s
-            caught_up_s = newest.account.phases[RecoveryPhase.DETECT] + max(0.0, since_opened_s)
-            # The foremost rank's new step can come before the slowest rank's first one.
-            caught_up_s = max(caught_up_s, newest.account.total_s or 0.0)
-            newest.account = replace(
-                newest.account, caught_up_s=caught_up_s, caught_up_step=record.step
-            )
-    return tuple(run.account for run in runs.values())
+            _catch_up(newest, entry, record)
 
 
 def _open(entry: Entry, record: IncidentOpened) -> _Run:
@@ -169,6 +178,14 @@ def _finish(run: _Run, entry: Entry, verified: AttemptVerified) -> None:
         total_s=sum(phases.values()),
         steps_recomputed=recomputed,
     )
+
+
+def _catch_up(run: _Run, entry: Entry, record: CaughtUp) -> None:
+    since_opened_s = _between(run.opened_at, entry) - record.age_s
+    caught_up_s = run.account.phases[RecoveryPhase.DETECT] + max(0.0, since_opened_s)
+    # The foremost rank's new step can come before the slowest rank's first one.
+    caught_up_s = max(caught_up_s, run.account.total_s or 0.0)
+    run.account = replace(run.account, caught_up_s=caught_up_s, caught_up_step=record.step)
 
 
 def divide_start(

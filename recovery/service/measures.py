@@ -1,6 +1,7 @@
 """The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -20,6 +21,8 @@ from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 from recovery.service.slurm_gauges import SlurmGauges
 from recovery.service.snapshot_gauges import SnapshotGauges
+from recovery.service.time_accounts import TimeAccounts
+from recovery.service.time_gauges import TimeGauges
 from recovery.service.watched_gauges import WatchedGauges
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
@@ -35,6 +38,11 @@ _ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
 
 class Measures:
     """Counts what the worker and the API tell; its own registry, so that several can be in a process."""
+
+    _unheard_s = 0.0  # that is counted
+    accounts: TimeAccounts | None = (
+        None  # of where the time of jobs goes; None: nobody asked for that
+    )
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -195,16 +203,21 @@ class Measures:
             "unheard_seconds",
             "Time in which the event loop was late or the queue full; it counts against no node. Above a fifth of the time the controller is overloaded.",
         )
-        self._unheard_s = 0.0
         self.silent_s = gauge(
             "turn_age_seconds",
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
         self.snapshots = SnapshotGauges(_PREFIX, self.registry)
         self.watched = WatchedGauges(_PREFIX, self.registry)
+        self.times = TimeGauges(_PREFIX, self.registry)
         self.slurm = SlurmGauges(_PREFIX, self.registry)
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
+
+    def account(self, accounts: TimeAccounts) -> None:
+        """Have the time of jobs accounted, and show it."""
+        self.accounts = accounts
+        self.times.watch(accounts)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
@@ -276,8 +289,14 @@ class Measures:
 
     # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
+    def journal_opened(self, job: Job, entries: Sequence[Entry]) -> None:
+        if self.accounts is not None:
+            self.accounts.opened(job.job_id, job.stored.join.name, entries)
+
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record
+        if self.accounts is not None:
+            self.accounts.entry(job.job_id, entry)
         self.journal_s.labels(job.job_id).set(max(0.0, job.clock.now_s() - entry.monotonic_s))
         running = self._running.get(job.job_id)
         if isinstance(record, IncidentOpened):
@@ -319,6 +338,8 @@ class Measures:
         self._running.pop(job.job_id, None)
 
     def ended(self, job: Job) -> None:
+        if self.accounts is not None:
+            self.accounts.closed(job.job_id)
         self._running.pop(job.job_id, None)
         for gauge in (self.budget, self.journal_s):
             _remove(gauge, job.job_id)

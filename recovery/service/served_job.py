@@ -7,7 +7,7 @@ what is durable after a pause; the other jobs notice nothing.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -119,6 +119,10 @@ def make_core(
 
 
 class Listener(Protocol):
+    def journal_opened(self, job: "Job", entries: Sequence[Entry]) -> None:
+        """Note what a job's journal held when it was opened."""
+        ...
+
     def entry(self, job: "Job", entry: Entry) -> None:
         """Note a durable record."""
         ...
@@ -240,6 +244,7 @@ class Job:
 
     def _start(self) -> None:
         self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
+        self.listener.journal_opened(self, self._journal.opened)
         ledger = fold_all(self._journal.opened)
         if ledger.ended is not None and not self.resumes:
             self._found_end = ledger.ended

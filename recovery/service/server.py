@@ -49,6 +49,7 @@ from recovery.service.served_job import CoreMaker, Parts, make_core
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
+from recovery.service.time_accounts import TimeAccounts
 from recovery.service.tokens import Tokens
 from recovery.service.web import Api
 from recovery.service.worker import Worker
@@ -99,6 +100,8 @@ class Service:
             self.policy = policy
             self.measures = Measures()
             self.measures.certificate_s.set(ends_unix_s)
+            self.accounts = TimeAccounts(clock, read_boot_id())
+            self.measures.account(self.accounts)
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
@@ -225,6 +228,7 @@ class Service:
         self._room = ConnectionRoom(self._runner.server, self.worker.hearing.listened_s)
         self._beat(loop)
         self.worker.start()
+        self.accounts.start()
         self._entrance = Entrance(
             self._socket, self._room, self.config.limits, self._context, BACKLOG
         )
@@ -284,6 +288,7 @@ class Service:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.pager.join)
         await loop.run_in_executor(None, self.worker.stop, STOP_S_MAX)
+        await loop.run_in_executor(None, self.accounts.stop)
         await loop.run_in_executor(None, self.close)
 
     def close(self) -> None:

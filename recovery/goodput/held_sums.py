@@ -1,0 +1,61 @@
+"""Sums of the time of many jobs that only grow, as counters must. Pure.
+
+Time can be booked anew: what counted as training turns out to be the time in which a fault was not yet found. The sum
+that has shrunk then stands still until it has grown past what it was, so no rate of it is ever negative or huge.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from recovery.goodput.totals import TimeTotals
+
+
+class Counted(Enum):
+    """What is summed up; each with a label of its own."""
+
+    SECONDS = "seconds"  # by part
+    DEVICE_S = "device_s"  # by part
+    LOST_DEVICE_S = "lost_device_s"  # by cause
+    FAILURES = "failures"  # by class
+    RECOVERED = "recovered"  # by class
+    RECOVERY_S = "recovery_s"  # by class
+    RESTARTS = "restarts"
+
+
+INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
+Key = tuple[Counted, str]
+
+
+def amounts_of(totals: TimeTotals) -> dict[Key, float]:
+    """Return the totals as amounts that add up."""
+    found: dict[Key, float] = {}
+    for part, time in totals.parts.items():
+        found[Counted.SECONDS, part.value] = time.seconds
+        found[Counted.DEVICE_S, part.value] = time.device_s
+    for cause, device_s in totals.lost_device_s.items():
+        found[Counted.LOST_DEVICE_S, cause] = device_s
+    for name, group in totals.by_class.items():
+        found[Counted.FAILURES, name] = group.failures
+        found[Counted.RECOVERED, name] = group.recovered
+        found[Counted.RECOVERY_S, name] = group.recovery_s
+    if totals.interruptions:
+        found[Counted.FAILURES, INTERRUPTED] = totals.interruptions
+    found[Counted.RESTARTS, ""] = totals.restarts
+    return found
+
+
+class HeldSums:
+    def __init__(self) -> None:
+        self._sums: dict[Key, float] = {}
+        self._held: dict[Key, float] = {}
+
+    def add(self, before: Mapping[Key, float], after: Mapping[Key, float]) -> None:
+        """Add what one job has grown by."""
+        for key in before.keys() | after.keys():
+            self._sums[key] = self._sums.get(key, 0.0) + after.get(key, 0.0) - before.get(key, 0.0)
+
+    def held(self) -> dict[Key, float]:
+        """Return the sums; none is less than it was."""
+        for key, amount in self._sums.items():
+            self._held[key] = max(self._held.get(key, 0.0), amount)
+        return dict(self._held)

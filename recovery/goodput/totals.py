@@ -1,0 +1,251 @@
+"""The time of jobs in totals that add up over jobs, and the ratios that follow from them. Pure.
+
+Definitions with their sources: docs/reference/goodput.md. A ratio that nothing was measured for is None, never zero.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+from detectors.finding import Blame
+from recovery.goodput.job_time import IncidentTime, JobTime, SlowTime
+from recovery.goodput.timeline import MTTR, TRAINING, TimePart, TimeSpan
+from recovery.journal.attempt_records import Cause
+
+DAY_S: Final = 86400.0
+GPU_DAYS: Final = 1000.0  # restarts are given for so many
+SLOW: Final = "slow_rank"
+_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED})
+_WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
+_NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """A part of the time, in seconds and in device-seconds."""
+
+    seconds: float = 0.0
+    device_s: float = 0.0
+
+    def plus(self, seconds: float, device_s: float) -> "PartTime":
+        return PartTime(self.seconds + seconds, self.device_s + device_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTotals:
+    """Failures of one class."""
+
+    failures: int = 0
+    recovered: int = 0
+    recovery_s: float = 0.0  # MTTR of those that were recovered from, in all
+
+    @property
+    def mttr_s(self) -> float | None:
+        return ratio(self.recovery_s, self.recovered)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTotals:
+    """Totals of one job, or of several. What ended at `last` may go on: `until` adds to it."""
+
+    parts: Mapping[TimePart, PartTime] = field(default_factory=dict)
+    down_s: float = 0.0  # not training because of a failure
+    restarts: int = 0  # after incidents and interruptions
+    interruptions: int = 0  # rankmend itself had ended, and the ranks with it
+    by_class: Mapping[str, ClassTotals] = field(default_factory=dict)
+    lost_device_s: Mapping[str, float] = field(default_factory=dict)  # by cause
+    last: TimeSpan | None = None
+    last_cause: str = ""  # of the loss that its time is; empty: it is none
+
+    def seconds(self, *wanted: TimePart) -> float:
+        return sum(self.parts[part].seconds for part in wanted if part in self.parts)
+
+    @property
+    def wall_s(self) -> float:
+        return sum(one.seconds for one in self.parts.values())
+
+    @property
+    def device_s(self) -> float:
+        return sum(one.device_s for one in self.parts.values())
+
+    @property
+    def run_s(self) -> float:
+        """Return the wall time without the time between an end and the next start."""
+        return self.wall_s - self.seconds(TimePart.ENDED)
+
+    @property
+    def training_s(self) -> float:
+        return self.seconds(*TRAINING, TimePart.CHECKPOINT, TimePart.UNFINISHED)
+
+    @property
+    def failures(self) -> int:
+        return self.interruptions + sum(one.failures for one in self.by_class.values())
+
+    @property
+    def goodput_ratio(self) -> float | None:
+        return ratio(self.seconds(TimePart.PRODUCTIVE), self.run_s)
+
+    @property
+    def goodput_ratio_max(self) -> float | None:
+        """Return the goodput if all time that could not be divided was productive."""
+        return ratio(self.seconds(TimePart.PRODUCTIVE, TimePart.UNDIVIDED), self.run_s)
+
+    @property
+    def ettr_ratio(self) -> float | None:
+        return ratio(self.seconds(TimePart.PRODUCTIVE), self.wall_s)
+
+    @property
+    def availability_ratio(self) -> float | None:
+        known_s = self.run_s - self.seconds(TimePart.UNACCOUNTED)
+        return ratio(known_s - self.down_s, known_s)
+
+    @property
+    def mtbf_s(self) -> float | None:
+        return ratio(self.training_s, self.failures)
+
+    @property
+    def mttr_s(self) -> float | None:
+        recovered = sum(one.recovered for one in self.by_class.values())
+        return ratio(sum(one.recovery_s for one in self.by_class.values()), recovered)
+
+    @property
+    def restarts_per_1000_gpu_days(self) -> float | None:
+        return ratio(self.restarts * GPU_DAYS * DAY_S, self.device_s)
+
+    def until(self, later_s: float) -> "TimeTotals":
+        """Return the totals at a later moment (seconds since the first record), if all went on as at the end."""
+        last = self.last
+        if last is None or last.part is TimePart.ENDED or later_s <= last.end_s:
+            return self
+        more = replace(last, begin_s=last.end_s, end_s=later_s)
+        seconds, device_s = more.length_s, more.device_s
+        parts = {**self.parts}
+        parts[last.part] = parts.get(last.part, PartTime()).plus(seconds, device_s)
+        lost = self.lost_device_s
+        if self.last_cause:
+            lost = {**lost, self.last_cause: lost.get(self.last_cause, 0.0) + device_s}
+        return replace(
+            self,
+            parts=parts,
+            down_s=self.down_s + (seconds if is_down(last) else 0.0),
+            lost_device_s=lost,
+            last=replace(last, end_s=later_s),
+        )
+
+
+def totals_of(job: JobTime) -> TimeTotals:
+    """Return the totals of one job."""
+    parts: dict[TimePart, PartTime] = {}
+    lost: dict[str, float] = {}
+    classes = {one.account.incident_id: class_of(one) for one in job.incidents}
+    down_s, cause = 0.0, ""
+    for span in job.spans:
+        seconds, device_s = span.length_s, span.device_s
+        parts[span.part] = parts.get(span.part, PartTime()).plus(seconds, device_s)
+        cause = ""
+        if span.part not in _NOTHING_LOST:
+            cause = classes.get(span.incident_id) or span.part.value
+            lost[cause] = lost.get(cause, 0.0) + device_s
+        if is_down(span):
+            down_s += seconds
+    slow_s = sum(one.device_s for one in slow_losses(job).values())
+    if slow_s > 0:
+        lost[SLOW] = slow_s
+    causes = [one.cause for one in job.attempts if one.ordered_s >= job.begin_s]
+    interruptions = causes.count(Cause.TAKEOVER)
+    return TimeTotals(
+        parts=parts,
+        down_s=down_s,
+        restarts=interruptions + causes.count(Cause.INCIDENT),
+        interruptions=interruptions,
+        by_class=_by_class(one for one in job.incidents if is_failure(one)),
+        lost_device_s=lost,
+        last=job.spans[-1] if job.spans else None,
+        last_cause=cause,
+    )
+
+
+def add_up(totals: Iterable[TimeTotals]) -> TimeTotals:
+    """Return the totals of several jobs together."""
+    parts: dict[TimePart, PartTime] = {}
+    lost: dict[str, float] = {}
+    classes: dict[str, ClassTotals] = {}
+    down_s, restarts, interruptions = 0.0, 0, 0
+    for one in totals:
+        for part, time in one.parts.items():
+            parts[part] = parts.get(part, PartTime()).plus(time.seconds, time.device_s)
+        for cause, device_s in one.lost_device_s.items():
+            lost[cause] = lost.get(cause, 0.0) + device_s
+        for name, group in one.by_class.items():
+            classes[name] = _plus(classes.get(name, ClassTotals()), group)
+        down_s += one.down_s
+        restarts += one.restarts
+        interruptions += one.interruptions
+    ordered = {part: parts[part] for part in TimePart if part in parts}
+    return TimeTotals(ordered, down_s, restarts, interruptions, classes, lost)
+
+
+def slow_losses(job: JobTime) -> dict[tuple[int, str], PartTime]:
+    """Return what slow ranks cost, by rank and node: of several at a time the slowest, which the others wait for."""
+    marks = sorted({mark for one in job.slow for mark in (one.begin_s, one.end_s)})
+    lost: dict[tuple[int, str], PartTime] = {}
+    for begin_s, end_s in pairwise(marks):
+        now = [one for one in job.slow if one.begin_s <= begin_s and one.end_s >= end_s]
+        if not now:
+            continue
+        slowest = max(now, key=lambda one: one.step_factor)
+        key = (slowest.rank, slowest.node)
+        lost[key] = _plus_slow(lost.get(key, PartTime()), job.spans, slowest, begin_s, end_s)
+    return {key: time for key, time in lost.items() if time.seconds > 0}
+
+
+def _plus_slow(
+    time: PartTime, spans: Sequence[TimeSpan], slow: SlowTime, begin_s: float, end_s: float
+) -> PartTime:
+    share = 1.0 - 1.0 / max(1.0, slow.step_factor)
+    for span in spans:
+        length_s = min(span.end_s, end_s) - max(span.begin_s, begin_s)
+        if span.part in TRAINING and length_s > 0:
+            lost_s = length_s * share
+            time = time.plus(lost_s, lost_s * span.devices)
+    return time
+
+
+def class_of(incident: IncidentTime) -> str:
+    """Return what an incident is counted as: its symptom, else its kind."""
+    finding = incident.account.opened.failure.finding
+    return finding.symptom.kind.value.replace(" ", "_") or finding.kind.value
+
+
+def is_failure(incident: IncidentTime) -> bool:
+    """Return whether something failed, and no person asked for the restart."""
+    finding = incident.account.opened.failure.finding
+    return finding.blame is not Blame.USER and not finding.is_persons
+
+
+def is_down(span: TimeSpan) -> bool:
+    """Return whether the job did not train because of a failure."""
+    return span.part in _DOWN or (span.part in _WAITS and bool(span.incident_id))
+
+
+def ratio(above: float, below: float) -> float | None:
+    return above / below if below > 0 else None
+
+
+def _by_class(failed: Iterable[IncidentTime]) -> dict[str, ClassTotals]:
+    classes: dict[str, ClassTotals] = {}
+    for one in failed:
+        total_s = one.account.total_s
+        more = ClassTotals(1, 0 if total_s is None else 1, total_s or 0.0)
+        name = class_of(one)
+        classes[name] = _plus(classes.get(name, ClassTotals()), more)
+    return classes
+
+
+def _plus(one: ClassTotals, other: ClassTotals) -> ClassTotals:
+    return ClassTotals(
+        one.failures + other.failures,
+        one.recovered + other.recovered,
+        one.recovery_s + other.recovery_s,
+    )

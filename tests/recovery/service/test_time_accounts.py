@@ -1,0 +1,164 @@
+"""The controller's series of where the time of jobs goes, of jobs that still run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from recovery.goodput.held_sums import Counted, HeldSums
+from recovery.journal.records import Entry
+from recovery.journal.store import Journal
+from recovery.service.measures import Measures
+from recovery.service.time_accounts import TimeAccounts
+from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of, time_of
+
+
+class SetClock:
+    """A clock that tells what it was set to."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+    def unix_s(self) -> float:
+        return 5000.0 + self.at_s
+
+
+class Followed:
+    """Accounts of one job whose entries come one by one."""
+
+    def __init__(self, *before: Timed) -> None:
+        self.clock = SetClock()
+        self.accounts = TimeAccounts(self.clock, "boot-1")
+        self.measures = Measures()
+        self.measures.account(self.accounts)
+        self.number = len(before)
+        self.accounts.opened("job-1", "llama", entries_of(*before))
+
+    def take(self, *records: Timed) -> None:
+        for at_s, record in records:
+            self.number += 1
+            entry = Entry(self.number, 5000.0 + at_s, at_s, "boot-1", record)
+            self.accounts.entry("job-1", entry)
+            self.until(at_s)
+
+    def until(self, at_s: float) -> None:
+        self.clock.at_s = at_s
+        self.accounts.turn()
+
+    def series(self, name: str) -> dict[str, float]:
+        text = self.measures.render().decode()
+        found = re.findall(rf"^rankmend_controller_{name}(?:\{{(.*)\}})? (\S+)$", text, re.M)
+        return {labels: float(value) for labels, value in found}
+
+
+def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> None:
+    job = Followed()
+
+    job.take(*BEGIN, *FAILED)
+    job.until(1500.0)
+
+    expected = time_of(*BEGIN, *FAILED, now_s=1500.0)
+    wanted: dict[str, float] = {}
+    for span in expected.spans:
+        wanted[span.part.value] = wanted.get(span.part.value, 0.0) + span.device_s
+    found = {
+        labels.split('part="')[1].rstrip('"'): value
+        for labels, value in job.series("gpu_seconds_total").items()
+    }
+    assert found == pytest.approx(wanted)
+    assert sum(found.values()) == 4 * 1500.0
+
+
+def test_time_of_an_open_incident_is_lost_to_its_class_before_it_ends() -> None:
+    job = Followed()
+
+    job.take(*BEGIN, *FAILED[:4])  # its ranks are being fenced
+    job.until(1100.25)
+
+    lost = job.series("gpu_seconds_unproductive_total")
+    assert lost['cause="killed",jobs="managed"'] == 4 * 101.25  # from its last step at 999 s on
+    assert job.series("failures_total") == {'class="killed",jobs="managed"': 1.0}
+    assert job.series("failures_recovered_total") == {'class="killed",jobs="managed"': 0.0}
+    assert job.series("mttr_seconds") == {}
+
+
+def test_counter_of_time_never_shrinks_where_time_is_booked_anew() -> None:
+    job = Followed()
+    job.take(*BEGIN)
+    job.until(999.9)
+    before = job.series("gpu_seconds_total")['jobs="managed",part="productive"']
+
+    job.take(
+        *FAILED[:2]
+    )  # the last second turns out to have been the step that was cut off, and the detection
+
+    after = job.series("gpu_seconds_total")['jobs="managed",part="productive"']
+    assert before == after == pytest.approx(4 * 991.9)
+    category = 'category="productive",job_id="job-1"'
+    assert job.series("job_gpu_seconds")[category] == pytest.approx(4 * 991.0)
+
+
+def test_time_before_the_controllers_start_is_the_jobs_and_no_counters() -> None:
+    job = Followed(*BEGIN)
+    job.until(500.0)
+
+    job.until(600.0)
+
+    assert job.series("job_gpu_seconds")['category="productive",job_id="job-1"'] == 4 * 592.0
+    counted = job.series("gpu_seconds_total")
+    assert counted['jobs="managed",part="productive"'] == pytest.approx(400.0)
+    assert sum(counted.values()) == pytest.approx(400.0)
+
+
+def test_job_that_ended_has_no_series_and_stays_in_the_sums() -> None:
+    job = Followed()
+    job.take(*BEGIN, *FAILED, *END)
+
+    job.accounts.closed("job-1")
+    job.until(9000.0)
+
+    assert job.series("job_gpu_seconds") == {}
+    assert sum(job.series("job_seconds_total").values()) == pytest.approx(2010.0)
+
+
+def test_sum_that_shrank_stands_still_until_it_has_grown_past_what_it_was() -> None:
+    sums, key = HeldSums(), (Counted.SECONDS, "productive")
+
+    sums.add({}, {key: 10.0})
+    first = sums.held()[key]
+    sums.add({key: 10.0}, {key: 7.0})
+    shrunk = sums.held()[key]
+    sums.add({key: 7.0}, {key: 12.0})
+
+    assert (first, shrunk, sums.held()[key]) == (10.0, 10.0, 12.0)
+
+
+def test_journal_that_cannot_be_followed_keeps_no_other_from_it() -> None:
+    job = Followed()
+    job.accounts.opened("job-2", "broken", [None])  # type: ignore[list-item]
+
+    job.take(*BEGIN)
+
+    assert job.series("job_info") == {'job="llama",job_id="job-1",jobs="managed"': 1.0}
+
+
+def test_journal_handed_over_at_the_start_is_the_one_on_disk(tmp_path: Path) -> None:
+    clock = SetClock()
+    journal = Journal(tmp_path / "journal.db", clock, "boot-1")
+    for at_s, record in BEGIN:
+        clock.at_s = at_s
+        journal.append(record)
+    journal.close()
+    again = Journal(tmp_path / "journal.db", clock, "boot-1")
+    accounts = TimeAccounts(clock, "boot-1")
+
+    accounts.opened("job-1", "llama", again.opened)
+    clock.at_s = 20.0
+    accounts.turn()
+
+    again.close()
+    (standing,) = accounts.standings
+    assert standing.totals.wall_s == pytest.approx(20.0)
