@@ -76,9 +76,10 @@ test-long: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel ## the tests that 
 	RANKMEND_TESTS_REQUIRE_FRAMEWORKS=1 $(PYTEST) --hypothesis-profile=thorough \
 	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
 
-docs: $(VENV)/.dev ## write the generated pages, tables and alert rules
+docs: $(VENV)/.dev ## write the generated pages, tables, rules and dashboards
 	$(BIN)/python docs/generate.py
 	$(BIN)/python deploy/prometheus/generate.py
+	$(BIN)/python deploy/grafana/generate.py
 
 coverage: $(VENV)/.dev $(VENV)/.torch ## which lines the tests of this process reach
 	$(BIN)/coverage run -m pytest $(PYTEST_ARGS)

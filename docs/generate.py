@@ -18,6 +18,7 @@ from agent.findings.policy_files import load_checks, load_policy  # noqa: E402
 from agent.metrics import markdown_table  # noqa: E402
 from agent.vendors.amd import AmdCollector  # noqa: E402
 from agent.vendors.ascend import AscendCollector  # noqa: E402
+from deploy.prometheus.recording_rules import GROUPS  # noqa: E402
 from detectors.doctor.table import CHECKS  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.slow.cause_signs import SlowSection  # noqa: E402
@@ -40,6 +41,16 @@ def controller_metrics() -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         rows.append((f"`{name}`", family.type, family.documentation))
     return _table(("metric", "type", "meaning"), rows)
+
+
+def recorded() -> str:
+    """Return the recording rules, in the order in which Prometheus evaluates them."""
+    rows = [
+        (f"`{rule.name}`", rule.meaning, f"every {group.interval}")
+        for group in GROUPS
+        for rule in group.rules
+    ]
+    return _table(("series", "meaning", "evaluated"), rows)
 
 
 def checks() -> str:
@@ -113,6 +124,7 @@ def doctor() -> str:
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
+    ("docs/reference/metrics.md", "recorded"): recorded,
     ("docs/reference/plugins.md", "amd"): lambda: markdown_table(AmdCollector.families),
     ("docs/reference/plugins.md", "ascend"): lambda: markdown_table(AscendCollector.families),
     ("docs/reference/checks.md", "checks"): checks,

@@ -1,4 +1,4 @@
-"""Writes the alert rules and the runbook from the tables of findings.
+"""Writes the rules for Prometheus: alerts and the runbook from the tables of findings, and the recording rules.
 
     python deploy/prometheus/generate.py [--runbooks URL]
 
@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from agent.assembly.families import FAMILIES  # noqa: E402
 from agent.findings.policy_files import load_checks  # noqa: E402
+from deploy.prometheus.recording_rules import recording_rules_text  # noqa: E402
 from detectors.finding import Action, Severity  # noqa: E402
 from detectors.kernel.event_policy import ANY, EventTable, parse_policy  # noqa: E402
 from detectors.node.node_alerts import alert_name  # noqa: E402
@@ -333,6 +334,7 @@ def controller_rules_text(runbooks: str) -> str:
 OUTPUTS: Final[dict[str, Callable[[str], str]]] = {
     "deploy/prometheus/rankmend-rules.yml": rules_text,
     CONTROLLER_RULES: controller_rules_text,
+    "deploy/prometheus/rankmend-recording-rules.yml": lambda _runbooks: recording_rules_text(),
     "docs/operate/runbooks/findings.md": lambda _runbooks: runbook_text(),
 }
 
