@@ -6,10 +6,10 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from detectors.finding import Severity
+from detectors.finding import Kind, Severity
 from detectors.numbers.wrong import Trouble
 from recovery.api.wire import CheckpointView
-from recovery.journal.accounting import Account, Tier, account_all
+from recovery.journal.accounting import Account, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
@@ -89,6 +89,7 @@ class Measures:
             buckets=_STEPS_BUCKETS,
             registry=self.registry,
         )
+        self._show_zeros()
         self.reports = counter(
             "reports",
             "Reports of launchers, by result: queued, full, rate, ended or refused. Slimmed reports count as queued.",
@@ -218,6 +219,20 @@ class Measures:
         """Have the time of jobs accounted, and show it."""
         self.accounts = accounts
         self.times.watch(accounts)
+
+    def _show_zeros(self) -> None:
+        """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""
+        for kind in Kind:
+            self.opened.labels(kind.value)
+            self.gpu_s_lost.labels(kind.value)
+            for phase in _ENDS:
+                self.incidents.labels(kind.value, phase.name.lower())
+        for section in ("compute", "communication", "io"):
+            self.slow.labels(section)
+        for recovery_phase in RecoveryPhase:
+            self.phase_s.labels(recovery_phase.value)
+        for tier in Tier:
+            self.steps_lost.labels(tier.value)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -99,7 +99,7 @@ def test_steps_lost_are_counted_by_what_was_restored(
         measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
 
     text = measures.render().decode()
-    assert re.findall(r"^rankmend_controller_steps_lost_(?:count|sum)(.*)$", text, re.M) == [
+    assert re.findall(r"^rankmend_controller_steps_lost_(?:count|sum)(.* [1-9].*)$", text, re.M) == [
         f'{{tier="{tier}"}} 1.0',
         f'{{tier="{tier}"}} 20.0',
     ]
@@ -115,12 +115,12 @@ def test_gpu_time_of_a_recovered_incident_is_counted_by_its_cause() -> None:
         measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
 
     text = measures.render().decode()
-    assert re.findall(r"^rankmend_controller_gpu_seconds_lost_total(.*)$", text, re.M) == [
+    assert re.findall(r"^rankmend_controller_gpu_seconds_lost_total(.* [1-9].*)$", text, re.M) == [
         '{cause="rank_failed"} 45.0'  # 7.5 s on 6 ranks
     ]
 
 
-def test_phases_that_were_observed_are_counted_and_others_have_no_series() -> None:
+def test_phases_that_were_observed_are_counted_and_others_have_no_sample() -> None:
     measures = Measures()
     job: Any = SimpleNamespace(job_id="j", clock=FakeClock())
     bare = AttemptVerified(2, True, (0,), first_step_age_s=1.0, first_step=101)
@@ -129,9 +129,12 @@ def test_phases_that_were_observed_are_counted_and_others_have_no_series() -> No
         told = bare if isinstance(record, AttemptVerified) else record
         measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
 
-    pattern = r'^rankmend_controller_recovery_phase_seconds_sum\{phase="(\w+)"\} (\S+)$'
+    pattern = r'^rankmend_controller_recovery_phase_seconds_(sum|count)\{phase="(\w+)"\} (\S+)$'
     found = re.findall(pattern, measures.render().decode(), re.M)
-    assert {phase: float(value) for phase, value in found} == {
+    observed = {phase for part, phase, value in found if part == "count" and float(value)}
+    assert {
+        phase: float(value) for part, phase, value in found if part == "sum" and phase in observed
+    } == {
         "detect": 0.5,
         "decide": 0.25,
         "fence": 0.75,
@@ -139,3 +142,17 @@ def test_phases_that_were_observed_are_counted_and_others_have_no_series() -> No
         "prepare": 0.125,
         "first_step": 5.875,
     }
+
+
+def test_counters_of_incidents_are_zero_before_the_first_so_that_prometheus_sees_it() -> None:
+    text = Measures().render().decode()
+
+    for series in (
+        'incidents_total{cause="rank_failed",outcome="recovered"}',
+        'incidents_opened_total{cause="rank_hung"}',
+        'gpu_seconds_lost_total{cause="device"}',
+        'slow_ranks_total{section="compute"}',
+        'recovery_phase_seconds_count{phase="fence"}',
+        'steps_lost_count{tier="memory"}',
+    ):
+        assert f"rankmend_controller_{series} 0.0\n" in text
