@@ -50,6 +50,15 @@ class Steps:
     totals_s: NDArray[np.float64]  # rows x (communication, waited, io, checkpoint)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """How every rank compares with its peers."""
+
+    last_step: int
+    step_s: float  # median step
+    factors: Floats  # a rank's own work in a step over its peers'; NaN where it is not known
+
+
 class SlowLive:
     """The newest steps of one attempt, and what was normal for each rank."""
 
@@ -77,6 +86,7 @@ class SlowLive:
         self._tried_at_s = -1.0
         self._past: Floats = np.full((PAST_LOOKS, world_size), np.nan, dtype=np.float32)
         self._looks = 0
+        self.pace: Pace | None = None  # by the newest look; replaced as a whole
         self._onsets: dict[
             int, tuple[int, bool]
         ] = {}  # for ranks that were slow in the newest look
@@ -191,6 +201,7 @@ class SlowLive:
                 abstention = f"{len(found)} of {len(rows)} peers are slower than the others"
                 continue
             slow += found
+        self.pace = Pace(int(self._step_of[slots[-1]]), step_s, np.exp(levels))
         ranks = int(np.isfinite(levels).sum())
         self._remember(levels, slow, active)
         return SlowLook(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from recovery.goodput.figures import Figures, Reliability, figures_of
 from recovery.goodput.throughput import throughput_by_name
-from recovery.report.time_words import gpu_hours, in_words, moment, share, throughput_lines
+from recovery.goodput.time_words import gpu_hours, in_words, moment, share, throughput_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

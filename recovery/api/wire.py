@@ -296,6 +296,21 @@ class Nodes(Struct):
     nodes: list[NodeView]
 
 
+class RankMap(Struct):
+    """Where the ranks of a job's newest attempt stand: columns of equal length, in the order of ``ranks``."""
+
+    job_id: str
+    attempt: int
+    step_s: float | None  # usual time of a step; null: not known
+    node_names: list[str]
+    ranks: list[int]
+    nodes: list[int]  # places in node_names
+    steps: list[int | None]
+    ages_s: list[float | None]  # since the rank last advanced
+    states: list[str]  # values of recovery.job.rank_picture.RankState
+    factors: list[float | None]  # a rank's own work in a step over its peers'; null: not known
+
+
 class IncidentView(Struct):
     incident_id: str
     job_id: str

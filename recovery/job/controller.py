@@ -38,6 +38,7 @@ from recovery.job.number_watch import NumberWatch
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
 from recovery.job.put_backs import PutBackIntake
+from recovery.job.rank_picture import RankPicture, take_picture
 from recovery.job.refusals import Floor
 from recovery.job.replica_watch import ReplicaWatch
 from recovery.job.settings import JobSettings
@@ -229,6 +230,14 @@ class Controller:
     def refuses(self, node: str, launcher_id: str) -> str | None:
         """Return why a launcher is refused permanently, or None. May be called from any thread."""
         return refuses(self.ledger, node, launcher_id)
+
+    def picture(self) -> RankPicture:
+        """Return where the ranks of the newest attempt stand. For any thread."""
+        seen, slow = self._situation.observation, self._situation.slow
+        # list() of a dict's values is one step for the interpreter: no rank can be added meanwhile.
+        return take_picture(
+            seen.attempt, list(seen.ranks.values()), slow.pace, self._situation.now_s()
+        )
 
     def starts(self) -> dict[str, dict[RankStart, list[int]]]:
         """Return the newest attempt's ranks of each node by how their processes came to be."""

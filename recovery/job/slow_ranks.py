@@ -17,7 +17,7 @@ from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import RankReport, Report
 
 if TYPE_CHECKING:
-    from detectors.slow.live import SlowLive
+    from detectors.slow.live import Pace, SlowLive
 
 # A look is 2 s of steps or more, so 8 s of slowness raise a finding and 6 good ones end it:
 # shorter than a person would look, longer than a flush of the page cache or a cron job's start.
@@ -71,6 +71,12 @@ class SlowRanks:
         self._watched.clear()
         self._nodes.clear()
         self.findings = ()
+
+    @property
+    def pace(self) -> "Pace | None":
+        """Return how the ranks compare with each other. For any thread: it is replaced as a whole."""
+        live = self._live
+        return None if live is None else live.pace
 
     def note_report(self, report: Report) -> None:
         """Take in the steps that a report tells of."""

@@ -12,9 +12,9 @@ from rankmend.printable import printable
 from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
 from recovery.goodput.throughput import throughput_by_name
+from recovery.goodput.time_words import gpu_hours, in_words, moment, share, throughput_lines
 from recovery.goodput.timeline import TimeSpan
 from recovery.report.time_report import JobReport, RankPace
-from recovery.report.time_words import gpu_hours, in_words, moment, share, throughput_lines
 
 TEMPLATE: Final = "time_page.html.j2"
 _WIDTH: Final = 1000.0  # units of the drawings

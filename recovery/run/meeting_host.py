@@ -16,7 +16,7 @@ from recovery.journal.store import Journal
 from recovery.run.meeting_site import Site, bind_address
 from recovery.run.one_node import tell
 from recovery.run.slurm.own_allocation import OwnAllocation
-from recovery.service.controller_config import Config, Limits
+from recovery.service.controller_config import Config, ConsoleSection, Limits
 from recovery.service.meeting_secret import Identity
 from recovery.service.served_job import Core, Parts, make_core
 from recovery.service.server import Service, ServiceThread
@@ -34,7 +34,12 @@ class MeetingHost:
         listen = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         clock = SystemClock()
-        config = Config(listen=listen, state_dir=str(state), limits=Limits(reports_per_node=50.0))
+        config = Config(
+            listen=listen,
+            state_dir=str(state),
+            limits=Limits(reports_per_node=50.0),
+            console=ConsoleSection(enabled=False),  # `rankmend console` shows the state folder
+        )
         self.service = Service(
             config,
             clock,

@@ -1,5 +1,6 @@
 """The controller's configuration: a TOML file, read once into one value. deploy/controller.toml lists the keys."""
 
+import re
 import ssl
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,7 +25,7 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 NODE_MARK: Final = "{node}"  # stands for a node's name
 CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
 RELOADABLE: Final = frozenset(
-    {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits"}
+    {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits", "console"}
 )
 _PATTERNS_MAX: Final = 20_000  # a line a node
 
@@ -102,6 +103,15 @@ class BmcRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     check_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
 
 
+class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The web console."""
+
+    enabled: bool = True
+    open: bool = False  # whoever reaches the port may read; acting takes a token in any case
+    # Regular expression; its first group is the rack of a node's name. Empty: names without their last number.
+    rack_pattern: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = f"127.0.0.1:{PORT}"
     state_dir: str
@@ -115,6 +125,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     alertmanagers: Alertmanagers = Alertmanagers()
     bmcs: Annotated[tuple[BmcRule, ...], msgspec.Meta(max_length=10_000)] = ()
     slurm: SlurmLimits = SlurmLimits()
+    console: ConsoleSection = ConsoleSection()
 
 
 def load(path: Path) -> Config:
@@ -144,6 +155,12 @@ def check(config: Config) -> None:
             f"127.0.0.1:{PORT}"
         )
     read_networks(config.limits.shared_addresses)
+    try:
+        re.compile(config.console.rack_pattern)
+    except re.error as error:
+        raise ConfigError(
+            f"console.rack_pattern {config.console.rack_pattern!r} is no regular expression: {error}"
+        ) from error
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")
     if config.redirect_to is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
-from rankmend.errors import ConfigError, JournalError, MessageError
+from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertsError
 from recovery.service.body_reader import EncodedError, LargeError
@@ -46,6 +46,14 @@ class ErrorAnswer:
     status: int
     problem: wire.Problem
     retry_after_s: int | None = None
+
+
+class AnsweredError(RankmendError):
+    """A request that did not come over HTTP was refused, with this answer."""
+
+    def __init__(self, answer: ErrorAnswer) -> None:
+        super().__init__(answer.problem.error)
+        self.answer = answer
 
 
 _E = TypeVar("_E", bound=Exception)

@@ -24,6 +24,7 @@ from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
+from recovery.console.site import ConsoleSite
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.service.access import Doorman
@@ -33,6 +34,8 @@ from recovery.service.backend import ANSWER_S_MAX, Backend
 from recovery.service.bmc_check import BmcCheck
 from recovery.service.bmc_power import BmcPower
 from recovery.service.bmcs import BmcDirectory
+from recovery.service.console_door import ServiceDoor
+from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, make_context
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
@@ -155,6 +158,7 @@ class Service:
                 slurm=None if self.slurm is None else self.slurm.desk,
             )
             self.api = Api(self.backend, Doorman(tokens), self._audit)
+            self.console = self._make_console() if config.console.enabled else None
             undo.pop_all()
         self._runner: web.AppRunner | None = None
         self._room: ConnectionRoom | None = None
@@ -171,6 +175,16 @@ class Service:
             return lambda join: parts_for(desk, join)
         switch = ServicePowerSwitch(power, desk, self._is_heard, self._ask_heard)
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
+
+    def _make_console(self) -> ConsoleSite:
+        title = f"controller on {socket.gethostname()}"
+        return ConsoleSite(
+            ServiceSource(self.api, self._journal, read_boot_id(), title),
+            ServiceDoor(self.api, lambda: self._context is not None),
+            self._clock,
+            rack_pattern=lambda: self.config.console.rack_pattern,
+            wrap=self.api.serve_page,
+        )
 
     def _known_nodes(self) -> set[str]:
         """Return the nodes of the jobs and those that are configured. Not for the deciding thread."""
@@ -214,8 +228,11 @@ class Service:
         self.board.attach(loop)
         self._socket = _listen(self.config.listen)
         self.port = int(self._socket.getsockname()[1])
+        app = self.api.application()
+        if self.console is not None:
+            self.console.add_routes(app)
         self._runner = web.AppRunner(
-            self.api.application(),
+            app,
             access_log=None,
             handle_signals=False,
             keepalive_timeout=IDLE_S_MAX,
@@ -279,6 +296,8 @@ class Service:
         if self._entrance is not None:
             self._entrance.close()
         self.board.wake_all()
+        if self.console is not None:
+            self.console.close()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._room is not None:

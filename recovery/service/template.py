@@ -151,6 +151,17 @@ state_dir = @state_dir@
 #offences_max = 3
 #offence_days = 30.0
 
+# The web console at / of the same port. docs/operate/console.md.
+[console]
+# Serve it. (restart)
+#enabled = true
+# Whoever reaches the port may read everything. Acting takes a token with the role act in any case.
+# Default: reading takes a token with the role read.
+#open = false
+# Regular expression whose first group is the rack in a node's name: '^(r[0-9]+)-'.
+# Default: the name without its last number.
+#rack_pattern = ""
+
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)
 [alertmanagers]

@@ -84,6 +84,14 @@ class Tokens:
             raise TokenRefusedError(f"token {entry.id} expired at {entry.expires.isoformat()}")
         return self._subjects[entry.id]
 
+    def find_by_hash(self, text_sha256: str, now: datetime) -> Subject | None:
+        """Return whose token has this hash, while it is in force. For sessions, which keep no secret."""
+        for entry in self._entries.values():
+            if entry.sha256 == text_sha256:
+                is_over = entry.expires is not None and entry.expires <= now
+                return None if is_over else self._subjects[entry.id]
+        return None
+
 
 def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -5,7 +5,7 @@ handler fails its own request only. `recovery.service.routes` lists the routes, 
 `recovery.service.permission` alone decides what a subject may touch, before any handler runs.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -24,17 +24,18 @@ from recovery.service.backend import Backend
 from recovery.service.body_reader import BodyReader
 from recovery.service.call import BadError, Call, read_parts, read_query
 from recovery.service.controller_config import Limits
-from recovery.service.error_answers import answer_error
+from recovery.service.error_answers import AnsweredError, ErrorAnswer, answer_error
 from recovery.service.guard import guard_of
 from recovery.service.handlers.alerts import AlertMessage
 from recovery.service.permission import Asked, World, demand, permit, touch_of
 from recovery.service.request_errors import EndedError, FullError
 from recovery.service.roles import DeniedError, Subject, TooManyError
-from recovery.service.route import RequestKind, Route
+from recovery.service.route import SMALL_BYTES, RequestKind, Route
 from recovery.service.routes import ROUTES
 
 # per address: enough for a fleet with an old token, too few to guess one
 _FAILED_LOGINS: Final = Rate(1.0, 100.0)
+_BY_NAME: Final[dict[str, Route[Any, Any]]] = {route.name: route for route in ROUTES}
 _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     FullError: "full",
     TooManyError: "rate",
@@ -96,6 +97,28 @@ class Api:
 
         return serve
 
+    def serve_page(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler of a page of the console, with the bounds and the count of every request."""
+
+        async def serve(request: web.Request) -> web.StreamResponse:
+            redirect = self.backend.config.redirect_to
+            if redirect is not None:
+                return web.Response(status=307, headers={"Location": redirect + request.path_qs})
+            guard = guard_of(request)
+            if guard is not None:
+                guard.begin(SMALL_BYTES)
+            try:
+                answer = await handler(request)
+            finally:
+                if guard is not None:
+                    guard.end()
+            self.backend.measures.requests.labels("console", answer.status).inc()
+            return answer
+
+        return serve
+
     async def _answer(self, route: Route[Any, Any], request: web.Request) -> web.Response:
         backend, attempt = self.backend, _Attempt()
         redirect = backend.config.redirect_to
@@ -110,8 +133,39 @@ class Api:
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 backend.measures.reports.labels(result).inc()
-        await self._note(route, request, attempt, answer)
+        await self._note(
+            route, f"{route.method} {request.path}", request.remote, attempt, answer.status
+        )
         return answer
+
+    async def carry_out(
+        self, name: str, subject: Subject, found: Mapping[str, str], given: Any, peer: str | None
+    ) -> Any:
+        """Answer what a page of the console asks, as if ``subject`` had asked the route ``name`` over HTTP.
+
+        ``found`` are the parts of the path, ``given`` is the decoded body or query. Roles, limits, rates of what acts,
+        and the audit line are those of the route. Raises AnsweredError.
+        """
+        route, attempt = _BY_NAME[name], _Attempt(subject)
+        status: int = route.status
+        try:
+            self._demand(route, subject)
+            if (
+                route.kind is RequestKind.ACT
+            ):  # pages are counted by the console, and share what they read
+                self._limit(route, subject)
+            call = attempt.call = Call(subject, read_parts(found), given)
+            if route.kind is RequestKind.ACT and isinstance(given, _Reasoned):
+                call.detail = given.reason
+            self._permit(route, call)
+            return await route.handler(self.backend, call)
+        except Exception as error:
+            answer = self._explain(error, route)
+            status = answer.status
+            raise AnsweredError(answer) from error
+        finally:
+            what = f"{route.method} {route.path.format(**found)}"
+            await self._note(route, what, peer, attempt, status)
 
     async def _read(
         self, route: Route[Any, Any], request: web.Request, attempt: _Attempt
@@ -139,10 +193,16 @@ class Api:
     def _identify(self, route: Route[Any, Any], request: web.Request) -> Subject:
         if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
-        clock, rates, peer = self.backend.clock, self.backend.rates, request.remote or "?"
         header, certificate = request.headers.get("Authorization"), None
         if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
+        return self.admit(header, certificate, request.remote or "?")
+
+    def admit(
+        self, header: str | None, certificate: Mapping[str, Any] | None, peer: str
+    ) -> Subject:
+        """Return who speaks, or raise DeniedError, or TooManyError after too many failures of one address."""
+        clock, rates = self.backend.clock, self.backend.rates
         now = datetime.fromtimestamp(clock.unix_s(), timezone.utc)
         try:
             return self.doorman.identify(header, certificate, now)
@@ -203,11 +263,7 @@ class Api:
 
     def _refused(self, error: Exception, route: Route[Any, Any]) -> web.Response:
         """Return the answer to a request that was not carried out."""
-        backend = self.backend
-        is_taken_up = backend.worker.is_taken_up
-        found = answer_error(
-            error, route.name, is_stopping=backend.is_stopping, is_taken_up=is_taken_up
-        )
+        found = self._explain(error, route)
         headers = {}
         if found.retry_after_s is not None:
             headers["Retry-After"] = str(found.retry_after_s)
@@ -215,18 +271,26 @@ class Api:
             headers["WWW-Authenticate"] = 'Bearer realm="rankmend"'
         return _problem(found.status, found.problem, headers)
 
+    def _explain(self, error: Exception, route: Route[Any, Any]) -> ErrorAnswer:
+        backend = self.backend
+        return answer_error(
+            error,
+            route.name,
+            is_stopping=backend.is_stopping,
+            is_taken_up=backend.worker.is_taken_up,
+        )
+
     async def _note(
-        self, route: Route[Any, Any], request: web.Request, attempt: _Attempt, answer: web.Response
+        self, route: Route[Any, Any], what: str, peer: str | None, attempt: _Attempt, status: int
     ) -> None:
         """Write the audit line of a request that acts, whatever its outcome."""
         subject = attempt.subject
         if not route.is_audited or subject is None or self.audit is None:
             return
-        what = f"{route.method} {request.path[:500]}"
-        result = f"{answer.status} {HTTPStatus(answer.status).phrase}"
+        result = f"{status} {HTTPStatus(status).phrase}"
         detail = "" if attempt.call is None else attempt.call.detail
-        who, peer = (subject.name, subject.how), request.remote or "?"
-        await self.backend.disk.run(partial(self.audit.write, *who, what, result, peer, detail))
+        line = (subject.name, subject.how, what[:500], result, peer or "?", detail)
+        await self.backend.disk.run(partial(self.audit.write, *line))
 
 
 @web.middleware

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from recovery.api import wire
@@ -12,7 +13,8 @@ from recovery.service.call import Call
 from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import JobQuery
 from recovery.service.request_errors import CallConflictError
-from recovery.service.roles import UnknownError
+from recovery.service.roles import Subject, UnknownError
+from recovery.views.rank_view import view_ranks
 
 
 class JobsQuery(Struct):
@@ -60,6 +62,34 @@ async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
         return shown
     ended = await backend.ask(lambda: worker.jobs.find_ended(job_id))
     return wire.JobDetail(await backend.disk.read(lambda: views.view_ended(ended)), [])
+
+
+async def ranks(backend: Backend, call: Call[None]) -> wire.RankMap:
+    """Return where the ranks of a job stand, without asking the deciding thread."""
+    job_id, _known = call.job
+    # The event loop may look a job up: the deciding thread adds and removes jobs, and changes none in place.
+    running = backend.worker.jobs.running.get(job_id)
+    controller = None if running is None else running.controller
+    shown = await backend.disk.read(
+        lambda: view_ranks(job_id, None if controller is None else controller.picture())
+    )
+    return _within(shown, call.subject)
+
+
+def _within(shown: wire.RankMap, subject: Subject) -> wire.RankMap:
+    """Leave out the ranks of nodes that the subject may not see."""
+    hidden = {
+        place for place, node in enumerate(shown.node_names) if not subject.may_use_node(node)
+    }
+    if not hidden:
+        return shown
+    kept = [row for row, place in enumerate(shown.nodes) if place not in hidden]
+    names = ["" if place in hidden else node for place, node in enumerate(shown.node_names)]
+    columns = {
+        name: [getattr(shown, name)[row] for row in kept]
+        for name in ("ranks", "nodes", "steps", "ages_s", "states", "factors")
+    }
+    return msgspec.structs.replace(shown, node_names=names, **columns)
 
 
 async def plans(backend: Backend, call: Call[None]) -> wire.Plans:

@@ -57,6 +57,7 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "nodes": ({READ}, ALL),
     "incidents": ({READ}, ALL),
     "story": ({READ}, JOB),
+    "ranks": ({READ}, JOB),
     "plans": ({READ}, ALL),
     "plan": ({READ}, JOB),
     "policy": ({READ}, JOB),

@@ -1,0 +1,176 @@
+"""The fleet as its page shows it: every node with its state, by rack. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from recovery.api import wire
+from recovery.journal.cluster_records import Hold
+
+SILENT_S: Final = 15.0  # a launcher reports once a second
+_RACK_NODES_MAX: Final = 64  # a rack without a name of its own is shown in blocks of so many
+
+
+class NodeUse(Enum):
+    """The worst that is known of a node, the worst first."""
+
+    SILENT = "silent"  # its launcher has not reported for a while
+    HELD = "held"  # accused, left by its job, or otherwise unusable
+    QUARANTINED = "quarantined"
+    DRAINED = "drained"
+    MAINTENANCE = "maintenance"
+    TRAINING = "training"
+    SPARE = "spare"
+    IDLE = "idle"  # known, and no job of rankmend's uses it
+
+    @property
+    def is_good(self) -> bool:
+        return self in (NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
+
+
+ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node with what all jobs say of it."""
+
+    name: str
+    state: NodeUse
+    rack: str
+    why: str  # it gets no ranks; empty: nothing is against it
+    ranks: int
+    jobs: tuple[tuple[str, str], ...]  # id and name
+    heard_age_s: float | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}: {self.state.value}" + (f", {self.why}" if self.why else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    name: str
+    nodes: tuple[NodeRow, ...]
+
+    @property
+    def bad(self) -> int:
+        return sum(not node.state.is_good for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    nodes: tuple[NodeRow, ...]
+    racks: tuple[Rack, ...]
+    counts: Mapping[NodeUse, int]
+
+
+def view_fleet(
+    nodes: Sequence[wire.NodeView],
+    known: Iterable[str],
+    cluster: wire.Cluster,
+    jobs: Mapping[str, str],
+    rack_pattern: str,
+    now_unix_s: float,
+) -> Fleet:
+    """Return all nodes; ``jobs``: names by id, ``rack_pattern``: a regular expression whose first group is the rack."""
+    by_node: dict[str, list[wire.NodeView]] = {name: [] for name in known}
+    for node in nodes:
+        by_node.setdefault(node.node, []).append(node)
+    holds = {one.node: one for one in cluster.held}
+    for name in holds:
+        by_node.setdefault(name, [])
+    windows = [one for one in cluster.windows if one.from_unix_s <= now_unix_s < one.until_unix_s]
+    rack_of = _racks(rack_pattern)
+    rows = tuple(
+        _row(name, by_node[name], holds.get(name), windows, jobs, rack_of(name))
+        for name in sorted(by_node, key=natural)
+    )
+    racks: dict[str, list[NodeRow]] = {}
+    for row in rows:
+        racks.setdefault(row.rack, []).append(row)
+    shown = tuple(rack for name, members in racks.items() for rack in _blocks(name, members))
+    return Fleet(rows, shown, Counter(row.state for row in rows))
+
+
+def _row(
+    name: str,
+    views: Sequence[wire.NodeView],
+    hold: wire.HoldView | None,
+    windows: Sequence[wire.WindowView],
+    jobs: Mapping[str, str],
+    rack: str,
+) -> NodeRow:
+    window = next(
+        (one for one in windows if any(fnmatchcase(name, pattern) for pattern in one.nodes)), None
+    )
+    held = next((view.held for view in views if view.held), None)
+    ages = [view.heard_age_s for view in views if view.heard_age_s is not None]
+    age_s = min(ages, default=None)
+    ranks = sum(len(view.ranks) for view in views)
+    is_silent = bool(views) and (age_s is None or age_s > SILENT_S)
+    state, why = NodeUse.IDLE, ""
+    if hold is not None:
+        is_drain = hold.hold == Hold.DRAIN.value
+        state = NodeUse.DRAINED if is_drain else NodeUse.QUARANTINED
+        why = f"by {hold.who}: {hold.reason}" if hold.reason else f"by {hold.who}"
+    elif window is not None:
+        state, why = NodeUse.MAINTENANCE, f"by {window.who}: {window.reason}"
+    elif held:
+        state, why = NodeUse.HELD, held
+    elif is_silent:
+        state = NodeUse.SILENT
+        why = "never heard" if age_s is None else f"last heard {age_s:.0f} s ago"
+    elif views:
+        state = NodeUse.TRAINING if ranks else NodeUse.SPARE
+    found = tuple((view.job_id, jobs.get(view.job_id, view.job_id)) for view in views)
+    return NodeRow(name, state, rack, why, ranks, found, age_s)
+
+
+def _racks(pattern: str) -> Callable[[str], str]:
+    """Return the function that names a node's rack."""
+    if not pattern:
+        return lambda name: name.rstrip("0123456789").rstrip("-_.")
+    compiled = re.compile(pattern)
+
+    def rack_of(name: str) -> str:
+        found = compiled.search(name)
+        return "other" if found is None else found[1] if compiled.groups else found[0]
+
+    return rack_of
+
+
+def _blocks(name: str, members: Sequence[NodeRow]) -> list[Rack]:
+    if len(members) <= _RACK_NODES_MAX:
+        return [Rack(name or "nodes", tuple(members))]
+    return [
+        Rack(f"{block[0].name} to {block[-1].name}", tuple(block))
+        for start in range(0, len(members), _RACK_NODES_MAX)
+        for block in (members[start : start + _RACK_NODES_MAX],)
+    ]
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts gpu-2 before gpu-10."""
+    return [
+        (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part)
+        for part in re.split(r"([0-9]{1,9})", name)
+        if part
+    ]
+
+
+def choose(rows: Sequence[NodeRow], wanted: str, state: str, job: str = "") -> list[NodeRow]:
+    """Return the rows whose name contains ``wanted``, of one state or of all, the worst first."""
+    lowered = wanted.lower()
+    chosen = [
+        row
+        for row in rows
+        if lowered in row.name.lower()
+        and state in ("", row.state.value)
+        and (not job or any(job in one for one in row.jobs))
+    ]
+    return sorted(chosen, key=lambda row: ORDER[row.state])

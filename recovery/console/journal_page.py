@@ -1,0 +1,75 @@
+"""A page of a journal: newest first, of one kind or of all. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from recovery.journal.narrator import details, narrate
+from recovery.journal.records import Entry, kind_of
+
+ROWS: Final = 100
+_TEXT_MAX: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLine:
+    number: int
+    unix_s: float
+    kind: str
+    text: str
+    details: tuple[str, ...]
+    is_plain: bool  # the narrator has words for it
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPage:
+    rows: tuple[JournalLine, ...]
+    kinds: tuple[tuple[str, int], ...]  # of the whole journal, with how many there are
+    before: int | None  # number from which the next page goes on; None: that was the oldest
+    total: int
+
+
+def view_journal(entries: Sequence[Entry], kind: str, before: int | None) -> JournalPage:
+    """Return the newest `ROWS` rows below the number ``before``."""
+    counts: dict[str, int] = {}
+    for entry in entries:
+        name = kind_of(entry.record)
+        counts[name] = counts.get(name, 0) + 1
+    chosen = [
+        entry
+        for entry in entries
+        if kind in ("", kind_of(entry.record)) and (before is None or entry.number < before)
+    ]
+    shown = chosen[-ROWS:]
+    return JournalPage(
+        tuple(row_of(entry) for entry in reversed(shown)),
+        tuple(sorted(counts.items())),
+        shown[0].number if len(chosen) > len(shown) else None,
+        len(entries),
+    )
+
+
+def row_of(entry: Entry) -> JournalLine:
+    text = narrate(entry.record)
+    plain = text if text is not None else _fields(entry)
+    return JournalLine(
+        entry.number,
+        entry.unix_s,
+        kind_of(entry.record),
+        plain,
+        tuple(details(entry.record)),
+        text is not None,
+    )
+
+
+def _fields(entry: Entry) -> str:
+    """Return a record without words of its own by its fields."""
+    found = msgspec.to_builtins(entry.record)
+    if not isinstance(found, dict):
+        return ""
+    words = ", ".join(
+        f"{name} {value}" for name, value in found.items() if isinstance(value, str | int | float)
+    )
+    return words if len(words) <= _TEXT_MAX else words[:_TEXT_MAX] + "..."

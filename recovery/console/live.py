@@ -1,0 +1,74 @@
+"""Server-sent events: tell open pages that something has changed, and that they should look again.
+
+One task looks at the revision twice a second while anybody listens. An event carries no data of jobs: the page asks for its
+newer self, with its own permissions.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Final
+
+STREAMS_MAX: Final = 200
+STREAMS_OF_VIEWER_MAX: Final = 20  # tabs of one person
+LOOK_S: Final = 0.5
+BEAT_S: Final = 5.0  # figures such as steps move without a record
+
+
+class LiveFullError(Exception):
+    """There are as many streams as there may be."""
+
+
+class Live:
+    """Belongs to the event loop."""
+
+    def __init__(self, revision: Callable[[], str]) -> None:
+        self._revision = revision
+        self._changed = asyncio.Event()
+        self._streams: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return self._streams.total()
+
+    @contextlib.contextmanager
+    def _hold(self, who: str) -> Iterator[None]:
+        if self._streams.total() >= STREAMS_MAX or self._streams[who] >= STREAMS_OF_VIEWER_MAX:
+            raise LiveFullError
+        self._streams[who] += 1
+        try:
+            yield
+        finally:
+            self._streams[who] -= 1
+            if not self._streams[who]:
+                del self._streams[who]
+
+    async def events(self, who: str) -> AsyncGenerator[bytes, None]:
+        """Give the events of one page: the revision, at each change and at each beat."""
+        with self._hold(who):
+            if self._task is None or self._task.done():
+                self._task = asyncio.get_running_loop().create_task(self._look())
+            yield b"retry: 2000\n\n"
+            while not self._is_closed:
+                yield f"event: revision\ndata: {self._revision()}\n\n".encode()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), BEAT_S)
+
+    async def _look(self) -> None:
+        seen = self._revision()
+        while self._streams and not self._is_closed:
+            await asyncio.sleep(LOOK_S)
+            now = self._revision()
+            if now != seen:
+                seen = now
+                changed, self._changed = self._changed, asyncio.Event()
+                changed.set()
+
+    def close(self) -> None:
+        """End all streams."""
+        self._is_closed = True
+        self._changed.set()
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,322 @@
+"""What each page shows: asks the source, shares the answers among viewers, and gives values to a template."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rankmend.clock import Clock
+from recovery.api import wire
+from recovery.console.acts import FORMS, ActName, words_of
+from recovery.console.fleet import Fleet, NodeUse, choose, view_fleet
+from recovery.console.incident import view_page
+from recovery.console.job_time import view_time
+from recovery.console.journal_page import row_of, view_journal
+from recovery.console.rank_table import slowest, view_counts
+from recovery.console.shared_reads import SharedReads
+from recovery.console.source import JobRecords, PageError, Source, Viewer
+from recovery.journal.job_records import OutcomeKind
+from recovery.views.incident_view import view_incidents
+from recovery.views.story_view import entries_of_incident
+
+FRESH_S: Final = 1.0  # answers of the deciding thread
+DISK_S: Final = 2.0  # what is read from journals
+TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
+ROWS: Final = 100  # of a table's page
+_ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
+_OPEN: Final = frozenset({"opened", "fencing", "restoring", "verifying"})
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template and its values."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+
+
+class Pages:
+    """Belongs to the event loop."""
+
+    def __init__(self, source: Source, clock: Clock, rack_pattern: Callable[[], str]) -> None:
+        self.source = source
+        self._clock = clock
+        self._rack_pattern = rack_pattern
+        self.shared = SharedReads(clock.now_s)
+
+    async def _get(
+        self, viewer: Viewer, kept_s: float, read: Callable[..., Awaitable[_T]], *about: str
+    ) -> _T:
+        key = (read.__name__, viewer.sight, about)
+        return await self.shared.get(key, kept_s, lambda: read(viewer, *about))
+
+    async def _fleet_of(self, viewer: Viewer) -> Fleet:
+        async def make(viewer: Viewer) -> Fleet:
+            source = self.source
+            nodes = await self._get(viewer, FRESH_S, source.nodes)
+            known = await self._get(viewer, FRESH_S, source.known_nodes)
+            cluster = await self._get(viewer, FRESH_S, source.cluster)
+            jobs = await self._get(viewer, FRESH_S, source.jobs)
+            names = {one.job_id: one.name for one in jobs}
+            now_unix_s = self._clock.unix_s()
+            pattern = self._rack_pattern()
+            return await asyncio.to_thread(
+                view_fleet, nodes, known, cluster, names, pattern, now_unix_s
+            )
+
+        return await self.shared.get(("fleet", viewer.sight), FRESH_S, lambda: make(viewer))
+
+    async def fleet(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
+        source = self.source
+        fleet = await self._fleet_of(viewer)
+        jobs = await self._get(viewer, FRESH_S, source.jobs)
+        cluster = await self._get(viewer, FRESH_S, source.cluster)
+        plans = await self._get(viewer, FRESH_S, source.plans)
+        incidents = await self._get(viewer, DISK_S, source.incidents)
+        watched = await self._get(viewer, FRESH_S, source.watched)
+        slurm = await self._get(viewer, FRESH_S, source.slurm)
+        wanted, state = query.get("q", "")[:100], query.get("state", "")
+        is_filtered = bool(wanted or state)
+        rows = choose(fleet.nodes, wanted, state)
+        if not is_filtered:
+            rows = [row for row in rows if not row.state.is_good]
+        return Page(
+            "fleet.html.j2",
+            "Fleet",
+            {
+                "fleet": fleet,
+                "states": list(NodeUse),
+                "rows": rows[:ROWS],
+                "rows_beyond": max(0, len(rows) - ROWS),
+                "q": wanted,
+                "state": state,
+                "is_filtered": is_filtered,
+                "jobs": [one for one in jobs if one.state not in _ENDED],
+                "ended": sum(one.state in _ENDED for one in jobs),
+                "plans": plans,
+                "open_incidents": [one for one in incidents if one.outcome in _OPEN],
+                "newest": incidents[:5],
+                "watched": watched,
+                "cluster": cluster,
+                "slurm": slurm,
+                "slurm_out": [] if slurm is None else [one for one in slurm.nodes if one.is_ours],
+            },
+        )
+
+    async def jobs(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
+        jobs = await self._get(viewer, FRESH_S, self.source.jobs)
+        watched = await self._get(viewer, FRESH_S, self.source.watched)
+        plans = await self._get(viewer, FRESH_S, self.source.plans)
+        wanted = query.get("q", "")[:100]
+        chosen = [one for one in jobs if wanted.lower() in one.name.lower() or one.job_id == wanted]
+        running = [one for one in chosen if one.state not in _ENDED]
+        ended = [one for one in chosen if one.state in _ENDED]
+        return Page(
+            "jobs.html.j2",
+            "Jobs",
+            {
+                "running": running[:ROWS],
+                "running_left": max(0, len(running) - ROWS),
+                "ended": ended[:ROWS],
+                "ended_left": max(0, len(ended) - ROWS),
+                "watched": watched[:ROWS],
+                "waits": {one.job_id for one in plans},
+                "q": wanted,
+            },
+        )
+
+    async def job(self, viewer: Viewer, job_id: str) -> Page:
+        _check_uuid(job_id)
+        detail = await self._get(viewer, FRESH_S, self.source.job, job_id)
+        ranks = await self._get(viewer, FRESH_S, self.source.ranks, job_id)
+        plans = await self._get(viewer, FRESH_S, self.source.plans)
+        records = await self._get(viewer, DISK_S, self.source.records, job_id)
+        time = await self._get(viewer, TIME_S, self.source.time, job_id)
+        cluster = await self._get(viewer, FRESH_S, self.source.cluster)
+        incidents = view_incidents(records.entries, records.name)
+        scope = f"job:{job_id}"
+        return Page(
+            "job.html.j2",
+            detail.job.name,
+            {
+                "job": detail.job,
+                "is_ended": detail.job.state in _ENDED,
+                "nodes": detail.nodes[:ROWS],
+                "nodes_left": max(0, len(detail.nodes) - ROWS),
+                "plan": next((one for one in plans if one.job_id == job_id), None),
+                "incidents": list(reversed(incidents))[:ROWS],
+                "time": view_time(time),
+                "ranks": ranks,
+                "slowest": slowest(ranks),
+                "counts": view_counts(ranks),
+                "highest": max((step for step in ranks.steps if step is not None), default=None),
+                "pause": next((one for one in cluster.paused if one.scope == scope), None),
+                "scope": scope,
+                "newest": [row_of(entry) for entry in reversed(records.entries[-8:])],
+            },
+        )
+
+    async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap:
+        _check_uuid(job_id)
+        return await self._get(viewer, FRESH_S, self.source.ranks, job_id)
+
+    async def watched(self, viewer: Viewer, job_id: str) -> Page:
+        found = await self._get(viewer, FRESH_S, self.source.watched)
+        job = next((one for one in found if one.job_id == job_id), None)
+        if job is None:
+            raise PageError(f"no watched job {job_id[:80]}", 404)
+        return Page("watched.html.j2", job.name or job.job_id, {"job": job})
+
+    async def incidents(self, viewer: Viewer) -> Page:
+        found = await self._get(viewer, DISK_S, self.source.incidents)
+        return Page(
+            "incidents.html.j2",
+            "Incidents",
+            {"incidents": found[:ROWS], "left": max(0, len(found) - ROWS), "open": _OPEN},
+        )
+
+    async def incident(self, viewer: Viewer, incident: str) -> Page:
+        records = await self._get(viewer, DISK_S, self.source.records, incident)
+        own = entries_of_incident(records.entries, incident)
+        views = view_incidents(records.entries, records.name)
+        view = next((one for one in views if one.incident_id == incident), None)
+        if view is None or not own:
+            raise PageError(f"no incident {incident[:80]}", 404)
+        plans = await self._get(viewer, FRESH_S, self.source.plans)
+        fleet = await self._fleet_of(viewer)
+        plan = next((one for one in plans if one.incident_id == incident), None)
+        node = next((row for row in fleet.nodes if row.name == view.node), None)
+        rows = [row for row in (row_of(entry) for entry in own) if row.is_plain]
+        return Page(
+            "incident.html.j2",
+            f"Incident {incident}",
+            {
+                "page": view_page(view, own, plan),
+                "incident": view,
+                "story": rows,
+                "opened": own[0].unix_s,
+                "plan": plan,
+                "node": node,
+            },
+        )
+
+    async def node(self, viewer: Viewer, name: str) -> Page:
+        fleet = await self._fleet_of(viewer)
+        nodes = await self._get(viewer, FRESH_S, self.source.nodes)
+        slurm = await self._get(viewer, FRESH_S, self.source.slurm)
+        incidents = await self._get(viewer, DISK_S, self.source.incidents)
+        cluster = await self._get(viewer, FRESH_S, self.source.cluster)
+        job_alerts = await self._cluster_rows(viewer, name)
+        row = next((one for one in fleet.nodes if one.name == name), None)
+        if row is None:
+            raise PageError(f"no node {name[:80]}: no launcher, alert or person has named it", 404)
+        scope = f"node:{name}"
+        return Page(
+            "node.html.j2",
+            f"Node {name}",
+            {
+                "node": row,
+                "views": [one for one in nodes if one.node == name],
+                "slurm": None
+                if slurm is None
+                else next((one for one in slurm.nodes if one.node == name), None),
+                "incidents": [one for one in incidents if one.node == name][:ROWS],
+                "hold": next((one for one in cluster.held if one.node == name), None),
+                "pause": next((one for one in cluster.paused if one.scope == scope), None),
+                "scope": scope,
+                "history": job_alerts,
+            },
+        )
+
+    async def _cluster_rows(self, viewer: Viewer, node: str) -> list[Any]:
+        """Return what the cluster's journal says of a node, the newest first."""
+        try:
+            entries = await self._get(viewer, DISK_S, self.source.cluster_records)
+        except PageError:  # not for this viewer
+            return []
+        about = [entry for entry in entries if getattr(entry.record, "node", None) == node]
+        return [row_of(entry) for entry in reversed(about[-ROWS:])]
+
+    async def journal(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
+        wanted, kind = query.get("job", ""), query.get("kind", "")[:64]
+        before = (
+            int(text) if (text := query.get("before", "")).isdecimal() and len(text) < 16 else None
+        )
+        jobs = await self._get(viewer, FRESH_S, self.source.jobs)
+        if not wanted and not self.source.is_controller and jobs:
+            wanted = jobs[0].job_id
+        records = JobRecords("", "the cluster", ())
+        if wanted:
+            _check_uuid(wanted)
+            records = await self._get(viewer, DISK_S, self.source.records, wanted)
+        elif self.source.is_controller:
+            entries = await self._get(viewer, DISK_S, self.source.cluster_records)
+            records = JobRecords("", "the cluster", entries)
+        return Page(
+            "journal.html.j2",
+            "Journal",
+            {
+                "page": view_journal(records.entries, kind, before),
+                "of": records,
+                "jobs": jobs[:ROWS],
+                "wanted": wanted,
+                "kind": kind,
+            },
+        )
+
+    async def act_form(self, viewer: Viewer, query: Mapping[str, str], key: str) -> Page:
+        """Return the page that says what an act will do, and asks for the reason."""
+        name, about = read_act(query)
+        form, words = FORMS[name], words_of(name, about)
+        plan = None
+        if name in (ActName.APPROVE, ActName.REJECT):
+            plans = await self.source.plans(
+                viewer
+            )  # never a shared answer: people decide on this one
+            plan = next(
+                (
+                    one
+                    for one in plans
+                    if one.job_id == about["job"] and one.incident_id == about["incident"]
+                ),
+                None,
+            )
+            if plan is None:
+                raise PageError(f"{words['incident']} has no plan that waits any more", 409)
+            about = {**about, "plan": plan.plan_id}
+        return Page(
+            "act.html.j2",
+            form.title.format(**words),
+            {
+                "act": name.value,
+                "form": form,
+                "heading": form.title.format(**words),
+                "command_text": form.command.format(**words),
+                "about": about,
+                "plan": plan,
+                "key": key,
+            },
+        )
+
+
+def read_act(given: Mapping[str, str]) -> tuple[ActName, dict[str, str]]:
+    """Return which act is asked for and about what, or raise PageError."""
+    try:
+        name = ActName(given.get("act", ""))
+    except ValueError as error:
+        raise PageError(f"there is no act {given.get('act', '')!r:.80}", 400) from error
+    form = FORMS[name]
+    missing = [word for word in form.needs if word not in given]
+    if missing:
+        raise PageError(f"{name.value} needs {missing[0]}", 400)
+    return name, {word: given[word][:300] for word in (*form.needs, *form.takes) if word in given}
+
+
+def _check_uuid(text: str) -> None:
+    if not _UUID.fullmatch(text):
+        raise PageError(f"no job {text[:80]}", 404)

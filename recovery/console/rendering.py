@@ -1,0 +1,82 @@
+"""Turns values into HTML: Jinja2 with every text escaped, bounded, and free of characters that turn text around."""
+
+import time
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rankmend.errors import ConfigError
+from rankmend.printable import printable
+from recovery.goodput.time_words import gpu_hours, in_words, moment, share
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+_TEXT_MAX: Final = 2_000  # characters of one text on a page
+_NAME_MAX: Final = 120
+
+
+@cache
+def environment() -> "Environment":
+    """Return the templates; raises ConfigError where Jinja2 is missing."""
+    try:
+        from jinja2 import (  # noqa: PLC0415 - only the console needs it, and no start of anything else
+            Environment,
+            FileSystemLoader,
+            StrictUndefined,
+        )
+    except ImportError as error:
+        raise ConfigError(
+            "the console needs Jinja2, which is not installed: pip install 'rankmend[controller]'"
+        ) from error
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_tame,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "span": in_words,
+        "share": share,
+        "hours": gpu_hours,
+        "moment": moment,
+        "clock": _clock,
+        "ago": _ago,
+        "name": _name,
+        "spaced": lambda text: str(text).replace("_", " "),
+    }
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    return environment().get_template(template).render(**values)
+
+
+def _tame(value: object) -> object:
+    """Make a text from outside safe to show. Text that is markup of ours is left as it is."""
+    if type(value) is not str:
+        return value
+    text = value if len(value) <= _TEXT_MAX else value[:_TEXT_MAX] + "\N{HORIZONTAL ELLIPSIS}"
+    return printable(text)
+
+
+def _name(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _NAME_MAX else text[:_NAME_MAX] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _clock(unix_s: float) -> str:
+    """Return the time of the day in UTC."""
+    try:
+        return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_s:g} s"
+
+
+def _ago(unix_s: float) -> str:
+    return f"{in_words(max(0.0, time.time() - unix_s))} ago"

@@ -1,0 +1,432 @@
+"""The console over HTTP: who looks, security headers, pages, forms, live updates and files.
+
+Reading pages hold no form, so that all viewers with the same sight share them. Each act has a page of its own, which says
+what will happen; its form carries the session's secret, and the request must come from a page of this site.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import msgspec
+from aiohttp import web
+
+from rankmend.clock import Clock
+from rankmend.errors import ConfigError
+from rankmend.version import RANKMEND_VERSION
+from recovery.console.acts import REASON_CHARACTERS_MAX, AskedAct
+from recovery.console.live import Live, LiveFullError
+from recovery.console.pages import Page, Pages, read_act
+from recovery.console.rendering import render
+from recovery.console.source import PageError, Source, Viewer
+
+log = logging.getLogger(__name__)
+
+FORM_BYTES_MAX: Final = 16 * 1024
+_STATIC: Final = Path(__file__).parent / "static"
+_KINDS: Final = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+_WRITE_S_MAX: Final = 10.0  # a page that takes an event more slowly has gone
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Maker: TypeAlias = Callable[[Viewer], Awaitable[Page]]
+
+
+class Door(Protocol):
+    """Who may come in."""
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Return whether people sign in with a token."""
+        ...
+
+    def check_host(self, request: web.Request) -> None:
+        """Raise PageError where the address in the request isn't one of this server."""
+        ...
+
+    def viewer(self, request: web.Request) -> Viewer | None:
+        """Return who looks; None: nobody known, and reading isn't open to everybody."""
+        ...
+
+    def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
+        """Put a new session's cookie into ``answer``, or raise PageError."""
+        ...
+
+    def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
+
+    async def read_body(self, request: web.Request) -> bytes:
+        """Return the body of a form, at most `FORM_BYTES_MAX`, or raise PageError."""
+        ...
+
+    def spend(self, viewer: Viewer) -> None:
+        """Count a request, or raise PageError where there are too many."""
+        ...
+
+
+class ConsoleSite:
+    """The pages of one source."""
+
+    def __init__(
+        self,
+        source: Source,
+        door: Door,
+        clock: Clock,
+        *,
+        rack_pattern: Callable[[], str] = lambda: "",
+        wrap: Callable[[_Handler], _Handler] = lambda handler: handler,
+    ) -> None:
+        """``wrap`` is put around each handler, by who serves it."""
+        self._source = source
+        self._door = door
+        self._clock = clock
+        self._wrap = wrap
+        self._pages = Pages(source, clock, rack_pattern)
+        self._live = Live(source.revision)
+        # One thread: pages must not take the processor from the deciding thread more than one at a time.
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="console")
+        self._files = {
+            path.relative_to(_STATIC).as_posix(): path
+            for path in _STATIC.rglob("*")
+            if path.suffix in _KINDS
+        }
+
+    def add_routes(self, app: web.Application) -> None:
+        pages = self._pages
+
+        def page(path: str, make: Callable[[web.Request, Viewer], Awaitable[Page]]) -> None:
+            app.router.add_get(path, self._serve(partial(self._show, make)))
+
+        page("/", lambda request, viewer: pages.fleet(viewer, request.query))
+        page("/jobs", lambda request, viewer: pages.jobs(viewer, request.query))
+        page("/jobs/{job}", lambda request, viewer: pages.job(viewer, request.match_info["job"]))
+        page(
+            "/watched/{job}",
+            lambda request, viewer: pages.watched(viewer, request.match_info["job"]),
+        )
+        page("/incidents", lambda _request, viewer: pages.incidents(viewer))
+        page("/incidents/{incident}",
+             lambda request, viewer: pages.incident(viewer, request.match_info["incident"]))  # fmt: skip
+        page(
+            "/nodes/{node}", lambda request, viewer: pages.node(viewer, request.match_info["node"])
+        )
+        page("/journal", lambda request, viewer: pages.journal(viewer, request.query))
+        get, post = app.router.add_get, app.router.add_post
+        get("/jobs/{job}/ranks.json", self._serve(self._ranks))
+        get("/act", self._serve(self._act_form))
+        post("/act", self._serve(self._act))
+        get("/sign-in", self._serve(self._sign_in_form))
+        post("/sign-in", self._serve(self._sign_in))
+        post("/sign-out", self._serve(self._sign_out))
+        get("/live", self._serve(self._stream))
+        get("/static/{name:.+}", self._serve(self._file))
+
+    def close(self) -> None:
+        self._live.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def streams(self) -> int:
+        return len(self._live)
+
+    # Every request.
+
+    def _serve(self, handler: _Handler) -> _Handler:
+        async def serve(request: web.Request) -> web.StreamResponse:
+            try:
+                self._door.check_host(request)
+                answer = await handler(request)
+            except PageError as error:
+                answer = self._problem(request, str(error), error.status)
+            except ConfigError as error:  # Jinja2 is missing
+                answer = web.Response(status=503, text=f"{error}\n")
+            except (asyncio.TimeoutError, TimeoutError):
+                answer = self._problem(request, "The controller does not answer. Try again.", 503)
+            except ConnectionError:
+                raise  # the browser has gone
+            except Exception:
+                log.exception("page failed", extra={"path": request.path[:200]})
+                text = "This page failed. The log of the controller has the traceback."
+                answer = self._problem(request, text, 500)
+            if not answer.prepared:
+                for name, value in HEADERS.items():
+                    answer.headers.setdefault(name, value)
+            return answer
+
+        return self._wrap(serve)
+
+    def _problem(self, request: web.Request, text: str, status: int) -> web.Response:
+        return self._answer(
+            request,
+            None,
+            Page("problem.html.j2", "Problem", {"text": text, "status": status}),
+            status,
+        )
+
+    def _answer(
+        self, request: web.Request, viewer: Viewer | None, page: Page, status: int = 200
+    ) -> web.Response:
+        return self._framed(request, viewer, page.title, self._body_of(page, viewer), status)
+
+    def _body_of(self, page: Page, viewer: Viewer | None) -> str:
+        may_act = viewer is not None and viewer.may_act
+        return render(
+            page.template,
+            may_act=may_act,
+            csrf="" if viewer is None else viewer.csrf,
+            is_controller=self._source.is_controller,
+            now_unix_s=self._clock.unix_s(),
+            **page.values,
+        )
+
+    def _framed(
+        self, request: web.Request, viewer: Viewer | None, title: str, body: str, status: int = 200
+    ) -> web.Response:
+        """Return a whole page: what all share, in the frame that names the viewer."""
+        text = render(
+            "frame.html.j2",
+            title=title,
+            body=body,
+            viewer=viewer,
+            path=request.path,
+            source_title=self._source.title,
+            takes_tokens=self._door.takes_tokens,
+            version=RANKMEND_VERSION,
+            # A page that asks for something must not change under the person's hands.
+            is_live=status == 200
+            and request.method == "GET"
+            and request.path not in ("/act", "/sign-in"),
+            revision=self._source.revision(),
+            now_unix_s=self._clock.unix_s(),
+        )
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    def _known(self, request: web.Request) -> Viewer | None:
+        viewer = self._door.viewer(request)
+        if viewer is not None:
+            self._door.spend(viewer)
+        return viewer if viewer is not None and viewer.may_read else None
+
+    def _turned_away(self, request: web.Request) -> web.Response:
+        """Answer who isn't signed in."""
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method == "GET":
+            # A link in a message: the browser keeps a SameSite=Strict cookie back until the page itself asks.
+            answer = web.Response(text="", content_type="text/html")
+            answer.headers["Refresh"] = "0"
+            return answer
+        if request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
+            raise PageError("sign in", 401)
+        there = quote(request.path_qs[:500], safe="")
+        return web.Response(status=303, headers={"Location": f"/sign-in?next={there}"})
+
+    # Pages.
+
+    async def _show(
+        self, make: Callable[[web.Request, Viewer], Awaitable[Page]], request: web.Request
+    ) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None:
+            return self._turned_away(request)
+
+        async def read() -> tuple[str, str]:
+            page = await make(request, viewer)
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._threads, self._body_of, page, viewer)
+            return page.title, body
+
+        key = ("page", request.path_qs[:1000], viewer.sight)
+        title, body = await self._pages.shared.get(key, 1.0, read)
+        return self._framed(request, viewer, title, body)
+
+    async def _ranks(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None:
+            raise PageError("sign in", 401)
+        job_id = request.match_info["job"]
+
+        async def read() -> bytes:
+            found = await self._pages.ranks(viewer, job_id)
+            return msgspec.json.encode(found)
+
+        text = await self._pages.shared.get(("ranks.json", job_id, viewer.sight), 1.0, read)
+        answer = web.Response(body=text, content_type="application/json")
+        answer.enable_compression()
+        return answer
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        path = self._files.get(request.match_info["name"])
+        if path is None:
+            raise PageError(f"no file {request.path[:80]}", 404)
+        text = await asyncio.get_running_loop().run_in_executor(self._threads, path.read_bytes)
+        answer = web.Response(body=text, content_type=_KINDS[path.suffix], charset="utf-8")
+        # The page asks for it by version: another version is another address.
+        answer.headers["Cache-Control"] = "public, max-age=86400"
+        return answer
+
+    # Acts.
+
+    async def _act_form(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None or not viewer.may_act:
+            if viewer is not None and viewer.is_signed_in:
+                raise PageError(
+                    f"{viewer.name} may read, and not act: its token lacks the role act",
+                    403,
+                )
+            return self._turned_away(request)
+        page = await self._pages.act_form(viewer, request.query, secrets.token_hex(16))
+        return self._answer(request, viewer, page)
+
+    async def _act(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None:
+            raise PageError("sign in first", 401)
+        form = await self._read_form(request)
+        self._check_csrf(form, viewer)
+        if not viewer.may_act:
+            raise PageError(
+                f"{viewer.name} may read, and not act: its token lacks the role act", 403
+            )
+        name, about = read_act(form)
+        reason = form.get("reason", "").strip()
+        if not reason:
+            raise PageError("Say why: the journal keeps the reason.", 400)
+        if len(reason) > REASON_CHARACTERS_MAX:
+            raise PageError(
+                f"the reason has {len(reason)} characters; the limit is {REASON_CHARACTERS_MAX}",
+                400,
+            )
+        done = await self._source.act(
+            viewer, AskedAct(name, about, reason, form.get("key", "")[:64])
+        )
+        self._pages.shared.forget()
+        back = about.get("incident") and f"/incidents/{quote(about['incident'], safe='')}"
+        back = back or (about.get("node") and f"/nodes/{quote(about['node'], safe='')}")
+        kind, _colon, scoped = about.get("scope", "").partition(":")
+        if not back and scoped:
+            back = f"/{kind}s/{quote(scoped, safe='')}"
+        back = back or (f"/jobs/{about['job']}" if about.get("job") else "/")
+        return self._answer(
+            request, viewer, Page("done.html.j2", "Done", {"text": done, "back": back})
+        )
+
+    async def _read_form(self, request: web.Request) -> dict[str, str]:
+        _check_origin(request)
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise PageError("this takes a form", 415)
+        body = await self._door.read_body(request)
+        try:
+            return dict(parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=32))
+        except (UnicodeDecodeError, ValueError) as error:
+            raise PageError(f"cannot read the form: {error}", 400) from error
+
+    def _check_csrf(self, form: Mapping[str, str], viewer: Viewer) -> None:
+        given = form.get("csrf", "")
+        if not viewer.csrf or not secrets.compare_digest(given.encode(), viewer.csrf.encode()):
+            raise PageError(
+                "This form is not from your present session. Open the page again, and nothing was done.",
+                403,
+            )
+
+    # Signing in and out.
+
+    async def _sign_in_form(self, request: web.Request) -> web.StreamResponse:
+        there = _own_path(request.query.get("next", "/"))
+        if not self._door.takes_tokens:
+            return web.Response(status=303, headers={"Location": there})
+        return self._answer(request, None, _sign_in_page(there))
+
+    async def _sign_in(self, request: web.Request) -> web.StreamResponse:
+        form = await self._read_form(request)
+        there = _own_path(form.get("next", "/"))
+        answer = web.Response(status=303, headers={"Location": there})
+        try:
+            self._door.sign_in(request, form.get("token", "").strip(), answer)
+        except PageError as error:
+            return self._answer(request, None, _sign_in_page(there, str(error)), error.status)
+        return answer
+
+    async def _sign_out(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._door.viewer(request)
+        form = await self._read_form(request)
+        if viewer is not None and viewer.is_signed_in:
+            self._check_csrf(form, viewer)
+        answer = web.Response(status=303, headers={"Location": "/sign-in"})
+        self._door.sign_out(request, answer)
+        return answer
+
+    # Live.
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._known(request)
+        if viewer is None:
+            raise PageError("sign in", 401)
+        events = self._live.events(viewer.name if viewer.is_signed_in else viewer.peer)
+        try:
+            first = await anext(events)
+        except LiveFullError as error:
+            raise PageError("too many pages are open", 503) from error
+        answer = web.StreamResponse(headers=HEADERS)
+        answer.content_type, answer.charset = "text/event-stream", "utf-8"
+        try:
+            await answer.prepare(request)
+            await answer.write(first)
+            async for event in events:
+                if self._door.viewer(request) is None:
+                    break  # signed out, or the token is revoked
+                await asyncio.wait_for(answer.write(event), _WRITE_S_MAX)
+        except (ConnectionError, asyncio.TimeoutError):
+            pass
+        finally:
+            await events.aclose()
+        return answer
+
+
+def _sign_in_page(there: str, problem: str = "") -> Page:
+    return Page("sign_in.html.j2", "Sign in", {"next": there, "problem": problem})
+
+
+def _own_path(text: str) -> str:
+    """Return the path to go on with: one of this site, never another site's."""
+    parts = urlsplit(text)
+    is_own = (
+        not parts.scheme
+        and not parts.netloc
+        and text.startswith("/")
+        and text[1:2] not in ("/", "\\")
+    )
+    return text if is_own and text.isprintable() and len(text) < 1000 else "/"
+
+
+def _check_origin(request: web.Request) -> None:
+    """Raise PageError where a page of another site sends this form.
+
+    `Sec-Fetch-Site` decides where there is one: with `Referrer-Policy: no-referrer` browsers send `Origin: null`.
+    """
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        is_own = site == "same-origin"
+    else:
+        is_own = origin is None or urlsplit(origin).netloc == request.host
+    if not is_own:
+        raise PageError("This form comes from another site. Nothing was done.", 403)

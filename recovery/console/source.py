@@ -1,0 +1,99 @@
+"""What the console's pages are made from, and what they can have done."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.console.acts import AskedAct
+from recovery.goodput.job_time import JobTime
+from recovery.journal.records import Entry
+
+
+class PageError(RankmendError):
+    """A page can't be shown, or an act was refused; with the HTTP status that says so."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at a page."""
+
+    name: str
+    peer: str  # address
+    sees: Hashable  # what decides what the viewer may see: equal for viewers who see the same
+    may_read: bool = True
+    has_act: bool = False  # the right to act
+    csrf: str = ""  # goes with each form; empty: this viewer can't act
+    is_signed_in: bool = False
+    how: str = ""  # by which token
+    subject: object = None  # for the source that made it
+
+    @property
+    def may_act(self) -> bool:
+        return self.has_act and bool(self.csrf)
+
+    @property
+    def sight(self) -> Hashable:
+        """Return what a page for this viewer depends on, but for the name in its frame."""
+        return self.sees, self.may_act
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecords:
+    """The journal of one job."""
+
+    job_id: str
+    name: str
+    entries: Sequence[Entry]
+
+
+class Source(Protocol):
+    """A controller or a state folder. Every method refuses with PageError what the viewer may not see."""
+
+    @property
+    def title(self) -> str:
+        """Return what the pages are about, in a few words."""
+        ...
+
+    @property
+    def is_controller(self) -> bool: ...
+    async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+        """Return all jobs, those that have ended, too."""
+        ...
+
+    async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail: ...
+    async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap: ...
+    async def nodes(self, viewer: Viewer) -> list[wire.NodeView]: ...
+    async def known_nodes(self, viewer: Viewer) -> list[str]:
+        """Return the nodes that are configured, whether a job uses them or not."""
+        ...
+
+    async def cluster(self, viewer: Viewer) -> wire.Cluster: ...
+    async def plans(self, viewer: Viewer) -> list[wire.PlanView]: ...
+    async def watched(self, viewer: Viewer) -> list[wire.WatchedView]: ...
+    async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
+        """Return what was asked of Slurm; None where there is none, or it is not for this viewer."""
+        ...
+
+    async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
+        """Return the newest incidents of all jobs, newest first."""
+        ...
+
+    async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
+        """Return the journal of a job, named by its UUID or by one of its incidents."""
+        ...
+
+    async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]: ...
+    async def time(self, viewer: Viewer, job_id: str) -> JobTime | None: ...
+    def revision(self) -> str:
+        """Return a text that changes when anything is journaled. Costs next to nothing."""
+        ...
+
+    async def act(self, viewer: Viewer, asked: AskedAct) -> str:
+        """Have it done, and return what was done in a sentence."""
+        ...

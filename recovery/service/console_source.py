@@ -1,0 +1,198 @@
+"""Gives the console what the API gives: the same handlers, with the same permissions, rates and audit lines."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.console.acts import ActName, AskedAct
+from recovery.console.source import JobRecords, PageError, Viewer
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_spent import read_time
+from recovery.journal.ledger import Moment
+from recovery.journal.records import Entry
+from recovery.journal.store import Journal, open_readonly
+from recovery.messages.outside import PersonAct
+from recovery.service import views
+from recovery.service.backend import Backend
+from recovery.service.console_door import subject_of
+from recovery.service.error_answers import AnsweredError, answer_error
+from recovery.service.handlers.incidents import IncidentsQuery
+from recovery.service.handlers.jobs import JobsQuery
+from recovery.service.permission import Asked, Touches, World, demand, is_limited, permit, touch_of
+from recovery.service.roles import Role
+from recovery.service.web import Api
+from recovery.views.story_view import entries_of_incident
+
+_INCIDENTS: Final = 200
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+
+
+class ServiceSource:
+    """Belongs to the event loop."""
+
+    is_controller = True
+
+    def __init__(self, api: Api, cluster_journal: Journal, boot_id: str, title: str) -> None:
+        self._api = api
+        self._cluster_journal = cluster_journal
+        self._boot_id = boot_id
+        self.title = title
+
+    @property
+    def _backend(self) -> Backend:
+        return self._api.backend
+
+    async def _ask(self, viewer: Viewer, name: str, given: Any = None, **parts: str) -> Any:
+        try:
+            return await self._api.carry_out(name, subject_of(viewer), parts, given, viewer.peer)
+        except AnsweredError as error:
+            raise PageError(str(error), error.answer.status) from error
+
+    async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+        found: wire.Jobs = await self._ask(viewer, "jobs", JobsQuery(ended=True))
+        return found.jobs
+
+    async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
+        found: wire.JobDetail = await self._ask(viewer, "job", job=job_id)
+        return found
+
+    async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap:
+        found: wire.RankMap = await self._ask(viewer, "ranks", job=job_id)
+        return found
+
+    async def nodes(self, viewer: Viewer) -> list[wire.NodeView]:
+        found: wire.Nodes = await self._ask(viewer, "nodes")
+        return found.nodes
+
+    async def known_nodes(self, viewer: Viewer) -> list[str]:
+        if subject_of(viewer).jobs:
+            return []  # limited to jobs: their nodes alone
+        configured = self._backend.config.discovery.nodes
+        return [name for name in configured if subject_of(viewer).may_use_node(name)]
+
+    async def cluster(self, viewer: Viewer) -> wire.Cluster:
+        found: wire.Cluster = await self._ask(viewer, "cluster")
+        return found
+
+    async def plans(self, viewer: Viewer) -> list[wire.PlanView]:
+        found: wire.Plans = await self._ask(viewer, "plans")
+        return found.plans
+
+    async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
+        found: wire.Watched = await self._ask(viewer, "watched")
+        return found.watched
+
+    async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
+        if is_limited(subject_of(viewer)):
+            return None
+        found: wire.SlurmView = await self._ask(viewer, "slurm")
+        return found if found.enabled else None
+
+    async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
+        found: wire.Incidents = await self._ask(
+            viewer, "incidents", IncidentsQuery(limit=_INCIDENTS)
+        )
+        return found.incidents
+
+    async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
+        known, desk = self._backend.worker.jobs.known, self._backend.worker.desk
+        try:
+            demand(subject_of(viewer), Role.READ)
+            touch = touch_of(
+                Touches.JOB, Asked({"incident": wanted}), World(known, desk.ledger.windows)
+            )
+            job_ids = permit(subject_of(viewer), touch, known)
+            places = [(job_id, known[job_id]) for job_id in job_ids]
+
+            def read() -> JobRecords | None:
+                for job_id, one in places:
+                    entries = views.read_entries(one.path)
+                    if wanted == job_id or entries_of_incident(entries, wanted):
+                        return JobRecords(job_id, one.name, entries)
+                return None
+
+            found = await self._backend.disk.read(read)
+        except RankmendError as error:
+            raise self._refused(error) from error
+        if found is None:
+            raise PageError(f"no incident or job {wanted[:80]}", 404)
+        return found
+
+    async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
+        try:
+            demand(subject_of(viewer), Role.READ)
+            permit(subject_of(viewer), touch_of(Touches.CLUSTER, Asked({}), World({}, {})), {})
+            return await self._backend.disk.read(
+                lambda: open_readonly(self._cluster_journal.path).entries
+            )
+        except RankmendError as error:
+            raise self._refused(error) from error
+
+    async def time(self, viewer: Viewer, job_id: str) -> JobTime | None:
+        records = await self.records(viewer, job_id)
+        known = self._backend.worker.jobs.known.get(job_id)
+        is_running = known is not None and known.outcome is None
+        clock = self._backend.clock
+        now = Moment(clock.unix_s(), clock.now_s(), self._boot_id) if is_running else None
+        return await self._backend.disk.read(lambda: read_time(records.entries, now))
+
+    def revision(self) -> str:
+        worker = self._backend.worker
+        # list() of a dict's values is one step for the interpreter: the deciding thread adds and removes jobs.
+        entries = sum(job.entries for job in list(worker.jobs.running.values()))
+        troubles = sum(list(worker.watched.found.values()))
+        return f"{len(worker.jobs.known)}.{entries}.{self._cluster_journal.last_number}.{troubles}"
+
+    async def act(self, viewer: Viewer, asked: AskedAct) -> str:
+        name, parts, given = _route_of(asked)
+        done: wire.Done = await self._ask(viewer, name, given, **parts)
+        return done.text
+
+    def _refused(self, error: RankmendError) -> PageError:
+        backend = self._backend
+        answer = answer_error(
+            error,
+            "console",
+            is_stopping=backend.is_stopping,
+            is_taken_up=backend.worker.is_taken_up,
+        )
+        return PageError(answer.problem.error, answer.status)
+
+
+def _route_of(asked: AskedAct) -> tuple[str, dict[str, str], msgspec.Struct]:
+    """Return the route that does it, the parts of its path, and its body."""
+    about, because = asked.about, {"reason": asked.reason}
+    match asked.name:
+        case ActName.APPROVE | ActName.REJECT:
+            is_approval = asked.name is ActName.APPROVE
+            command = {
+                "act": (PersonAct.APPROVE if is_approval else PersonAct.REJECT).value,
+                "reason": asked.reason,
+                "incident_id": about["incident"] or None,
+                "key": asked.key or secrets.token_hex(16),
+                "plan_id": about.get("plan", ""),
+            }
+            return "command", {"job": about["job"]}, _body(command, wire.JobCommand)
+        case ActName.ACKNOWLEDGE:
+            return "acknowledge", {"incident": about["incident"]}, _body(because, wire.Because)
+        case ActName.PAUSE | ActName.RESUME:
+            verb, scope = asked.name.value, about["scope"]
+            if scope == "cluster":
+                return f"{verb}_cluster", {}, _body(because, wire.Because)
+            return verb, {"scope": scope}, _body(because, wire.Because)
+        case ActName.DRAIN:
+            return "drain", {"node": about["node"]}, _body(because, wire.Because)
+        case ActName.UNDRAIN:
+            return "release", {"node": about["node"]}, _body(because, wire.Because)
+
+
+def _body(given: dict[str, Any], kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise PageError(str(error), 400) from error
