@@ -44,7 +44,7 @@ class Measures:
         None  # of where the time of jobs goes; None: nobody asked for that
     )
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 - one statement per metric
         self.registry = CollectorRegistry()
         self._running: dict[str, list[Entry]] = {}  # job -> entries of its open incident
 

@@ -76,7 +76,7 @@ def parts_of_service(desk: ClusterController, _join: Join) -> Parts:
 class Service:
     """One controller, from its state folder to its port."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one statement per part
         self,
         config: Config,
         clock: Clock,

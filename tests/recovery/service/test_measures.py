@@ -99,7 +99,9 @@ def test_steps_lost_are_counted_by_what_was_restored(
         measures.entry(job, Entry(number, 5000.0 + at_s, at_s, "boot-1", told))
 
     text = measures.render().decode()
-    assert re.findall(r"^rankmend_controller_steps_lost_(?:count|sum)(.* [1-9].*)$", text, re.M) == [
+    assert re.findall(
+        r"^rankmend_controller_steps_lost_(?:count|sum)(.* [1-9].*)$", text, re.M
+    ) == [
         f'{{tier="{tier}"}} 1.0',
         f'{{tier="{tier}"}} 20.0',
     ]
