@@ -3,7 +3,10 @@
     python bench/watched_false_alarms.py [--jobs 12] [--ranks 2] [--minutes 60] [--ease 1] [--json]
 
 The jobs (bench/jobs/watched_ddp.py) compile at first, evaluate, and save by one rank alone. Nothing is done to them, so each
-verdict but `training` is a false alarm. The machine may be as busy as it likes: that is part of it.
+verdict but `training` is a false alarm. The machine may be as busy as it likes: that is part of it. All watched jobs of the machine count,
+so give it a /dev/shm of its own where others run:
+
+    unshare --mount sh -c 'mount -t tmpfs tmpfs /dev/shm && python bench/watched_false_alarms.py --ease 5'
 """
 
 import argparse

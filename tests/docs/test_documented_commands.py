@@ -29,7 +29,7 @@ LINE = re.compile(r"^(?: {4}|\$ |ExecStart=\S*/)?(rankmend (?:[^\n\\]|\\\n)*)", 
 FENCE = re.compile(r"^```.*?$(.*?)^```$", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^(?: {4}.*|ExecStart=.*)(?:\n {4}.*)*", re.MULTILINE)
 NO_COMMANDS = ("rankmend journal 1",)  # what a checksum begins from
-END = re.compile(r"\s#\s|;|\s[|>]\s|\s\|\|\s|\s&&\s")  # of a command, in a shell or a table
+END = re.compile(r"\s#\s|;|\s[|>]\s|\s\|\|\s|\s&&\s|\s&$")  # of a command, in a shell or a table
 
 
 def commands_in(text: str) -> Iterator[str]:
