@@ -8,7 +8,9 @@ from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
+from recovery.goodput.job_time import JobTime
 from recovery.journal.records import MAJOR, MINOR, Entry, decode_record
+from recovery.views.watched_time_view import time_of_view
 
 
 class ControllerReader:
@@ -17,6 +19,7 @@ class ControllerReader:
     def __init__(self, client: OperatorClient, access: Access) -> None:
         self._client = client
         self._access = access
+        self._watched_times: list[wire.WatchedTime] | None = None  # not asked yet
 
     def picture(self, wanted: Wanted) -> Picture:
         client = self._client
@@ -63,10 +66,22 @@ class ControllerReader:
         """Return journals until their newest entry: the controller's clock is not this machine's."""
         jobs = self._client.jobs(with_ended=True)
         if job is not None:
+            if any(_is_named(one, job) for one in self._watched()) and not _is_own(
+                self._client, job
+            ):
+                return
             jobs = [find_job(self._client, job, with_ended=True)]
         for one in jobs:
             story = self._client.story(one.job_id)
             yield JobJournal([entry_of(line) for line in story.lines], None)
+
+    def watched_times(self, job: str | None) -> list[JobTime]:
+        return [time_of_view(one) for one in self._watched() if job is None or _is_named(one, job)]
+
+    def _watched(self) -> list[wire.WatchedTime]:
+        if self._watched_times is None:
+            self._watched_times = self._client.watched_times()
+        return self._watched_times
 
     def story(self, wanted: str) -> wire.Story:
         try:
@@ -98,6 +113,10 @@ def _slurm_nodes(client: OperatorClient) -> list[wire.SlurmNodeView]:
         if error.status not in (403, 404):
             raise
         return []
+
+
+def _is_named(time: wire.WatchedTime, job: str) -> bool:
+    return time.name.startswith(job) or time.job_id.startswith(job)
 
 
 def _is_own(client: OperatorClient, job: str) -> bool:

@@ -11,10 +11,13 @@ from rankmend.cli.reader import JobJournal, Picture, Wanted
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.watched_time import WatchedBook
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
+from recovery.journal.watched_journal import FOLDER, read_watched
 from recovery.report.overview import (
     find_jobs,
     find_story,
@@ -72,6 +75,18 @@ class FolderReader:
                 yield JobJournal(entries, now, view_paces(folder, time.monotonic))
             else:  # the launcher of an interrupted job has left when it was last alive
                 yield JobJournal(entries, read_heartbeat(folder))
+
+    def watched_times(self, job: str | None) -> list[JobTime]:
+        folder = self._state / FOLDER
+        book = WatchedBook()
+        for entry in read_watched(folder):
+            book.take(entry)
+        times = book.times(read_heartbeat(folder))
+        return [
+            one
+            for one in times
+            if job is None or one.name.startswith(job) or one.job_id.startswith(job)
+        ]
 
     def story(self, wanted: str) -> wire.Story:
         folder, entries = find_story(self._state, wanted)

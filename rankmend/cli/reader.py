@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from recovery.api import wire
+    from recovery.goodput.job_time import JobTime
     from recovery.journal.ledger import Moment
     from recovery.journal.records import Entry
     from recovery.report.time_report import RankPace
@@ -72,6 +73,10 @@ class Reader(Protocol):
 
     def journals(self, job: str | None) -> "Iterator[JobJournal]":
         """Return the journals of the jobs whose name or UUID has this prefix, or of all."""
+        ...
+
+    def watched_times(self, job: str | None) -> "list[JobTime]":
+        """Return where the time of jobs of other launchers went: of those so named, or of all."""
         ...
 
     def story(self, wanted: str) -> "wire.Story":

@@ -3,6 +3,7 @@
 import csv
 import io
 import time
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from recovery.report.time_report import JobReport
 
 _USAGE: Final = 2
+
+
+class _Shown(Enum):
+    SUMMARY = "summary"  # of each job, and the total
+    ALL = "all"  # and the tables of each job
+    TOTAL = "total"
 
 
 class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.3
@@ -42,11 +49,15 @@ class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from cl
 Examples:
   rankmend report                      a summary of all jobs of this machine
   rankmend report --job llama --since 7d
+  rankmend report --cluster --since 7d what all jobs come to together
   rankmend report --all --html report.html
 """
 )
 @click.option("--job", metavar="JOB", shell_complete=complete_job, help="Report only on this job.")
 @click.option("--all", "show_all", is_flag=True, help="Show the details of every job.")
+@click.option(
+    "--cluster", "only_total", is_flag=True, help="Show only what all jobs come to together."
+)
 @click.option(
     "--since",
     type=_Since(),
@@ -65,6 +76,7 @@ Examples:
 def report(
     job: str | None,
     show_all: bool,
+    only_total: bool,
     since: "float | TimeOfDay | None",
     as_csv: bool,
     page: Path | None,
@@ -79,8 +91,10 @@ def report(
     JOB is the beginning of a job's name or UUID. Asks the controller if one is named, else reads this
     machine's state folder.
     """
-    if job is not None and show_all:
-        fail("--job and --all exclude each other", _USAGE)
+    chosen = [("--job", job is not None), ("--all", show_all), ("--cluster", only_total)]
+    named = [name for name, is_given in chosen if is_given]
+    if len(named) > 1:
+        fail(f"{' and '.join(named)} exclude each other", _USAGE)
     if as_csv and as_json:
         fail("--csv and --json exclude each other", _USAGE)
     with reading(access, state_dir) as reader:
@@ -89,7 +103,8 @@ def report(
             _write_page(page, reports)
     if job is not None and not reports:
         fail(f"no job {job!r} with any time to report on (rankmend status --all lists jobs)")
-    _show(reports, as_json=as_json, as_csv=as_csv, has_page=page is not None, show_all=show_all)
+    shown = _Shown.TOTAL if only_total else _Shown.ALL if show_all else _Shown.SUMMARY
+    _show(reports, as_json=as_json, as_csv=as_csv, has_page=page is not None, shown=shown)
 
 
 def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JobReport]":
@@ -104,6 +119,10 @@ def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[
             spent = clip(spent, since_unix_s)
         if spent is not None:
             reports.append(report_of(spent, journal.paces))
+    for watched in reader.watched_times(job):
+        shown = watched if since_unix_s is None else clip(watched, since_unix_s)
+        if shown is not None:
+            reports.append(report_of(shown))
     return reports
 
 
@@ -127,17 +146,22 @@ def _write_page(path: Path, reports: "list[JobReport]") -> None:
 
 
 def _show(
-    reports: "list[JobReport]", *, as_json: bool, as_csv: bool, has_page: bool, show_all: bool
+    reports: "list[JobReport]", *, as_json: bool, as_csv: bool, has_page: bool, shown: _Shown
 ) -> None:
     from recovery.report.time_report import csv_rows, plain_report
 
     if as_json:
-        print_json(plain_report(reports))
+        print_json(plain_report(reports, with_jobs=shown is not _Shown.TOTAL))
     elif as_csv:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(csv_rows(reports))
+        rows = csv_rows(reports, with_jobs=shown is not _Shown.TOTAL)
+        csv.writer(text, lineterminator="\n").writerows(rows)
         echo_exact(text.getvalue(), nl=False)
     elif not has_page:
-        from rankmend.cli.report_tables import show_report
+        from rankmend.cli.report_tables import show_report, show_total
 
-        show_report(console(), reports, with_details=show_all or len(reports) == 1)
+        if shown is _Shown.TOTAL:
+            show_total(console(), reports)
+        else:
+            with_details = shown is _Shown.ALL or len(reports) == 1
+            show_report(console(), reports, with_details=with_details)

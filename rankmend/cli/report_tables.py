@@ -9,15 +9,23 @@ from rich.text import Text
 
 from recovery.goodput.figures import Figures, Reliability, figures_of
 from recovery.goodput.throughput import throughput_by_name
-from recovery.goodput.time_words import gpu_hours, in_words, moment, share, throughput_lines
+from recovery.goodput.time_words import (
+    anatomy_line,
+    gpu_hours,
+    in_words,
+    moment,
+    share,
+    throughput_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from recovery.report.time_report import JobReport
+    from recovery.report.time_report import JobReport, RankPace
 
 _LOSSES_SHOWN: Final = 15
 _GROUPS_SHOWN: Final = 15
+_RANKS_SHOWN: Final = 32
 
 
 def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details: bool) -> None:
@@ -27,10 +35,7 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
         return
     if len(reports) > 1:
         out.print(_summary(reports))
-        total = figures_of([report.time for report in reports])
-        out.print(Text("all jobs", style="bold"))
-        _show_figures(out, total)
-        _show_linearity(out, reports)
+        show_total(out, reports)
     if with_details:
         for report in reports:
             time = report.time
@@ -39,6 +44,45 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
             _show_figures(out, report.figures)
             if report.throughput is not None:
                 _show_lines(out, throughput_lines(report.throughput))
+            if report.anatomy is not None:
+                out.print(anatomy_line(report.anatomy))
+            if any(one.anatomy is not None for one in report.paces):
+                out.print(_ranks(report.paces))
+
+
+def show_total(out: "Console", reports: "Sequence[JobReport]") -> None:
+    """Print what all jobs come to together."""
+    if not reports:
+        out.print("no jobs")
+        return
+    watched = sum(report.time.is_watched for report in reports)
+    of_others = f", {watched} of them of other launchers" if watched else ""
+    out.print(Text(f"all {len(reports)} jobs{of_others}", style="bold"))
+    _show_figures(out, figures_of([report.time for report in reports]))
+    _show_linearity(out, reports)
+
+
+def _ranks(paces: "Sequence[RankPace]") -> Table:
+    """Return the newest steps of the ranks on this machine, the slowest first."""
+    table = _table("rank, now", "step", "compute", "communication", "waiting", "I/O", "checkpoint")
+    for one in sorted(paces, key=lambda pace: -pace.step_s)[:_RANKS_SHOWN]:
+        step = one.anatomy
+        if step is not None:
+            table.add_row(
+                str(one.rank),
+                *(
+                    in_words(seconds)
+                    for seconds in (
+                        step.step_s,
+                        step.compute_s,
+                        step.communication_s,
+                        step.waited_s,
+                        step.io_s,
+                        step.checkpoint_s,
+                    )
+                ),
+            )
+    return table
 
 
 def _summary(reports: "Sequence[JobReport]") -> Table:
@@ -46,7 +90,7 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
     for report in reports:
         figures = report.figures
         table.add_row(
-            report.time.name,
+            report.time.name + (" (watched)" if report.time.is_watched else ""),
             in_words(figures.wall_s),
             gpu_hours(figures.device_s),
             _goodput(figures),
@@ -67,6 +111,11 @@ def _show_figures(out: "Console", figures: Figures) -> None:
         f"{figures.failures} failures, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
         f"{figures.restarts} restarts, per 1,000 GPU-days {'-' if restarts is None else f'{restarts:.4g}'}"
     )
+    if figures.slow_s > 0:
+        out.print(
+            f"{in_words(figures.slow_s)} of the training time ({share(figures.slow_s / figures.training_s)}) "
+            "was spent waiting for a slow rank at each step"
+        )
     out.print(_parts(figures))
     if figures.losses:
         out.print(_losses(figures))

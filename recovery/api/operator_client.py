@@ -33,6 +33,15 @@ class OperatorClient(ControllerConnection):
                 raise
             return []
 
+    def watched_times(self) -> list[wire.WatchedTime]:
+        """Return where the time of jobs of other launchers went; an older controller doesn't know."""
+        try:
+            return self.ask("GET", "/v1/watched/times", wire.WatchedTimes).jobs
+        except RefusedError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return []
+
     def incidents(self, job_id: str | None = None, *, limit: int = 100) -> list[wire.IncidentView]:
         query = {"limit": limit} | ({"job": job_id} if job_id else {})
         return self.ask("GET", f"/v1/incidents?{urlencode(query)}", wire.Incidents).incidents

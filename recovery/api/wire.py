@@ -451,6 +451,55 @@ class Watched(Struct):
     watched: list[WatchedView]
 
 
+class WatchedSpan(Struct, array_like=True):
+    """A stretch of a watched job's time. Seconds since it was first heard of."""
+
+    begin_s: float
+    end_s: float
+    part: str  # docs/reference/goodput.md
+    gpus: int
+    stall_id: str  # that it is the cost of; empty: none
+    is_estimated: bool
+
+
+class WatchedStall(Struct):
+    """A failure of a watched job. Seconds since it was first heard of."""
+
+    stall_id: str
+    kind: str  # hung, restarted
+    ranks: list[int]
+    node: str
+    begin_s: float
+    recovered_s: float | None
+
+
+class WatchedSlow(Struct):
+    """A rank that the job waited for at every step. Seconds since it was first heard of."""
+
+    rank: int
+    node: str
+    section: str
+    step_factor: float  # 1: not known
+    begin_s: float
+    end_s: float
+
+
+class WatchedTime(Struct):
+    """Where the time of a watched job went."""
+
+    job_id: str
+    name: str
+    began_unix_s: float
+    has_ended: bool
+    spans: list[WatchedSpan]
+    stalls: list[WatchedStall]
+    slow: list[WatchedSlow]
+
+
+class WatchedTimes(Struct):
+    jobs: list[WatchedTime]
+
+
 class Done(Struct):
     text: str
 

@@ -5,19 +5,21 @@ None, never zero.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.finding import Blame, Finding
-from recovery.goodput.job_time import IncidentTime, JobTime
+from recovery.goodput.job_time import IncidentTime, JobTime, StallTime
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.goodput.totals import (
+    RESTARTED,
+    JobFailure,
     PartTime,
     add_up,
     class_of,
-    is_failure,
+    failures_of,
     ratio,
     slow_losses,
+    slow_seconds,
     totals_of,
 )
 
@@ -28,6 +30,7 @@ _OWN_CAUSE: Final = {
     TimePart.WAIT_NODES: "waiting for nodes",
     TimePart.WAIT_PERSON: "waiting for a person",
     TimePart.STOPPING: "planned stops and ends",
+    TimePart.SUSPENDED: "suspended by a signal",
     TimePart.INTERRUPTED: "launcher gone",
     TimePart.UNACCOUNTED: "unaccounted",
     TimePart.RECOMPUTED: "steps recomputed after a start",
@@ -76,12 +79,14 @@ class Figures:
     by_class: Mapping[str, Reliability] = field(default_factory=dict)
     by_node: Mapping[str, Reliability] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()  # the largest first
+    training_s: float = 0.0
+    slow_s: float = 0.0  # training in which the job waited for a slow rank at each step
 
 
 def figures_of(jobs: Sequence[JobTime]) -> Figures:
     """Return the figures of one job, or of several together."""
     totals = add_up(totals_of(job) for job in jobs)
-    failed = [(job, one) for job in jobs for one in job.incidents if is_failure(one)]
+    failed = [(job, one) for job in jobs for one in failures_of(job)]
     return Figures(
         wall_s=totals.wall_s,
         run_s=totals.run_s,
@@ -97,8 +102,10 @@ def figures_of(jobs: Sequence[JobTime]) -> Figures:
         restarts_per_1000_gpu_days=totals.restarts_per_1000_gpu_days,
         mtbf_s=totals.mtbf_s,
         mttr_s=totals.mttr_s,
-        by_class=_reliability(failed, class_of, totals.training_s),
-        by_node=_reliability(failed, _node_of, totals.training_s),
+        by_class=_reliability(failed, lambda one: one.kind, totals.training_s),
+        by_node=_reliability(failed, lambda one: one.node, totals.training_s),
+        training_s=totals.training_s,
+        slow_s=sum(map(slow_seconds, jobs)),
         losses=_in_order(loss for job in jobs for loss in losses_of(job)),
     )
 
@@ -136,15 +143,15 @@ def clip(job: JobTime, since_unix_s: float) -> JobTime | None:
     )
     if not spans:
         return None
-    return JobTime(
-        job.job_id,
-        job.name,
-        job.began_unix_s,
-        spans,
-        tuple(one for one in job.attempts if one.ended_s is None or one.ended_s > from_s),
-        tuple(one for one in job.incidents if one.opened_s >= from_s),
-        tuple(one for one in job.slow if one.end_s > from_s),
-        tuple(one for one in job.work if one.begin_s >= from_s),
+    return replace(
+        job,
+        spans=spans,
+        attempts=tuple(one for one in job.attempts if one.ended_s is None or one.ended_s > from_s),
+        incidents=tuple(one for one in job.incidents if one.opened_s >= from_s),
+        slow=tuple(one for one in job.slow if one.end_s > from_s),
+        steps=tuple(one for one in job.steps if one.end_s >= from_s),
+        work=tuple(one for one in job.work if one.begin_s >= from_s),
+        stalls=tuple(one for one in job.stalls if one.begin_s >= from_s),
     )
 
 
@@ -152,6 +159,7 @@ def losses_of(job: JobTime) -> list[Loss]:
     """Return what took the job's device time, but for new steps: once each cause."""
     found: dict[tuple[str, str], PartTime] = {}
     causes = {one.account.incident_id: cause_in_words(one) for one in job.incidents}
+    causes |= {one.stall_id: _stall_in_words(one) for one in job.stalls}
     for span in job.spans:
         if span.part in (TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED):
             continue
@@ -169,12 +177,21 @@ def losses_of(job: JobTime) -> list[Loss]:
 def cause_in_words(incident: IncidentTime) -> str:
     """Return what an incident was about: its class, and the ranks and node that it accuses."""
     finding = incident.account.opened.failure.finding
-    words = [class_of(incident).replace("_", " ")]
-    if finding.ranks:
-        shown = ", ".join(map(str, finding.ranks[:4])) + ("..." if len(finding.ranks) > 4 else "")
+    return _in_words(class_of(incident).replace("_", " "), finding.ranks, finding.node)
+
+
+def _stall_in_words(stall: StallTime) -> str:
+    what = "ranks started again" if stall.kind == RESTARTED else stall.kind
+    return _in_words(what, stall.ranks, stall.node)
+
+
+def _in_words(what: str, ranks: Sequence[int], node: str) -> str:
+    words = [what]
+    if ranks:
+        shown = ", ".join(map(str, ranks[:4])) + ("..." if len(ranks) > 4 else "")
         words.append(f"rank {shown}")
-    if finding.node:
-        words.append(f"on {finding.node}")
+    if node:
+        words.append(f"on {node}")
     return " ".join(words)
 
 
@@ -191,34 +208,28 @@ def _slow_losses(job: JobTime) -> list[Loss]:
 
 
 def _reliability(
-    failed: Sequence[tuple[JobTime, IncidentTime]],
-    key_of: Callable[[IncidentTime], str],
+    failed: Sequence[tuple[JobTime, JobFailure]],
+    key_of: Callable[[JobFailure], str],
     training_s: float,
 ) -> dict[str, Reliability]:
-    groups: dict[str, list[tuple[JobTime, IncidentTime]]] = {}
-    for job, incident in failed:
-        if key := key_of(incident):
-            groups.setdefault(key, []).append((job, incident))
+    groups: dict[str, list[tuple[JobTime, JobFailure]]] = {}
+    for job, failure in failed:
+        if key := key_of(failure):
+            groups.setdefault(key, []).append((job, failure))
     return {
         key: Reliability(
             failures=len(group),
             mtbf_s=ratio(training_s, len(group)),
-            mttr_s=_mean(one.account.total_s for _job, one in group),
+            mttr_s=_mean(one.mttr_s for _job, one in group),
             lost_device_s=sum(
                 span.device_s
                 for job, one in group
                 for span in job.spans
-                if span.incident_id == one.account.incident_id
+                if span.incident_id == one.span_id
             ),
         )
         for key, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     }
-
-
-def _node_of(incident: IncidentTime) -> str:
-    """Return the node that an incident accuses; empty: none."""
-    finding: Finding = incident.account.opened.failure.finding
-    return finding.node if finding.blame is Blame.RANK else ""
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

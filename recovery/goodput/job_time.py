@@ -33,6 +33,18 @@ class IncidentTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StallTime:
+    """A failure of a watched job: it hung, or its ranks ended and were started again."""
+
+    stall_id: str
+    kind: str  # hung, restarted
+    ranks: tuple[int, ...]  # that it waited for
+    node: str
+    begin_s: float
+    recovered_s: float | None = None  # when it trained again; None: it never did
+
+
+@dataclass(frozen=True, slots=True)
 class SlowTime:
     """A rank that made every step of the job longer for a while."""
 
@@ -65,6 +77,22 @@ class WorkTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsTime:
+    """What ranks spent steps on. Seconds, of all these ranks together."""
+
+    end_s: float
+    attempt: int
+    ranks: int
+    steps: int  # of all ranks together
+    step_s: float
+    compute_s: float
+    communication_s: float
+    waited_s: float
+    io_s: float
+    checkpoint_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobTime:
     job_id: str
     name: str
@@ -74,6 +102,10 @@ class JobTime:
     incidents: tuple[IncidentTime, ...]
     slow: tuple[SlowTime, ...]
     work: tuple[WorkTime, ...] = ()
+    steps: tuple[StepsTime, ...] = ()
+    is_watched: bool = False  # another launcher has started it
+    stalls: tuple[StallTime, ...] = ()  # of a watched job
+    has_ended: bool = False  # of a watched job
 
     @property
     def begin_s(self) -> float:

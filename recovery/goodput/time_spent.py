@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Finding, SymptomKind
-from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, SlowTime, WorkTime
+from recovery.goodput.job_time import (
+    AttemptTime,
+    IncidentTime,
+    JobTime,
+    SlowTime,
+    StepsTime,
+    WorkTime,
+)
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
 from recovery.journal.accounting import Accounting, divide_start
 from recovery.journal.attempt_records import (
@@ -23,6 +30,7 @@ from recovery.journal.attempt_records import (
     RelativeMilestone,
     SavesSeen,
     SavesStalled,
+    StepsSeen,
     WorkSeen,
 )
 from recovery.journal.fold.entry_fold import fold
@@ -115,6 +123,7 @@ class TimeReading:
         self._saves_noted_s = 0.0
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: list[WorkTime] = []
+        self._steps: list[StepsTime] = []
         self._accounting = Accounting()
 
     # Read.
@@ -174,6 +183,8 @@ class TimeReading:
                 self._note_stalls(record)
             case WorkSeen():
                 self._note_work(record)
+            case StepsSeen():
+                self._note_steps(record)
             case AttemptEnded() | JobEnded():
                 self._end(record)
             case _:
@@ -389,6 +400,22 @@ class TimeReading:
             )
         )
 
+    def _note_steps(self, record: StepsSeen) -> None:
+        self._steps.append(
+            StepsTime(
+                self._now_s,
+                record.attempt,
+                record.ranks,
+                record.steps,
+                record.step_s,
+                record.compute_s,
+                record.communication_s,
+                record.waited_s,
+                record.io_s,
+                record.checkpoint_s,
+            )
+        )
+
     # Incidents.
 
     def _open(self, record: IncidentOpened) -> None:
@@ -490,6 +517,7 @@ class TimeReading:
             incidents,
             (*self._was_slow, *slow),
             tuple(self._work),
+            tuple(self._steps),
         )
 
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timezone
 
+from recovery.goodput.anatomy import StepAnatomy
 from recovery.goodput.throughput import Throughput
 
 
@@ -42,6 +43,16 @@ def rate(per_s: float | None, unit: str) -> str:
         if per_s >= factor:
             return f"{per_s / factor:.3g} {prefix}FLOP/s"
     return f"{per_s:.3g} FLOP/s"
+
+
+def anatomy_line(one: StepAnatomy) -> str:
+    """Return the mean step and its parts in one line."""
+    parts = [
+        f"{name} {in_words(seconds)} ({share(seconds / one.step_s)})"
+        for name, seconds in one.parts.items()
+    ]
+    waited = "" if one.waited_s is None else f"; {in_words(one.waited_s)} waiting for other ranks"
+    return f"a step takes {in_words(one.step_s)}: {', '.join(parts)}{waited}"
 
 
 def throughput_lines(one: Throughput) -> list[str]:

@@ -32,6 +32,8 @@ class TimePart(Enum):
     WAIT_NODES = "wait_nodes"  # for nodes to begin or to go on with
     WAIT_PERSON = "wait_person"  # for an approval, the end of a pause, a checkpoint put back
     STOPPING = "stopping"  # from a planned stop, or from the end of the ranks, to the job's end
+    STALLED = "stalled"  # of a watched job: no rank made a step
+    SUSPENDED = "suspended"  # of a watched job: all its ranks were stopped by a signal
     INTERRUPTED = "interrupted"  # rankmend itself had ended, and the ranks with it
     UNACCOUNTED = "unaccounted"  # the journal doesn't tell
     ENDED = "ended"  # the job had ended and was not started again yet: it held no devices
@@ -110,6 +112,28 @@ class Timeline:
             self._spans[-1] = replace(last, end_s=end_s)
         else:
             self._spans.append(replace(like, begin_s=begin_s, end_s=end_s))
+
+    def cut(self, end_s: float) -> None:
+        """Take away the time after ``end_s``."""
+        kept = [span for span in self._spans if span.begin_s < end_s]
+        if kept:
+            kept[-1] = replace(kept[-1], end_s=min(kept[-1].end_s, end_s))
+        self._spans = kept
+
+    def condense(self, count: int) -> None:
+        """Keep the newest ``count`` spans as they are; of those before, each part becomes one stretch."""
+        old, kept = self._spans[:-count], self._spans[-count:]
+        grouped: dict[TimeSpan, float] = {}
+        for span in old:
+            key = replace(span, begin_s=0.0, end_s=0.0, attempt=0, incident_id="")
+            grouped[key] = grouped.get(key, 0.0) + span.length_s
+        at_s, self._spans = (old[0].begin_s if old else 0.0), []
+        for key, length_s in grouped.items():
+            self._spans.append(replace(key, begin_s=at_s, end_s=at_s + length_s))
+            at_s += length_s
+        if kept and self._spans:  # sums of floats differ in their last bits
+            self._spans[-1] = replace(self._spans[-1], end_s=kept[0].begin_s)
+        self._spans += kept
 
     def paint(
         self,

@@ -16,7 +16,9 @@ from recovery.journal.attempt_records import Cause
 DAY_S: Final = 86400.0
 GPU_DAYS: Final = 1000.0  # restarts are given for so many
 SLOW: Final = "slow_rank"
-_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED})
+HUNG: Final = "hung"
+RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
+_DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED, TimePart.STALLED})
 _WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
 _NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
 
@@ -134,11 +136,36 @@ class TimeTotals:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class JobFailure:
+    """Something that failed, without anybody having asked for it."""
+
+    kind: str  # the class: an incident's symptom, or hung and restarted of a watched job
+    node: str  # that it accuses; empty: none
+    mttr_s: float | None  # None: it was not recovered from
+    span_id: str  # the incident of the spans that are its cost
+
+
+def failures_of(job: JobTime) -> list[JobFailure]:
+    """Return the failures of a job, but for rankmend's own ends."""
+    found = [
+        JobFailure(class_of(one), _node_of(one), one.account.total_s, one.account.incident_id)
+        for one in job.incidents
+        if is_failure(one)
+    ]
+    for stall in job.stalls:
+        recovered_s = stall.recovered_s
+        mttr_s = None if recovered_s is None else recovered_s - stall.begin_s
+        found.append(JobFailure(stall.kind, stall.node, mttr_s, stall.stall_id))
+    return found
+
+
 def totals_of(job: JobTime) -> TimeTotals:
     """Return the totals of one job."""
     parts: dict[TimePart, PartTime] = {}
     lost: dict[str, float] = {}
     classes = {one.account.incident_id: class_of(one) for one in job.incidents}
+    classes |= {one.stall_id: one.kind for one in job.stalls}
     down_s, cause = 0.0, ""
     for span in job.spans:
         seconds, device_s = span.length_s, span.device_s
@@ -154,12 +181,13 @@ def totals_of(job: JobTime) -> TimeTotals:
         lost[SLOW] = slow_s
     causes = [one.cause for one in job.attempts if one.ordered_s >= job.begin_s]
     interruptions = causes.count(Cause.TAKEOVER)
+    restarted = sum(one.recovered_s is not None for one in job.stalls if one.kind == RESTARTED)
     return TimeTotals(
         parts=parts,
         down_s=down_s,
-        restarts=interruptions + causes.count(Cause.INCIDENT),
+        restarts=interruptions + causes.count(Cause.INCIDENT) + restarted,
         interruptions=interruptions,
-        by_class=_by_class(one for one in job.incidents if is_failure(one)),
+        by_class=_by_class(failures_of(job)),
         lost_device_s=lost,
         last=job.spans[-1] if job.spans else None,
         last_cause=cause,
@@ -200,6 +228,18 @@ def slow_losses(job: JobTime) -> dict[tuple[int, str], PartTime]:
     return {key: time for key, time in lost.items() if time.seconds > 0}
 
 
+def slow_seconds(job: JobTime) -> float:
+    """Return for how long the job trained and waited for a slow rank."""
+    found_s, end_s = 0.0, job.begin_s
+    for one in sorted(job.slow, key=lambda slow: slow.begin_s):
+        begin_s = max(one.begin_s, end_s)
+        for span in job.spans if one.end_s > begin_s else ():
+            if span.part in TRAINING:
+                found_s += max(0.0, min(span.end_s, one.end_s) - max(span.begin_s, begin_s))
+        end_s = max(end_s, one.end_s)
+    return found_s
+
+
 def _plus_slow(
     time: PartTime, spans: Sequence[TimeSpan], slow: SlowTime, begin_s: float, end_s: float
 ) -> PartTime:
@@ -233,13 +273,17 @@ def ratio(above: float, below: float) -> float | None:
     return above / below if below > 0 else None
 
 
-def _by_class(failed: Iterable[IncidentTime]) -> dict[str, ClassTotals]:
+def _node_of(incident: IncidentTime) -> str:
+    """Return the node that an incident accuses; empty: none."""
+    finding = incident.account.opened.failure.finding
+    return finding.node if finding.blame is Blame.RANK else ""
+
+
+def _by_class(failures: Iterable[JobFailure]) -> dict[str, ClassTotals]:
     classes: dict[str, ClassTotals] = {}
-    for one in failed:
-        total_s = one.account.total_s
-        more = ClassTotals(1, 0 if total_s is None else 1, total_s or 0.0)
-        name = class_of(one)
-        classes[name] = _plus(classes.get(name, ClassTotals()), more)
+    for one in failures:
+        more = ClassTotals(1, 0 if one.mttr_s is None else 1, one.mttr_s or 0.0)
+        classes[one.kind] = _plus(classes.get(one.kind, ClassTotals()), more)
     return classes
 
 

@@ -216,6 +216,8 @@ class AttemptHealth:
             records.append(work)
         if (stalls := situation.saves.take_stalls(now_s)) is not None:
             records.append(stalls)
+        if (steps := situation.steps.take()) is not None:
+            records.append(steps)
         if records:
             self._spent_at_s = now_s
         return records

@@ -14,6 +14,7 @@ from recovery.job.save_meter import SaveMeter
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import SlowInquiry
 from recovery.job.slow_ranks import SlowRanks
+from recovery.job.step_meter import StepMeter
 from recovery.job.work_meter import WorkMeter
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.records import Entry, Record
@@ -43,6 +44,7 @@ class Situation:
         self.causes = SlowInquiry()
         self.saves = SaveMeter()
         self.work = WorkMeter()
+        self.steps = StepMeter()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
@@ -97,6 +99,7 @@ class Situation:
         self.slow.note_report(report)
         self.saves.note_report(report, now_s)
         self.work.note_report(report, now_s)
+        self.steps.note_report(report, now_s)
         self.causes.note_hardware(report, now_s)
 
     def observe_anew(self) -> None:
@@ -120,6 +123,7 @@ class Situation:
         self.slow.begin(ledger.attempt, size)
         self.saves.begin(ledger.attempt)
         self.work.begin(ledger.attempt)
+        self.steps.begin(ledger.attempt)
 
     def since(self, now_s: float, *key: object) -> float:
         """Return for how many seconds what is named by ``key`` has lasted."""

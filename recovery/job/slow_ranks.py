@@ -119,6 +119,11 @@ class SlowRanks:
         """Hear that all of it is on record now."""
         self._due.clear()
 
+    def step_factor_of(self, rank: int) -> float:
+        """Return by how much a slow rank makes every step longer; 0: not known."""
+        watched = self._watched.get(rank)
+        return watched.seen.step_factor if watched is not None else 0.0
+
     def _look(self, live: "SlowLive", now_s: float) -> None:
         active = frozenset(r for r, watched in self._watched.items() if watched.track.is_active)
         seen = live.look(now_s, active)

@@ -222,6 +222,23 @@ class WorkSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsSeen:
+    """What ranks with sections spent their steps on since the record before. Seconds, of all these ranks together."""
+
+    attempt: int
+    ranks: int
+    steps: int  # of all ranks together
+    step_s: float
+    compute_s: float  # in sections of that name; 0: the script has none, and the rest of a step is its compute
+    communication_s: (
+        float  # for which the rank stood still or worked at it: what is hidden is not seen
+    )
+    waited_s: float  # the part of it in which it only waited for others
+    io_s: float
+    checkpoint_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RelativeMilestone:
     """The steps of an attempt whose ranks count from the start of the process."""
 

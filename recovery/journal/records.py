@@ -26,6 +26,7 @@ from recovery.journal.attempt_records import (
     RelativeMilestone,
     SavesStalled,
     StartWaits,
+    StepsSeen,
     WorkSeen,
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS, ClusterRecord
@@ -62,12 +63,13 @@ from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.slurm_records import SLURM_KINDS, SlurmRecord
 from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
+from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work
-MINOR: Final = 8
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps
+MINOR: Final = 9
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -127,8 +129,10 @@ KnownRecord: TypeAlias = (
     | GoesBack
     | WorkSeen
     | SavesStalled
+    | StepsSeen
     | ClusterRecord
     | SlurmRecord
+    | WatchedTimeRecord
 )
 
 
@@ -181,8 +185,10 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "goes_back": GoesBack,
     "work_seen": WorkSeen,
     "saves_stalled": SavesStalled,
+    "steps_seen": StepsSeen,
     **CLUSTER_KINDS,
     **SLURM_KINDS,
+    **WATCHED_KINDS,
 }
 
 

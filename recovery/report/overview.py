@@ -15,6 +15,8 @@ import msgspec
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
 from recovery.api import wire
+from recovery.goodput.anatomy import StepAnatomy, divide_steps
+from recovery.goodput.job_time import StepsTime
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import is_held, read_json
@@ -51,6 +53,7 @@ class StoredRankView:
     start: str | None = None  # how its process came to be: forked, standby or fresh
     why_not_forked: str | None = None  # None: it was forked, or no fork server was asked for
     kept: KeptSnapshots | None = None  # None: it asks for no snapshots
+    anatomy: StepAnatomy | None = None  # of its newest steps; None: it tells no sections
 
 
 class StoredJobView(wire.JobView):
@@ -199,7 +202,7 @@ def view_paces(folder: Path, read_clock: Callable[[], float]) -> tuple[RankPace,
     if not isinstance(runtime, str):
         return ()
     return tuple(
-        RankPace(one.rank, one.step_seconds)
+        RankPace(one.rank, one.step_seconds, one.anatomy)
         for one in view_ranks(Path(runtime), read_clock)
         if one.step_seconds is not None
     )
@@ -235,7 +238,28 @@ def _view_rank(
         step_age_s=max(0.0, now_s - told.last.ended_at_s) if told.last else None,
         section=told.section.name.lower() if told.pid else None,
         kept=kept_of(told.snapshots),
+        anatomy=_anatomy(told) if told.sections_entered else None,
     )
+
+
+def _anatomy(told: progress.RankProgress) -> StepAnatomy | None:
+    """Return what a rank's newest steps were spent on."""
+    if len(told.records) < 2:
+        return None
+    first, last = told.records[0], told.records[-1]
+    spent = StepsTime(
+        end_s=last.ended_at_s,
+        attempt=told.identity.attempt,
+        ranks=1,
+        steps=last.count - first.count,
+        step_s=last.ended_at_s - first.ended_at_s,
+        compute_s=last.compute_s - first.compute_s,
+        communication_s=last.communication_s - first.communication_s,
+        waited_s=last.waited_s - first.waited_s,
+        io_s=last.io_s - first.io_s,
+        checkpoint_s=last.checkpoint_s - first.checkpoint_s,
+    )
+    return divide_steps([spent])
 
 
 def _median_step_seconds(records: tuple[progress.StepRecord, ...]) -> float | None:

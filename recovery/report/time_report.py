@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from recovery.goodput.anatomy import StepAnatomy, anatomy_of
 from recovery.goodput.figures import (
     HOUR_S,
     Figures,
@@ -11,7 +12,7 @@ from recovery.goodput.figures import (
     cause_in_words,
     figures_of,
 )
-from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime
+from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime
 from recovery.goodput.throughput import Throughput, throughput_by_name, throughput_of
 from recovery.goodput.timeline import TimePart, TimeSpan
 
@@ -22,10 +23,11 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class RankPace:
-    """A running rank's step time and, where it is called slow, by how much."""
+    """A running rank's newest steps."""
 
     rank: int
     step_s: float
+    anatomy: StepAnatomy | None = None  # None: it tells no sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,21 @@ class JobReport:
     time: JobTime
     figures: Figures
     throughput: Throughput | None  # None: its ranks told no work
+    anatomy: StepAnatomy | None  # None: its ranks tell no sections
     paces: tuple[RankPace, ...] = ()  # of the ranks that run on this machine; (): not known
 
 
 def report_of(time: JobTime, paces: Sequence[RankPace] = ()) -> JobReport:
     """Return the report of one job."""
-    return JobReport(time, figures_of([time]), throughput_of([time]), tuple(paces))
+    return JobReport(
+        time, figures_of([time]), throughput_of([time]), anatomy_of([time]), tuple(paces)
+    )
 
 
-def plain_report(reports: Sequence[JobReport]) -> dict[str, Any]:
+def plain_report(reports: Sequence[JobReport], *, with_jobs: bool = True) -> dict[str, Any]:
     """Return the report for programs."""
     return {
-        "jobs": [plain_job(report) for report in reports],
+        "jobs": [plain_job(report) for report in reports] if with_jobs else [],
         "total": plain_figures(figures_of([report.time for report in reports])),
         "throughput_by_name": {
             name: plain_throughput(one)
@@ -59,11 +64,14 @@ def plain_job(report: JobReport) -> dict[str, Any]:
     return {
         "job": time.name,
         "job_id": time.job_id,
+        "is_watched": time.is_watched,
         "began_unix_s": at + time.begin_s,
         **plain_figures(report.figures),
         "throughput": None if report.throughput is None else plain_throughput(report.throughput),
+        "step": None if report.anatomy is None else plain_anatomy(report.anatomy),
         "attempts": [_attempt(one, at) for one in time.attempts],
         "incidents": [_incident(one, time) for one in time.incidents],
+        "stalls": [_stall(one, at) for one in time.stalls],
         "slow_ranks": [
             {
                 "rank": one.rank,
@@ -76,7 +84,14 @@ def plain_job(report: JobReport) -> dict[str, Any]:
             }
             for one in time.slow
         ],
-        "ranks": [{"rank": one.rank, "step_s": one.step_s} for one in report.paces],
+        "ranks": [
+            {
+                "rank": one.rank,
+                "step_s": one.step_s,
+                "step": None if one.anatomy is None else plain_anatomy(one.anatomy),
+            }
+            for one in report.paces
+        ],
         "spans": [_span(one, at) for one in time.spans],
     }
 
@@ -102,6 +117,8 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
         },
         "by_class": {name: _reliability(one) for name, one in figures.by_class.items()},
         "by_node": {name: _reliability(one) for name, one in figures.by_node.items()},
+        "training_s": figures.training_s,
+        "slow_s": figures.slow_s,
         "losses": [
             {
                 "cause": one.cause,
@@ -112,6 +129,21 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
             }
             for one in figures.losses
         ],
+    }
+
+
+def plain_anatomy(one: StepAnatomy) -> dict[str, Any]:
+    """Return the mean step; what is not known is null, and that is always so for what is hidden."""
+    return {
+        "steps": one.steps,
+        "step_s": one.step_s,
+        "compute_s": one.compute_s,
+        "communication_s": one.communication_s,
+        "waited_s": one.waited_s,
+        "io_s": one.io_s,
+        "checkpoint_s": one.checkpoint_s,
+        "other_s": one.other_s,
+        "hidden_s": None,
     }
 
 
@@ -135,20 +167,39 @@ def plain_throughput(one: Throughput) -> dict[str, Any]:
     }
 
 
-def csv_rows(reports: Sequence[JobReport]) -> Iterator[tuple[str, ...]]:
-    """Return a row for each job and part, after the row of `CSV_HEAD`."""
+def csv_rows(reports: Sequence[JobReport], *, with_jobs: bool = True) -> Iterator[tuple[str, ...]]:
+    """Return a row for each job and part, after the row of `CSV_HEAD`, and for each part of the mean step (`step_...`: its share of the step); without jobs, for each part of all of them."""
     yield CSV_HEAD
+    if not with_jobs:
+        yield from _part_rows("", "", figures_of([report.time for report in reports]))
+        return
     for report in reports:
-        wall_s = report.figures.wall_s
-        for part, one in report.figures.parts.items():
-            yield (
-                _cell(report.time.name),
-                _cell(report.time.job_id),
-                part.value,
-                f"{one.seconds:.3f}",
-                f"{one.device_s / HOUR_S:.6f}",
-                f"{one.seconds / wall_s:.6f}" if wall_s else "",
-            )
+        time = report.time
+        yield from _part_rows(time.name, time.job_id, report.figures)
+        if report.anatomy is not None:
+            for part, seconds in report.anatomy.parts.items():
+                share = f"{seconds / report.anatomy.step_s:.6f}"
+                yield (
+                    _cell(time.name),
+                    _cell(time.job_id),
+                    f"step_{part}",
+                    f"{seconds:.6f}",
+                    "",
+                    share,
+                )
+
+
+def _part_rows(name: str, job_id: str, figures: Figures) -> Iterator[tuple[str, ...]]:
+    wall_s = figures.wall_s
+    for part, one in figures.parts.items():
+        yield (
+            _cell(name),
+            _cell(job_id),
+            part.value,
+            f"{one.seconds:.3f}",
+            f"{one.device_s / HOUR_S:.6f}",
+            f"{one.seconds / wall_s:.6f}" if wall_s else "",
+        )
 
 
 def _cell(text: str) -> str:
@@ -197,6 +248,17 @@ def _incident(one: IncidentTime, time: JobTime) -> dict[str, Any]:
         "parts": [
             {"part": part.value, "seconds": seconds} for part, seconds in _by_part(costs).items()
         ],
+    }
+
+
+def _stall(one: StallTime, at: float) -> dict[str, Any]:
+    return {
+        "stall_id": one.stall_id,
+        "kind": one.kind,
+        "ranks": list(one.ranks),
+        "node": one.node,
+        "begin_unix_s": at + one.begin_s,
+        "recovered_unix_s": None if one.recovered_s is None else at + one.recovered_s,
     }
 
 

@@ -215,10 +215,11 @@ class Measures:
         self.bmcs = BmcReadings()
         self.registry.register(self.bmcs)
 
-    def account(self, accounts: TimeAccounts) -> None:
-        """Have the time of jobs accounted, and show it."""
+    def account(self, accounts: TimeAccounts) -> TimeAccounts:
+        """Have the time of jobs accounted, and show it; return what accounts it."""
         self.accounts = accounts
         self.times.watch(accounts)
+        return accounts
 
     def _show_zeros(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""

@@ -54,6 +54,7 @@ from recovery.service.slurm_service import SlurmService
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.tokens import Tokens
+from recovery.service.watched_accounts import WatchedAccounts
 from recovery.service.web import Api
 from recovery.service.worker import Worker
 from recovery.slurm.requests import SchedulerRequest
@@ -76,7 +77,7 @@ def parts_of_service(desk: ClusterController, _join: Join) -> Parts:
 class Service:
     """One controller, from its state folder to its port."""
 
-    def __init__(  # noqa: PLR0915 - one statement per part
+    def __init__(
         self,
         config: Config,
         clock: Clock,
@@ -103,8 +104,7 @@ class Service:
             self.policy = policy
             self.measures = Measures()
             self.measures.certificate_s.set(ends_unix_s)
-            self.accounts = TimeAccounts(clock, read_boot_id())
-            self.measures.account(self.accounts)
+            self.accounts = self.measures.account(_accounts(state, clock))
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
@@ -133,7 +133,9 @@ class Service:
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
             )
-            self.worker = Worker(jobs, desk, self.board, self.measures, clock, hearing)
+            self.worker = Worker(
+                jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
+            )
             if self.slurm is not None:
                 self.worker.watched.scheduler = self.slurm.desk
                 self.worker.short_jobs = ShortJobs(
@@ -326,6 +328,11 @@ def _ends_unix_s(config: Config) -> float:
     if config.tls is None:
         return 0.0
     return expires_unix_s(Path(config.tls.cert_file))
+
+
+def _accounts(state: Path, clock: Clock) -> TimeAccounts:
+    boot_id = read_boot_id()
+    return TimeAccounts(clock, boot_id, WatchedAccounts(state, clock, boot_id))
 
 
 def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:

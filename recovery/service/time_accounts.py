@@ -8,22 +8,29 @@ longer is the pause after it.
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from rankmend.clock import Clock
+from recovery.goodput.anatomy import StepAnatomy, newest_anatomy
 from recovery.goodput.held_sums import HeldSums, Key, amounts_of
 from recovery.goodput.job_rates import JobRates, rates_of
+from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import TimeReading
 from recovery.goodput.totals import TimeTotals, totals_of
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
+from recovery.service.watched_accounts import WatchedAccounts
 
 _PAUSE_S_MIN: Final = 1.0
 _PAUSE_S_MAX: Final = 60.0
 _SHARE: Final = 1 / 20  # of a core
 _STOP_S: Final = 5.0
+_NEW_S: Final = (
+    60.0  # a watched job of which the controller heard so lately for the first time is new
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +43,7 @@ class JobStanding:
     name: str
     totals: TimeTotals
     rates: JobRates
+    anatomy: StepAnatomy | None = None
     is_watched: bool = False
 
 
@@ -67,22 +75,41 @@ class _Followed:
     """One job of which the entries are read as they come."""
 
     name: str
-    reading: TimeReading | None = None
+    time_of: Callable[[Moment], JobTime | None]
     at: Moment = field(default_factory=Moment)  # of `totals`
     length_s: float = 0.0  # of the job until then
     totals: TimeTotals = field(default_factory=TimeTotals)
     rates: JobRates = field(default_factory=JobRates)
-    is_dirty: bool = False
+    anatomy: StepAnatomy | None = None
+    is_known: bool = False
+    is_dirty: bool = True
     counted: Mapping[Key, float] | None = None  # is in the sums already; None: nothing is yet
 
 
+@dataclass(slots=True)
+class _Journaled:
+    """The journal of one managed job, as far as it is read."""
+
+    reading: TimeReading | None = None
+
+    def take(self, entry: Entry) -> None:
+        self.reading = self.reading or TimeReading(entry)
+        self.reading.take(entry)
+
+    def time_of(self, now: Moment) -> JobTime | None:
+        return None if self.reading is None else self.reading.so_far(now)
+
+
 class TimeAccounts:
-    def __init__(self, clock: Clock, boot_id: str) -> None:
+    def __init__(self, clock: Clock, boot_id: str, watched: WatchedAccounts | None = None) -> None:
         self._clock = clock
         self._boot_id = boot_id
+        self.watched = watched
         self._news: deque[_News] = deque()
+        self._journals: dict[str, _Journaled] = {}
         self._jobs: dict[str, _Followed] = {}
-        self._sums = HeldSums()
+        self._watched_jobs: dict[str, _Followed] = {}
+        self._sums, self._watched_sums = HeldSums(), HeldSums()
         self.standings: tuple[JobStanding, ...] = ()  # replaced as a whole
         self.sums: Mapping[Key, float] = {}  # of managed jobs, since this process began
         self.watched_sums: Mapping[Key, float] = {}  # of jobs of other launchers
@@ -109,6 +136,7 @@ class TimeAccounts:
         self._thread.start()
 
     def stop(self) -> None:
+        """Make durable what is noted, and end."""
         self._should_stop.set()
         if self._thread.ident is not None:
             self._thread.join(_STOP_S)
@@ -117,11 +145,18 @@ class TimeAccounts:
 
     def _run(self) -> None:
         pause_s = _PAUSE_S_MIN
-        while not self._should_stop.wait(pause_s):
+        is_last = False
+        while not is_last:
+            is_last = self._should_stop.wait(pause_s)
             began_s = self._clock.now_s()
-            self.turn()
+            try:
+                self.turn()
+            except Exception:
+                log.exception("time of jobs not accounted")
             took_s = self._clock.now_s() - began_s
             pause_s = min(_PAUSE_S_MAX, max(_PAUSE_S_MIN, took_s / _SHARE))
+        if self.watched is not None:
+            self.watched.close()
 
     def turn(self) -> None:
         """Read what has come, and bring all jobs up to now."""
@@ -131,64 +166,91 @@ class TimeAccounts:
                 self._take(news)
             except Exception:  # of one job: the others are followed all the same
                 log.exception("time of a job not accounted", extra={"job_id": news.job_id})
+                self._journals.pop(news.job_id, None)
                 self._jobs.pop(news.job_id, None)
         now = Moment(self._clock.unix_s(), self._clock.now_s(), self._boot_id)
         for job in self._jobs.values():
-            self._bring_up(job, now)
-        self.standings = tuple(
-            JobStanding(job_id, job.name, job.totals, job.rates)
-            for job_id, job in self._jobs.items()
-            if job.reading is not None
+            _bring_up(job, now, self._sums)
+        if self.watched is not None:
+            self._follow_watched(self.watched, now)
+        self.standings = (
+            *_standings(self._jobs, is_watched=False),
+            *_standings(self._watched_jobs, is_watched=True),
         )
-        self.sums = self._sums.held()
+        self.sums, self.watched_sums = self._sums.held(), self._watched_sums.held()
 
     def _take(self, news: _News) -> None:
         if isinstance(news, _Opened):
             self._open(news)
         elif isinstance(news, _Added):
             if (job := self._jobs.get(news.job_id)) is not None:
-                job.reading = _read(job.reading, news.entry)
+                self._journals[news.job_id].take(news.entry)
                 job.is_dirty = True
-        elif (job := self._jobs.pop(news.job_id, None)) is not None and job.reading is not None:
-            job.totals = totals_of(job.reading.so_far())
-            self._count(job)
+        elif (job := self._jobs.pop(news.job_id, None)) is not None:
+            reading = self._journals.pop(news.job_id).reading
+            if reading is not None:
+                job.totals = totals_of(reading.so_far())
+                _count(job, self._sums)
 
     def _open(self, news: _Opened) -> None:
         before = self._jobs.get(news.job_id)
-        job = self._jobs[news.job_id] = _Followed(news.name)
+        journaled = self._journals[news.job_id] = _Journaled()
         for entry in news.entries:
-            job.reading = _read(job.reading, entry)
-        job.is_dirty = True
+            journaled.take(entry)
+        job = self._jobs[news.job_id] = _Followed(news.name, journaled.time_of)
         if before is not None:  # its controller was made anew
             job.counted = before.counted
-        elif job.reading is None:
+        elif journaled.reading is None:
             job.counted = {}
 
-    def _bring_up(self, job: _Followed, now: Moment) -> None:
-        if job.reading is None:
+    def _follow_watched(self, watched: WatchedAccounts, now: Moment) -> None:
+        changed, forgotten = watched.turn()
+        for job_id in changed:
+            job = self._watched_jobs.get(job_id)
+            if job is None:
+                job = _Followed("", partial(watched.time_of, job_id))
+                self._watched_jobs[job_id] = job
+                if (
+                    time := job.time_of(now)
+                ) is not None and now.unix_s - time.began_unix_s < _NEW_S:
+                    job.counted = {}  # it was not there before this process
+            job.is_dirty = True
+        for job in self._watched_jobs.values():
+            _bring_up(job, now, self._watched_sums)
+        for job_id in forgotten:
+            self._watched_jobs.pop(job_id, None)
+
+
+def _bring_up(job: _Followed, now: Moment, sums: HeldSums) -> None:
+    if job.is_dirty:
+        time = job.time_of(now)
+        if time is None:
             return
-        if job.is_dirty:
-            time = job.reading.so_far(now)
-            job.totals, job.rates, job.is_dirty = totals_of(time), rates_of(time), False
-            job.length_s = time.spans[-1].end_s if time.spans else 0.0
-        else:
-            job.length_s += job.at.until_s(now)
-            job.totals = job.totals.until(job.length_s)
-        job.at = now
-        self._count(job)
-
-    def _count(self, job: _Followed) -> None:
-        """Add to the sums what the job's time has grown by.
-
-        Time before this process is no part of them: a counter counts from its process's start.
-        """
-        amounts = amounts_of(job.totals)
-        if job.counted is not None:
-            self._sums.add(job.counted, amounts)
-        job.counted = amounts
+        job.is_known, job.is_dirty, job.name = True, False, time.name or job.name
+        job.totals, job.rates = totals_of(time), rates_of(time)
+        job.anatomy = newest_anatomy(time)
+        job.length_s = time.spans[-1].end_s if time.spans else 0.0
+        if time.has_ended:
+            job.totals = replace(job.totals, last=None)
+    elif job.totals.last is not None:
+        job.length_s += job.at.until_s(now)
+        job.totals = job.totals.until(job.length_s)
+    job.at = now
+    _count(job, sums)
 
 
-def _read(reading: TimeReading | None, entry: Entry) -> TimeReading:
-    reading = reading or TimeReading(entry)
-    reading.take(entry)
-    return reading
+def _count(job: _Followed, sums: HeldSums) -> None:
+    """Add to the sums what the job's time has grown by.
+
+    Time before this process is no part of them: a counter counts from its process's start.
+    """
+    amounts = amounts_of(job.totals)
+    if job.counted is not None:
+        sums.add(job.counted, amounts)
+    job.counted = amounts
+
+
+def _standings(jobs: Mapping[str, _Followed], *, is_watched: bool) -> Iterator[JobStanding]:
+    for job_id, job in jobs.items():
+        if job.is_known and job.totals.last is not None:
+            yield JobStanding(job_id, job.name, job.totals, job.rates, job.anatomy, is_watched)

@@ -61,6 +61,7 @@ class TimeGauges(Collector):
         yield self._gpus(standings)
         yield self._categories(standings)
         yield from self._ratios(standings)
+        yield self._steps(standings)
         yield from self._cluster(standings)
         yield from self._by_class(standings)
         sums: Mapping[str, Mapping[Key, float]] = {}
@@ -107,6 +108,17 @@ class TimeGauges(Collector):
                 if (value := value_of(one)) is not None:
                     family.add_metric([one.job_id], value)
             yield family
+
+    def _steps(self, standings: tuple[JobStanding, ...]) -> Metric:
+        text = (
+            "Mean step of a job's ranks by the newest record, by job_id and part: compute, communication, io, checkpoint, other. They sum to the step; of "
+            "communication and io only what is not hidden behind compute. No series where ranks tell no sections."
+        )
+        family = self._family("job_step_seconds", text, "job_id", "part")
+        for one in standings:
+            for part, seconds in () if one.anatomy is None else one.anatomy.parts.items():
+                family.add_metric([one.job_id, part], seconds)
+        return family
 
     def _cluster(self, standings: tuple[JobStanding, ...]) -> Iterator[Metric]:
         totals = _by_kind(standings)

@@ -26,7 +26,7 @@ from recovery.service.request_errors import CallConflictError, FullError
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.views import view_plans
 from recovery.service.worker_inbox import InboxBatch, WorkerInbox
-from recovery.watched.watched_jobs import WatchedJobs
+from recovery.watched.watched_jobs import WatchedJobs, WatchListener
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +50,15 @@ class Worker:
         listener: TurnListener,
         clock: Clock,
         hearing: Hearing,
+        watch_listener: WatchListener | None = None,
     ) -> None:
         self.jobs = jobs
         self.desk = desk
         self.inbox = WorkerInbox(hearing)
         self.alerts = AlertDelivery(desk, jobs, clock.now_s())
-        self.watched = WatchedJobs(hearing.now_s, lambda name: jobs.policy_for(name).hung, desk)
+        self.watched = WatchedJobs(
+            hearing.now_s, lambda name: jobs.policy_for(name).hung, desk, watch_listener
+        )
         self.short_jobs: ShortJobs | None = None  # set where there is a scheduler
         self.hearing = hearing
         self._board = board

@@ -71,6 +71,7 @@ class JobWatch:
         self.trouble = 0  # counts hangs and times of slowness
         self.observation = Observation(0, 1)
         self.evidence = HangEvidence()  # of the present hang
+        self.highest_before: int | None = None  # step of processes before these
         self._begin(0, 1)
         self._about(told)
 
@@ -84,6 +85,9 @@ class JobWatch:
 
     def _begin(self, attempt: int, world_size: int) -> None:
         gap_s = self.observation.proved_gap_s
+        highest = self.observation.highest_step
+        if highest is not None:
+            self.highest_before = max(highest, self.highest_before or 0)
         self.run += 1
         self.attempt, self.world_size = attempt, world_size
         self.seats.clear()
@@ -305,6 +309,12 @@ class JobWatch:
     def step(self) -> int | None:
         """Return the newest step of the job."""
         return self.observation.newest_step
+
+    def youngest_age_s(self, now_s: float) -> float | None:
+        """Return for how long the youngest of its processes has been attached; None: not known. Looks at every rank."""
+        began = [one.attached_at_s for one in self.observation.ranks.values()]
+        newest_s = max((at_s for at_s in began if at_s is not None), default=None)
+        return None if newest_s is None else max(0.0, now_s - newest_s)
 
     def step_s(self) -> float | None:
         """Return the usual step time."""

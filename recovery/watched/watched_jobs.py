@@ -1,6 +1,6 @@
 """All watched jobs of a controller: reports of agents in, verdicts out. For the deciding thread.
 
-Nothing is kept on disk: agents report all that is so every few seconds, and a controller that starts anew knows it again
+Nothing that decides is kept on disk: agents report all that is so every few seconds, and a controller that starts anew knows it again
 after one report of each node. How long a job's pauses have been is then learnt anew, too.
 """
 
@@ -46,18 +46,27 @@ class WatchDesk(Protocol):
     def note_watched(self, asked: WatchedAsked) -> None: ...
 
 
+class WatchListener(Protocol):
+    """Who remembers what watched jobs do (`recovery.service.time_accounts`)."""
+
+    def judged(self, job: JobWatch, now_s: float) -> None: ...
+    def forgotten(self, job: JobWatch, now_s: float) -> None: ...
+
+
 class WatchedJobs:
     def __init__(
         self,
         now_s: Callable[[], float],
         limits_for: Callable[[str], HungLimits],
         desk: WatchDesk | None = None,
+        listener: "WatchListener | None" = None,
     ) -> None:
         """``now_s``: listened seconds; ``limits_for`` gives a job's limits for stand-stills by its name.
 
         Without a ``desk`` people are told, and nothing else is done.
         """
         self._desk = desk
+        self._listener = listener
         self.scheduler: Scheduler | None = None  # set where there is one
         self._asked: dict[str, None] = {}  # keys of what this process has asked of it
         self._now_s = now_s
@@ -132,6 +141,8 @@ class WatchedJobs:
                 del self.jobs[job_id]
             if self._is_over(job, now_s):
                 self.jobs.pop(job_id, None)
+                if self._listener is not None:
+                    self._listener.forgotten(job, now_s)
             if job_id in self.jobs:
                 self._turn.append(job_id)
 
@@ -140,6 +151,8 @@ class WatchedJobs:
         job.judge(self._limits_for(job.name), now_s)
         if job.trouble > before:
             self.found[job.verdict.state.value] += 1
+        if self._listener is not None:
+            self._listener.judged(job, now_s)
         job.act = self._act(job, now_s)
 
     def _act(self, job: JobWatch, now_s: float) -> str:

@@ -52,7 +52,7 @@ RANKMEND = [sys.executable, "-m", "rankmend.cli"]
 class Service:
     """`rankmend controller run` in a process of its own."""
 
-    def __init__(self, folder: Path, config: str = "controller.toml") -> None:
+    def __init__(self, folder: Path, config: str = "controller.toml", token: str = "actor") -> None:
         self.folder = folder
         self.log = folder / "controller.log"
         with self.log.open("ab") as out:
@@ -66,7 +66,7 @@ class Service:
         wait_until(lambda: self._port(began) is not None, "the controller's start")
         self.port = self._port(began)
         self.url = f"https://127.0.0.1:{self.port}"
-        self.client = self.connect("actor")
+        self.client = self.connect(token)
 
     def connect(self, token: str) -> FullClient:
         return FullClient(

@@ -324,7 +324,7 @@ def test_environment_of_pip_in_the_way_is_refused_and_a_running_agent_of_pip_is_
     assert "mv /opt/rankmend /opt/rankmend.pip" in refused.stderr
 
     pip = "/var/tmp/pip/bin/rankmend"
-    script = f"#!/bin/sh\nexec sleep 1000\n"
+    script = "#!/bin/sh\nexec sleep 1000\n"
     do(
         clean,
         "sh",

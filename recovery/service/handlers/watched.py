@@ -6,6 +6,7 @@ from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.permission import is_limited
 from recovery.service.roles import Subject
+from recovery.views.watched_time_view import view_time
 
 
 async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
@@ -31,3 +32,13 @@ async def seen_watched(backend: Backend, subject: Subject) -> list[wire.WatchedV
         for one in shown
         if subject.may_use_job(one.name) and all(map(subject.may_use_node, one.nodes))
     ]
+
+
+async def times(backend: Backend, call: Call[None]) -> wire.WatchedTimes:
+    """Return where the time of watched jobs went. Who may see only some nodes sees none: past nodes are not kept."""
+    subject = call.subject
+    accounts = backend.measures.accounts
+    if accounts is None or accounts.watched is None or subject.nodes:
+        return wire.WatchedTimes([])
+    found = await backend.disk.read(accounts.watched.times)
+    return wire.WatchedTimes([view_time(one) for one in found if subject.may_use_job(one.name)])

@@ -52,6 +52,7 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "webhook": ({T, R}, NODE),
     "report_watched": ({T, R}, NODE),
     "watched": ({READ}, ALL),
+    "watched_times": ({READ}, ALL),
     "jobs": ({READ}, ALL),
     "job": ({READ}, JOB),
     "nodes": ({READ}, ALL),

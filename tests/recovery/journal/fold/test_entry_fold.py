@@ -21,6 +21,7 @@ from recovery.journal.attempt_records import (
     RanksDone,
     RelativeMilestone,
     SavesStalled,
+    StepsSeen,
     WorkSeen,
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS
@@ -50,6 +51,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import KINDS, Entry, Record, UnknownRecord, decode_record
 from recovery.journal.slurm_records import SLURM_KINDS
+from recovery.journal.watched_records import WATCHED_KINDS
 from recovery.messages.exchange import RankError, Restore, SnapshotPoint, Stop, StopReason
 from recovery.messages.older_reports import symptom_of
 
@@ -451,10 +453,9 @@ def test_each_kind_of_record_of_a_job_is_folded_or_known_to_change_nothing() -> 
     dated_only = {EvidenceTaken}  # what it changes needs the time of its entry
 
     assert len(folded) == len(FOLDS)
-    left = (
-        set(KINDS.values()) - folded - dated_only - {*CLUSTER_KINDS.values(), *SLURM_KINDS.values()}
-    )
-    assert left == {ClaimTaken, SavesStalled, TailCut, WorkSeen}
+    of_others = {*CLUSTER_KINDS.values(), *SLURM_KINDS.values(), *WATCHED_KINDS.values()}
+    left = set(KINDS.values()) - folded - dated_only - of_others
+    assert left == {ClaimTaken, SavesStalled, StepsSeen, TailCut, WorkSeen}
 
 
 def kind_of_first_parameter(change: Callable[..., Ledger]) -> object:

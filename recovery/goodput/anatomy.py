@@ -1,0 +1,78 @@
+"""The anatomy of a step: what ranks spend it on, by the sections that they tell. Pure.
+
+    step = compute + communication + I/O - hidden communication - hidden I/O
+
+A rank tells for how long it stood still for communication and I/O, or worked at it: the part that is not hidden behind
+compute. So the parts here sum to the step, and what is hidden is not known (docs/reference/goodput.md).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from recovery.goodput.job_time import JobTime, StepsTime
+
+
+@dataclass(frozen=True, slots=True)
+class StepAnatomy:
+    """Seconds of the mean step of a rank. None: no rank has told that. The parts but `waited_s` sum to `step_s`."""
+
+    steps: int  # of all ranks together
+    step_s: float
+    compute_s: float  # in such sections, or what is left of the step where the script has none
+    communication_s: float | None  # exposed: not hidden behind compute
+    waited_s: float | None  # part of the communication: only waiting for other ranks
+    io_s: float | None  # exposed
+    checkpoint_s: float | None
+    other_s: float | None  # outside of all sections; None: it counts as compute
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Return the parts that are known, and sum to the step."""
+        named = {
+            "compute": self.compute_s,
+            "communication": self.communication_s,
+            "io": self.io_s,
+            "checkpoint": self.checkpoint_s,
+            "other": self.other_s,
+        }
+        return {name: seconds for name, seconds in named.items() if seconds is not None}
+
+
+def anatomy_of(jobs: Iterable[JobTime]) -> StepAnatomy | None:
+    """Return what jobs spent the mean step on; None where their ranks have no sections."""
+    return divide_steps([one for job in jobs for one in job.steps])
+
+
+def newest_anatomy(job: JobTime) -> StepAnatomy | None:
+    """Return what a job spends a step on now; None where its newest attempt has not told."""
+    if not job.steps or not job.attempts or job.steps[-1].attempt != job.attempts[-1].attempt:
+        return None
+    return divide_steps(job.steps[-1:])
+
+
+def divide_steps(told: Sequence[StepsTime]) -> StepAnatomy | None:
+    """Return the mean step."""
+    steps = sum(one.steps for one in told)
+    step_s = sum(one.step_s for one in told)
+    if steps <= 0 or step_s <= 0:
+        return None
+    compute_s = sum(one.compute_s for one in told) / steps
+    communication_s = _known(sum(one.communication_s for one in told) / steps)
+    io_s = _known(sum(one.io_s for one in told) / steps)
+    checkpoint_s = _known(sum(one.checkpoint_s for one in told) / steps)
+    mean_s = step_s / steps
+    rest_s = mean_s - sum(part_s or 0.0 for part_s in (communication_s, io_s, checkpoint_s))
+    return StepAnatomy(
+        steps=steps,
+        step_s=mean_s,
+        compute_s=compute_s or max(0.0, rest_s),
+        communication_s=communication_s,
+        waited_s=_known(sum(one.waited_s for one in told) / steps),
+        io_s=io_s,
+        checkpoint_s=checkpoint_s,
+        other_s=max(0.0, rest_s - compute_s) if compute_s else None,
+    )
+
+
+def _known(seconds: float) -> float | None:
+    return seconds if seconds > 0 else None

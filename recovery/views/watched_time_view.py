@@ -1,0 +1,74 @@
+"""The time of watched jobs as the API tells it, and back. Pure."""
+
+from recovery.api import wire
+from recovery.goodput.job_time import JobTime, SlowTime, StallTime
+from recovery.goodput.timeline import TimePart, TimeSpan
+
+
+def view_time(time: JobTime) -> wire.WatchedTime:
+    """Return the time of a watched job for the API."""
+    return wire.WatchedTime(
+        job_id=time.job_id,
+        name=time.name,
+        began_unix_s=time.began_unix_s,
+        has_ended=time.has_ended,
+        spans=[
+            wire.WatchedSpan(
+                one.begin_s,
+                one.end_s,
+                one.part.value,
+                one.devices,
+                one.incident_id,
+                one.is_estimated,
+            )
+            for one in time.spans
+        ],
+        stalls=[
+            wire.WatchedStall(
+                one.stall_id, one.kind, list(one.ranks), one.node, one.begin_s, one.recovered_s
+            )
+            for one in time.stalls
+        ],
+        slow=[
+            wire.WatchedSlow(
+                one.rank, one.node, one.section, one.step_factor, one.begin_s, one.end_s
+            )
+            for one in time.slow
+        ],
+    )
+
+
+def time_of_view(view: wire.WatchedTime) -> JobTime:
+    """Return the time that a view tells of; a part that this version doesn't know is unaccounted."""
+    parts = {part.value: part for part in TimePart}
+    return JobTime(
+        view.job_id,
+        view.name,
+        view.began_unix_s,
+        tuple(
+            TimeSpan(
+                one.begin_s,
+                one.end_s,
+                parts.get(one.part, TimePart.UNACCOUNTED),
+                0,
+                one.gpus,
+                one.stall_id,
+                one.is_estimated,
+            )
+            for one in view.spans
+        ),
+        attempts=(),
+        incidents=(),
+        slow=tuple(
+            SlowTime(0, one.rank, one.node, one.section, one.step_factor, one.begin_s, one.end_s)
+            for one in view.slow
+        ),
+        is_watched=True,
+        stalls=tuple(
+            StallTime(
+                one.stall_id, one.kind, tuple(one.ranks), one.node, one.begin_s, one.recovered_s
+            )
+            for one in view.stalls
+        ),
+        has_ended=view.has_ended,
+    )
