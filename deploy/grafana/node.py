@@ -202,9 +202,9 @@ def _gpus(made: Dashboard) -> None:
     )
     made.with_panel(
         rows(
-            "XIDs since boot",
-            f"topk({ROWS_MAX}, max by (pci_bus_id, xid) (rankmend_gpu_xid_total{{{NODE}}}))",
-            "Of the kernel log. The kernel-log reference says what each calls for.",
+            "XIDs",
+            f"topk({ROWS_MAX}, max by (pci_bus_id, xid) (rankmend_gpu_xid_total{{{NODE}}}) or max by (pci_bus_id, xid) (rankmend_gpu_xid_events_total{{{NODE}}}))",
+            "By the kernel log since boot, or, where the agent can't read that, by the driver's events since the agent began.",
             value="times",
             width=8,
             steps=WARN_ABOVE_ZERO,

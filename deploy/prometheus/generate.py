@@ -103,11 +103,11 @@ OWN = (
         'rankmend_collector_age_seconds{collector="findings"} > 30',
         "1m",
         "critical",
-        "{{ $labels.node }}: findings on this node were last updated {{ $value }} s ago",
+        "{{ $labels.node }}: findings on this node were last updated {{ $value | humanizeDuration }} ago",
         {_series("rankmend_collector_age_seconds", collector="findings"): "0+60x20"},
         {_series("rankmend_collector_age_seconds", collector="findings"): "1x20"},
         {"collector": "findings"},
-        value="900",
+        value="15m 0s",
     ),
     OwnRule(
         "RankmendFindingsBroken",
@@ -182,10 +182,19 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+# Which ranks the finding affects, for the person who is woken. At most eight; %q keeps a name from ending the string.
+_RANKS: Final = (
+    "{{ with printf"
+    ' "topk(8, max by (job_id, rank) (rankmend_finding_rank_info{node=%q,check=%q,uuid=%q,device=%q}))"'
+    ' $labels.node $labels.check $labels.uuid $labels.device | query | sortByLabel "rank" }}'
+    "; affects{{ range . }} rank {{ .Labels.rank }}{{ end }} of job {{ (first .).Labels.job_id }}{{ end }}"
+)
+
+
 def _finding_annotations(rule: FindingRule, runbooks: str) -> dict[str, str]:
     where = "{{ with $labels.uuid }} {{ . }}{{ end }}{{ with $labels.device }} {{ . }}{{ end }}"
     return {
-        "summary": "{{ $labels.node }}" + where + f": {rule.check.replace('_', ' ')}",
+        "summary": "{{ $labels.node }}" + where + f": {rule.check.replace('_', ' ')}{_RANKS}",
         "action": "{{ $labels.action }}",
         "runbook_url": f"{runbooks}/findings.md#{rule.check}",
     }
@@ -269,7 +278,7 @@ def tests_text(runbooks: str) -> str:
         info = {**labels, "severity": "info"}  # a site has lowered it: for the record only
         lowered[_series("rankmend_finding_active", **info)] = "1x5"
         annotations = _finding_annotations(rule, runbooks) | {
-            "summary": f"{NODE['node']} GPU-1: {rule.check.replace('_', ' ')}",
+            "summary": f"{NODE['node']} GPU-1: {rule.check.replace('_', ' ')}{_affected(rule, found)}",
             "action": rule.action,
         }
         alerted = {key: value for key, value in {**NODE, **labels}.items() if value}
@@ -284,11 +293,21 @@ def tests_text(runbooks: str) -> str:
         labels = {**NODE, **own.labels, "severity": own.severity}
         summary = own.summary.replace("{{ $labels.node }}", NODE["node"])
         summary = summary.replace("{{ $value }}", own.value)
-        summary = summary.replace("{{ $value | humanize1024 }}", own.value)
+        summary = re.sub(r"\{\{ \$value \| \w+ \}\}", own.value, summary)
         annotations = _own_annotations(own, runbooks) | {"summary": summary}
         lines += _test(own.fires, [("15m", own.alert, _expected(labels, annotations))])
         lines += _test(own.quiet, [("15m", own.alert, [])])
     return "\n".join(lines) + "\n"
+
+
+def _affected(rule: FindingRule, series: dict[str, str]) -> str:
+    """Have two ranks affected by one of the findings, and return what its alert says of them."""
+    if rule.check != "gpu_lost":
+        return ""
+    for rank in ("5", "4"):
+        where = {"check": rule.check, "uuid": "GPU-1", "device": "", "job_id": "j", "rank": rank}
+        series[_series("rankmend_finding_rank_info", **where)] = "_ _ 1 1 stale"
+    return "; affects rank 4 rank 5 of job j"
 
 
 def runbook_text() -> str:

@@ -44,7 +44,7 @@ class Measures:
         None  # of where the time of jobs goes; None: nobody asked for that
     )
 
-    def __init__(self) -> None:  # noqa: PLR0915 - one statement per metric
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._running: dict[str, list[Entry]] = {}  # job -> entries of its open incident
 
@@ -89,7 +89,6 @@ class Measures:
             buckets=_STEPS_BUCKETS,
             registry=self.registry,
         )
-        self._show_zeros()
         self.reports = counter(
             "reports",
             "Reports of launchers, by result: queued, full, rate, ended or refused. Slimmed reports count as queued.",
@@ -213,7 +212,7 @@ class Measures:
         self.times = TimeGauges(_PREFIX, self.registry)
         self.slurm = SlurmGauges(_PREFIX, self.registry)
         self.bmcs = BmcReadings()
-        self.registry.register(self.bmcs)
+        self._begin()
 
     def account(self, accounts: TimeAccounts) -> TimeAccounts:
         """Have the time of jobs accounted, and show it; return what accounts it."""
@@ -221,8 +220,9 @@ class Measures:
         self.times.watch(accounts)
         return accounts
 
-    def _show_zeros(self) -> None:
+    def _begin(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""
+        self.registry.register(self.bmcs)
         for kind in Kind:
             self.opened.labels(kind.value)
             self.gpu_s_lost.labels(kind.value)

@@ -61,7 +61,8 @@ def test_each_rule_fires_when_it_should_and_not_when_it_should_not(tmp_path: Pat
     [
         ('up{job="rankmend-controller"} == 0', 'up{job="rankmend-controler"} == 0'),
         ("< 10", "<= 10"),
-        ("unless on (instance)", "or on (instance)"),
+        ("unless on (cluster, instance)", "or on (cluster, instance)"),
+        ("max by (cluster, job_id, rank)", "sum by (cluster, job_id, rank, replica)"),
         ("for: 15m", "for: 5m"),
         ('{result="full"}', ""),
         ("bmc_success[15m]", "bmc_success[1m]"),

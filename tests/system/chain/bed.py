@@ -295,8 +295,8 @@ class Bed:
             ("refresh_interval: 30s", "refresh_interval: 1s"),
         )
         (self.folder / "prometheus.yml").write_text(prometheus)
-        for name in ("rankmend-rules.yml", "rankmend-controller-rules.yml"):
-            shutil.copy(ROOT / "deploy" / "prometheus" / name, self.folder)
+        for path in (ROOT / "deploy" / "prometheus").glob("rankmend-*rules.yml"):
+            shutil.copy(path, self.folder)
         alertmanager = deployed(
             "alertmanager/rankmend.yml",
             ("controller.example:9477", f"127.0.0.1:{self.receivers[0].port}"),

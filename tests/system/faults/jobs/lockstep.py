@@ -51,6 +51,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--nan-rank", type=int, default=-1, help="its loss is NaN ...")
     parser.add_argument("--nan-step", type=int, default=-1, help="... at this step")
     parser.add_argument("--nan-attempts", type=int, default=1, help="in so many attempts")
+    parser.add_argument("--slow-rank", type=int, default=-1, help="computes twice as long ...")
+    parser.add_argument("--slow-step", type=int, default=-1, help="... from this step on")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
@@ -155,6 +157,8 @@ def main() -> None:
                     time.sleep(0.005)
             with rankmend.section("compute"):
                 time.sleep(arguments.step_s)
+                if rank == arguments.slow_rank and step >= arguments.slow_step:
+                    time.sleep(arguments.step_s)
                 if arguments.until is not None and rank == 0:
                     stopping[0] = stopping[0] or arguments.until.exists()
                 shared = np.concatenate([state * (rank + 1) / 7 + step, [float(stopping[0])]])
