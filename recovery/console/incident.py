@@ -93,7 +93,7 @@ def view_page(
     }
     return IncidentPage(
         view,
-        _waterfall(view),
+        _waterfall(view, is_open=is_open),
         _evidence(entries),
         _accused(entries),
         Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
@@ -102,10 +102,11 @@ def view_page(
     )
 
 
-def _waterfall(view: wire.IncidentView) -> tuple[PhaseBar, ...]:
+def _waterfall(view: wire.IncidentView, *, is_open: bool) -> tuple[PhaseBar, ...]:
     known = {phase: view.phases.get(f"{phase.value}_s") for phase in RecoveryPhase}
     whole_s = sum(seconds for seconds in known.values() if seconds is not None)
     scale, x = (WIDTH / whole_s if whole_s else 0.0), 0.0
+    unknown = "not reached yet" if is_open else "not on its own"
     bars = []
     for phase, seconds in known.items():
         if phase is RecoveryPhase.RETRIES and not seconds:
@@ -115,7 +116,7 @@ def _waterfall(view: wire.IncidentView) -> tuple[PhaseBar, ...]:
             PhaseBar(
                 phase.value,
                 PHASE_WORDS[phase],
-                in_words(seconds) if seconds is not None else "not observed on its own",
+                in_words(seconds) if seconds is not None else unknown,
                 x,
                 max(width, 2.0) if seconds is not None else 0.0,
                 seconds is not None,

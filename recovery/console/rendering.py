@@ -46,7 +46,8 @@ def environment() -> "Environment":
         "hours": gpu_hours,
         "moment": moment,
         "clock": _clock,
-        "ago": _ago,
+        "ago": lambda unix_s: _age(time.time() - unix_s),
+        "age": _age,
         "name": _name,
         "spaced": lambda text: str(text).replace("_", " "),
     }
@@ -78,5 +79,6 @@ def _clock(unix_s: float) -> str:
         return f"{unix_s:g} s"
 
 
-def _ago(unix_s: float) -> str:
-    return f"{in_words(max(0.0, time.time() - unix_s))} ago"
+def _age(seconds: float) -> str:
+    """Return how long ago something was, no finer than people care for."""
+    return "just now" if seconds < 1.5 else f"{in_words(round(seconds))} ago"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from recovery.messages.exchange import RankExit, RankReport, StepTiming
 from recovery.service.controller_config import Config, ConsoleSection
 from recovery.service.roles import Role
@@ -48,16 +50,10 @@ def make_files(folder: Path) -> Path:
 
 def with_racks(config: Config) -> Config:
     nodes = tuple(f"r{rack}-n{node:02}" for rack in (1, 2, 3, 4) for node in range(1, 17))
-    discovery = replace_fields(config.discovery, nodes=nodes)
-    return replace_fields(
+    discovery = msgspec.structs.replace(config.discovery, nodes=nodes)
+    return msgspec.structs.replace(
         config, discovery=discovery, console=ConsoleSection(rack_pattern="^(r[0-9]+)-")
     )
-
-
-def replace_fields(value, **changes):  # type: ignore[no-untyped-def]
-    import msgspec
-
-    return msgspec.structs.replace(value, **changes)
 
 
 @dataclass
@@ -104,7 +100,7 @@ class StagedJob:
                     number=n,
                     step=self.begins_at + n,
                     age_s=(self.number + count - n) * STEP_S,
-                    compute_s=n * own * STEP_S,
+                    compute_s=STEP_S * own * (n + 0.01 * ((n * 31 + rank * 17) % 7)),
                     communication_s=n * (duration - own * STEP_S),
                     io_s=0.0,
                     checkpoint_s=0.0,
@@ -161,7 +157,7 @@ class Stage:
         speakers = []
         for node in nodes:
             join = join_of(
-                node, name=name, key=f"job:{name}", nodes_min=run, nodes_max=run, slots=slots
+                node, name=name, key=f"job:{name}", nodes_min=run, nodes_max=len(nodes), slots=slots
             )
             speaker = Speaker(client, node, client.join(join).job_id)
             assert speaker.report is not None
@@ -204,7 +200,7 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, port: int = 0) -> Iterator[Stage]:
+def staged(folder: Path) -> Iterator[Stage]:
     """Run a controller with one big job, one that waits for a person, one that has ended, and held nodes."""
     make_files(folder)
     with running(folder, with_racks) as up, Stage(up) as stage:
