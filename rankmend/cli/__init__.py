@@ -95,6 +95,11 @@ _COMMANDS = {
         "Find the hung or slow rank in recordings of a job.",
     ),
     "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
+    "console": (
+        "rankmend.cli.console",
+        "console",
+        "Open the jobs of this machine in a browser.",
+    ),
     "watch": ("rankmend.cli.watch", "watch", "Watch jobs that other launchers have started."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }

@@ -7,7 +7,6 @@ from typing import Final
 from detectors.finding import Blame
 from recovery.api import wire
 from recovery.console.job_time import WIDTH
-from recovery.goodput.time_words import in_words
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import (
@@ -40,10 +39,9 @@ class PhaseBar:
 
     part: str
     name: str
-    words: str
+    seconds: float | None  # None: not observed
     x: float
     width: float
-    is_known: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def view_page(
     }
     return IncidentPage(
         view,
-        _waterfall(view, is_open=is_open),
+        _waterfall(view),
         _evidence(entries),
         _accused(entries),
         Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
@@ -102,11 +100,10 @@ def view_page(
     )
 
 
-def _waterfall(view: wire.IncidentView, *, is_open: bool) -> tuple[PhaseBar, ...]:
+def _waterfall(view: wire.IncidentView) -> tuple[PhaseBar, ...]:
     known = {phase: view.phases.get(f"{phase.value}_s") for phase in RecoveryPhase}
     whole_s = sum(seconds for seconds in known.values() if seconds is not None)
     scale, x = (WIDTH / whole_s if whole_s else 0.0), 0.0
-    unknown = "not reached yet" if is_open else "not on its own"
     bars = []
     for phase, seconds in known.items():
         if phase is RecoveryPhase.RETRIES and not seconds:
@@ -116,10 +113,9 @@ def _waterfall(view: wire.IncidentView, *, is_open: bool) -> tuple[PhaseBar, ...
             PhaseBar(
                 phase.value,
                 PHASE_WORDS[phase],
-                in_words(seconds) if seconds is not None else unknown,
+                seconds,
                 x,
                 max(width, 2.0) if seconds is not None else 0.0,
-                seconds is not None,
             )
         )
         x += width
@@ -194,7 +190,7 @@ def _next_after(view: wire.IncidentView) -> Next:
         )
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
         return Next(
-            "Training goes on. Have the node looked at before it is used again.",
+            "Training goes on. If this node is blamed again, have it looked at.",
             f"rankmend check node {view.node}",
         )
     return Next("Nothing to do.", f"rankmend why {incident}")

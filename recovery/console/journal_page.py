@@ -1,6 +1,6 @@
 """A page of a journal: newest first, of one kind or of all. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,10 +66,14 @@ def row_of(entry: Entry) -> JournalLine:
 
 def _fields(entry: Entry) -> str:
     """Return a record without words of its own by its fields."""
-    found = msgspec.to_builtins(entry.record)
-    if not isinstance(found, dict):
-        return ""
-    words = ", ".join(
-        f"{name} {value}" for name, value in found.items() if isinstance(value, str | int | float)
-    )
+    words = ", ".join(_words(msgspec.to_builtins(entry.record)))
     return words if len(words) <= _TEXT_MAX else words[:_TEXT_MAX] + "..."
+
+
+def _words(found: object) -> Iterator[str]:
+    """Give the plain values of a record, and of what it holds."""
+    for name, value in found.items() if isinstance(found, dict) else ():
+        if isinstance(value, str | int | float) and value != "":
+            yield f"{str(name).replace('_', ' ')} {value}"
+        elif isinstance(value, dict):
+            yield from _words(value)

@@ -41,7 +41,7 @@ def environment() -> "Environment":
         auto_reload=False,
     )
     made.filters |= {
-        "span": in_words,
+        "span": _span,
         "share": share,
         "hours": gpu_hours,
         "moment": moment,
@@ -77,6 +77,15 @@ def _clock(unix_s: float) -> str:
         return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%H:%M:%S")
     except (OverflowError, OSError, ValueError):
         return f"{unix_s:g} s"
+
+
+def _span(seconds: float | None) -> str:
+    """Return a duration; MTTR has phases of less than a millisecond."""
+    return (
+        f"{seconds * 1e3:.3g} ms"
+        if seconds is not None and 0 < seconds < 0.1
+        else in_words(seconds)
+    )
 
 
 def _age(seconds: float) -> str:

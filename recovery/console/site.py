@@ -49,8 +49,9 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
+_LACKS_ACT: Final = "{} may read, and not act: its token lacks the role act"
+
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Maker: TypeAlias = Callable[[Viewer], Awaitable[Page]]
 
 
 class Door(Protocol):
@@ -115,7 +116,7 @@ class ConsoleSite:
         pages = self._pages
 
         def page(path: str, make: Callable[[web.Request, Viewer], Awaitable[Page]]) -> None:
-            app.router.add_get(path, self._serve(partial(self._show, make)))
+            app.router.add_get(path, self.serve(partial(self._show, make)))
 
         page("/", lambda request, viewer: pages.fleet(viewer, request.query))
         page("/jobs", lambda request, viewer: pages.jobs(viewer, request.query))
@@ -132,14 +133,14 @@ class ConsoleSite:
         )
         page("/journal", lambda request, viewer: pages.journal(viewer, request.query))
         get, post = app.router.add_get, app.router.add_post
-        get("/jobs/{job}/ranks.json", self._serve(self._ranks))
-        get("/act", self._serve(self._act_form))
-        post("/act", self._serve(self._act))
-        get("/sign-in", self._serve(self._sign_in_form))
-        post("/sign-in", self._serve(self._sign_in))
-        post("/sign-out", self._serve(self._sign_out))
-        get("/live", self._serve(self._stream))
-        get("/static/{name:.+}", self._serve(self._file))
+        get("/jobs/{job}/ranks.json", self.serve(self._ranks))
+        get("/act", self.serve(self._act_form))
+        post("/act", self.serve(self._act))
+        get("/sign-in", self.serve(self._sign_in_form))
+        post("/sign-in", self.serve(self._sign_in))
+        post("/sign-out", self.serve(self._sign_out))
+        get("/live", self.serve(self._stream))
+        get("/static/{name:.+}", self.serve(self._file))
 
     def close(self) -> None:
         self._live.close()
@@ -151,7 +152,9 @@ class ConsoleSite:
 
     # Every request.
 
-    def _serve(self, handler: _Handler) -> _Handler:
+    def serve(self, handler: _Handler) -> _Handler:
+        """Return the handler with headers and error pages."""
+
         async def serve(request: web.Request) -> web.StreamResponse:
             try:
                 self._door.check_host(request)
@@ -288,11 +291,10 @@ class ConsoleSite:
     async def _act_form(self, request: web.Request) -> web.StreamResponse:
         viewer = self._known(request)
         if viewer is None or not viewer.may_act:
+            if viewer is not None and not self._door.takes_tokens:
+                raise PageError("This console only reads: use the commands.", 403)
             if viewer is not None and viewer.is_signed_in:
-                raise PageError(
-                    f"{viewer.name} may read, and not act: its token lacks the role act",
-                    403,
-                )
+                raise PageError(_LACKS_ACT.format(viewer.name), 403)
             return self._turned_away(request)
         page = await self._pages.act_form(viewer, request.query, secrets.token_hex(16))
         return self._answer(request, viewer, page)
@@ -304,9 +306,7 @@ class ConsoleSite:
         form = await self._read_form(request)
         self._check_csrf(form, viewer)
         if not viewer.may_act:
-            raise PageError(
-                f"{viewer.name} may read, and not act: its token lacks the role act", 403
-            )
+            raise PageError(_LACKS_ACT.format(viewer.name), 403)
         name, about = read_act(form)
         reason = form.get("reason", "").strip()
         if not reason:

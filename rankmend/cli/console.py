@@ -1,0 +1,52 @@
+"""`rankmend console`: this machine's state folder in a browser."""
+
+from pathlib import Path
+
+import click
+
+from rankmend.cli.options import fail, find_state, state_option
+from rankmend.cli.output import echo, failure
+
+
+@click.command(
+    epilog="The controller of a cluster serves its own console: open its address in a browser."
+)
+@state_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="any free one",
+    help="Port on 127.0.0.1.",
+)
+def console(state_dir: Path | None, port: int) -> None:
+    """Open the jobs of this machine's state folder in a browser: a page for each job and incident.
+
+    Prints an address that works once, on 127.0.0.1 only. The pages read and change nothing. Ctrl-C ends it.
+    """
+    from rankmend.errors import RankmendError
+
+    try:
+        state = find_state(state_dir)
+        if not state.is_dir():
+            fail(f"there is no state folder {state}: no job has run here yet (rankmend run)")
+        from recovery.local_console.local_server import serve
+
+        serve(state, port, _Teller(state).tell)
+    except ImportError as error:
+        fail(f"the console needs {error.name}: pip install 'rankmend[controller]'")
+    except RankmendError as error:
+        raise failure(error) from error
+
+
+class _Teller:
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._is_first = True
+
+    def tell(self, address: str) -> None:
+        if self._is_first:
+            echo(f"rankmend: the console of {self._state}; Ctrl-C ends it. Open:\n  {address}")
+            self._is_first = False
+        else:
+            echo(f"rankmend: that address is used up. For another browser:\n  {address}")

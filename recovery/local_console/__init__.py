@@ -1,0 +1,1 @@
+"""The console for the state folder of one machine: `rankmend console`."""

@@ -1,0 +1,257 @@
+"""Gives the console what a state folder tells: the same values as `rankmend status` and `rankmend why` show of it.
+
+It reads, and never writes. Whoever may read the folder may see all of it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NoReturn, TypeVar
+
+from rankmend.clock import read_boot_id
+from rankmend.errors import RankmendError
+from recovery.api import wire
+from recovery.console.acts import FORMS, AskedAct, words_of
+from recovery.console.source import JobRecords, PageError, Viewer
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_spent import read_time
+from recovery.job.rank_picture import RankState
+from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.heartbeat import read_heartbeat
+from recovery.journal.job_folder import is_held
+from recovery.journal.ledger import Moment
+from recovery.journal.records import Entry
+from recovery.report.overview import (
+    StoredJobView,
+    StoredRankView,
+    find_story,
+    list_folders,
+    name_of,
+    read_entries,
+    view_job,
+)
+from recovery.views.incident_view import view_incidents
+from recovery.views.plan_view import view_plan
+
+_INCIDENTS: Final = 200
+_LOOK_S: Final = 0.5  # between two looks at the files' times
+_STANDS_S_MIN: Final = 10.0  # as recovery.job.rank_picture
+_STANDS_STEPS: Final = 10.0
+
+_T = TypeVar("_T")
+
+
+class FolderSource:
+    """Belongs to the event loop; files are read in threads."""
+
+    is_controller = False
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self.title = f"state folder {state}"
+        self._revision = ("", -_LOOK_S)
+
+    async def _read(self, act: Callable[[], _T]) -> _T:
+        try:
+            return await asyncio.to_thread(act)
+        except RankmendError as error:
+            raise PageError(str(error), 503) from error
+
+    def _views(self) -> list[StoredJobView]:
+        return [view_job(one, time.monotonic, time.time()) for one in list_folders(self._state)]
+
+    def _view_of(self, job_id: str) -> StoredJobView:
+        found = next((one for one in self._views() if one.job_id == job_id), None)
+        if found is None:
+            raise PageError(f"no job {job_id[:80]}", 404)
+        return found
+
+    async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+        del viewer
+        return list(await self._read(self._views))
+
+    async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
+        del viewer
+
+        def read() -> wire.JobDetail:
+            view = self._view_of(job_id)
+            return wire.JobDetail(view, _nodes_of(view))
+
+        return await self._read(read)
+
+    async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap:
+        del viewer
+
+        def read() -> wire.RankMap:
+            view = self._view_of(job_id)
+            nodes = {rank: node.node for node in _nodes_of(view) for rank in node.ranks}
+            return _rank_map(view, nodes)
+
+        return await self._read(read)
+
+    async def nodes(self, viewer: Viewer) -> list[wire.NodeView]:
+        """Return the nodes of the jobs whose launcher runs here and uses this machine alone."""
+        del viewer
+
+        def read() -> list[wire.NodeView]:
+            found = (_nodes_of(view) for view in self._views() if view.launcher_pid is not None)
+            return [node for nodes in found if len(nodes) == 1 for node in nodes]
+
+        return await self._read(read)
+
+    async def known_nodes(self, viewer: Viewer) -> list[str]:
+        del viewer
+        return []
+
+    async def cluster(self, viewer: Viewer) -> wire.Cluster:
+        del viewer
+        return wire.Cluster([], [], [], [])
+
+    async def plans(self, viewer: Viewer) -> list[wire.PlanView]:
+        del viewer
+
+        def read() -> list[wire.PlanView]:
+            found = []
+            for folder in list_folders(self._state):
+                if is_held(folder):
+                    entries = read_entries(folder)
+                    ledger = fold_all(entries)
+                    found.append(view_plan(ledger, ledger.job_id or "", name_of(folder, entries)))
+            return [one for one in found if one is not None]
+
+        return await self._read(read)
+
+    async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
+        del viewer
+        return []
+
+    async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
+        del viewer
+        return None
+
+    async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
+        del viewer
+
+        def read() -> list[wire.IncidentView]:
+            found: list[wire.IncidentView] = []
+            for folder in list_folders(self._state):
+                entries = _quietly(folder)
+                found += view_incidents(entries, name_of(folder, entries))
+            return sorted(found, key=lambda one: -one.opened_unix_s)[:_INCIDENTS]
+
+        return await self._read(read)
+
+    async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
+        del viewer
+        return await self._read(lambda: self._records(wanted)[1])
+
+    def _records(self, wanted: str) -> tuple[Path, JobRecords]:
+        folder, _entries = find_story(self._state, wanted)
+        if folder is None:
+            folder = next(
+                (one for one in list_folders(self._state) if _job_id(one) == wanted), None
+            )
+        if folder is None:
+            raise PageError(f"no incident or job {wanted[:80]}", 404)
+        entries = read_entries(folder)
+        return folder, JobRecords(_job_id(folder), name_of(folder, entries), entries)
+
+    async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
+        del viewer
+        return ()
+
+    async def time(self, viewer: Viewer, job_id: str) -> JobTime | None:
+        del viewer
+
+        def read() -> JobTime | None:
+            folder, records = self._records(job_id)
+            now = Moment(time.time(), time.monotonic(), read_boot_id())
+            return read_time(records.entries, now if is_held(folder) else read_heartbeat(folder))
+
+        return await self._read(read)
+
+    def revision(self) -> str:
+        text, looked_at_s = self._revision
+        if time.monotonic() - looked_at_s >= _LOOK_S:
+            text = ".".join(
+                f"{_changed_ns(folder / name):x}"
+                for folder in list_folders(self._state)[:100]
+                for name in ("journal.db", "journal.db-wal", "run.json")
+            )
+            self._revision = (f"{hash(text):x}", time.monotonic())
+        return self._revision[0]
+
+    async def act(self, viewer: Viewer, asked: AskedAct) -> NoReturn:
+        del viewer
+        form, words = FORMS[asked.name], words_of(asked.name, asked.about)
+        raise PageError(f"this console only reads; type: {form.command.format(**words)}", 403)
+
+
+def _nodes_of(view: StoredJobView) -> list[wire.NodeView]:
+    ledger = fold_all(_quietly(Path(view.state_dir)))
+    # The launcher of a job on one machine is the only one to be heard, and its file says when it was last alive.
+    beat = read_heartbeat(Path(view.state_dir)) if len(ledger.placement) == 1 else None
+    is_alive = view.launcher_pid is not None and beat is not None
+    age_s = max(0.0, time.time() - beat.unix_s) if is_alive and beat is not None else None
+    return [
+        wire.NodeView(
+            node=place.node,
+            job_id=view.job_id,
+            heard_age_s=age_s,
+            attempt=ledger.attempt,
+            ranks=list(place.ranks),
+            is_spare=False,
+            boot_id="",
+        )
+        for place in ledger.placement
+    ]
+
+
+def _rank_map(view: StoredJobView, nodes: dict[int, str]) -> wire.RankMap:
+    ranks = sorted(view.ranks, key=lambda one: one.rank)
+    times = sorted(one.step_seconds for one in ranks if one.step_seconds is not None)
+    step_s = times[len(times) // 2] if times else None
+    limit_s = max(_STANDS_S_MIN, _STANDS_STEPS * (step_s or 0.0))
+    places: dict[str, int] = {}
+    return wire.RankMap(
+        job_id=view.job_id,
+        attempt=view.attempt,
+        step_s=step_s,
+        nodes=[
+            places.setdefault(nodes.get(one.rank, "this machine"), len(places)) for one in ranks
+        ],
+        node_names=list(places),
+        ranks=[one.rank for one in ranks],
+        steps=[one.step for one in ranks],
+        ages_s=[one.step_age_s for one in ranks],
+        states=[_state_of(one, limit_s).value for one in ranks],
+        # Progress files tell how long a step took, and not how much of that was a rank's own work.
+        factors=[None] * len(ranks),
+    )
+
+
+def _state_of(rank: StoredRankView, limit_s: float) -> RankState:
+    if rank.step is None:
+        return RankState.STARTING
+    is_still = rank.step_age_s is not None and rank.step_age_s > limit_s
+    return RankState.STANDING if is_still else RankState.TRAINING
+
+
+def _quietly(folder: Path) -> tuple[Entry, ...]:
+    """Return a journal's entries; a broken one hides no other job, and its own page says what is wrong."""
+    try:
+        return read_entries(folder)
+    except RankmendError:
+        return ()
+
+
+def _job_id(folder: Path) -> str:
+    return view_job(folder, time.monotonic).job_id
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

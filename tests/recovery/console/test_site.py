@@ -1,0 +1,313 @@
+"""The console over HTTP with a source that answers from memory: headers, refusals, hostile texts, bounds."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from rankmend.clock import SystemClock
+from recovery.api import wire
+from recovery.console.acts import AskedAct
+from recovery.console.live import STREAMS_OF_VIEWER_MAX
+from recovery.console.shared_reads import SharedReads
+from recovery.console.site import HEADERS, ConsoleSite
+from recovery.console.source import JobRecords, PageError, Viewer
+from recovery.goodput.job_time import JobTime
+from recovery.journal.records import Entry
+
+JOB = "00000000-0000-4000-8000-000000000001"
+HOSTILE = "</td><script>alert(1)</script>\u202e\"'&\x1b[2J" + "A" * 10_000
+VIEWER = Viewer("ann", "127.0.0.1", (), has_act=True, csrf="right", is_signed_in=True)
+
+
+def job_of(name: str) -> wire.JobView:
+    return wire.JobView(JOB, name, name, "running", 1, 2, 1, 0, 0, 7, 0, None, name)
+
+
+@dataclass
+class MemorySource:
+    """One job on one node, with the same name for all."""
+
+    name: str = "train"
+    title: str = "a test"
+    is_controller: bool = True
+    asked: list[AskedAct] = field(default_factory=list)
+    reads: int = 0
+
+    async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+        self.reads += 1
+        await asyncio.sleep(0)
+        return [job_of(self.name)]
+
+    async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
+        return wire.JobDetail(job_of(self.name), await self.nodes(viewer))
+
+    async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap:
+        return wire.RankMap(
+            JOB, 1, 0.1, [self.name], [0, 1], [0, 0], [7, None], [0.1, None],
+            ["training", "standing"], [1.5, None],
+        )  # fmt: skip
+
+    async def nodes(self, viewer: Viewer) -> list[wire.NodeView]:
+        return [wire.NodeView(self.name, JOB, 1.0, 1, [0, 1], False, self.name, self.name)]
+
+    async def known_nodes(self, viewer: Viewer) -> list[str]:
+        return []
+
+    async def cluster(self, viewer: Viewer) -> wire.Cluster:
+        pause = wire.Pause(f"node:{self.name}", self.name, self.name)
+        window = wire.WindowView("w", [self.name], 0.0, 1.0, self.name, self.name)
+        hold = wire.HoldView(self.name, "drain", self.name, self.name, None)
+        return wire.Cluster([pause], [hold], [window], [self.name], [""])
+
+    async def plans(self, viewer: Viewer) -> list[wire.PlanView]:
+        text = self.name
+        return [wire.PlanView(JOB, text, "i-1", 1, text, text, text, text, [text], "p1")]
+
+    async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
+        text = self.name
+        finding = wire.WatchedFinding(text, text, text, text, [0], [text])
+        return [
+            wire.WatchedView(
+                JOB, text, text, text, text, text, 1, 2, 2, [text], 5, 0.1, text, 1.0, text, [finding], text,
+            )
+        ]  # fmt: skip
+
+    async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
+        return wire.SlurmView(True, False, self.name, [], [])
+
+    async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
+        text = self.name
+        return [
+            wire.IncidentView(
+                "i-1", JOB, text, 1.0, 1, text, text, text, text, text, [0], [], text, 1, [], {}, [text],
+                None, None, None, None,
+            )
+        ]  # fmt: skip
+
+    async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
+        return JobRecords(JOB, self.name, ())
+
+    async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
+        return ()
+
+    async def time(self, viewer: Viewer, job_id: str) -> JobTime | None:
+        return None
+
+    def revision(self) -> str:
+        return "1"
+
+    async def act(self, viewer: Viewer, asked: AskedAct) -> str:
+        self.asked.append(asked)
+        return f"done {self.name}"
+
+
+@dataclass
+class OpenDoor:
+    """Lets everybody in as the same viewer."""
+
+    who: Viewer | None = VIEWER
+    takes_tokens: bool = True
+
+    def check_host(self, request: web.Request) -> None: ...
+    def viewer(self, request: web.Request) -> Viewer | None:
+        return self.who
+
+    def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
+        raise PageError("no", 401)
+
+    def sign_out(self, request: web.Request, answer: web.Response) -> None: ...
+    async def read_body(self, request: web.Request) -> bytes:
+        return await request.content.read(100_000)
+
+    def spend(self, viewer: Viewer) -> None: ...
+
+
+def visit(source: MemorySource, act: Callable[[Any], Any], door: OpenDoor | None = None) -> Any:
+    """Run ``act`` with a client of a console over the source."""
+
+    async def run() -> Any:
+        site = ConsoleSite(source, door or OpenDoor(), SystemClock())
+        app = web.Application()
+        site.add_routes(app)
+        async with TestClient(TestServer(app)) as client:
+            try:
+                return await act(client)
+            finally:
+                site.close()
+
+    return asyncio.run(run())
+
+
+PAGES = (
+    "/", "/?q=a&state=drained", "/jobs", f"/jobs/{JOB}", f"/watched/{JOB}", "/incidents", "/journal",
+    f"/journal?job={JOB}", f"/act?act=approve&job={JOB}&incident=i-1", f"/act?act=pause&scope=job:{JOB}", "/sign-in",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_hostile_text_of_10_kb_is_text_on_every_page(path: str) -> None:
+    async def look(client: Any) -> tuple[int, str]:
+        answer = await client.get(path)
+        return answer.status, await answer.text()
+
+    status, text = visit(MemorySource(HOSTILE), look)
+
+    assert status == 200
+    assert "<script>alert" not in text
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+    assert "A" * 3000 not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, "/nodes/nobody", "/incidents/none", "/static/console.css", "/static/../site.py"],
+)
+def test_every_answer_has_the_headers_of_a_page_that_trusts_nobody(path: str) -> None:
+    async def look(client: Any) -> Any:
+        answer = await client.get(path)
+        return answer.status, dict(answer.headers)
+
+    _status, headers = visit(MemorySource(), look)
+
+    if path.startswith("/static/console"):
+        assert headers["Cache-Control"].startswith("public")
+    elif path.startswith("/static"):
+        return  # no such route
+    for name in HEADERS.keys() - {"Cache-Control"}:
+        assert headers[name] == HEADERS[name]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+
+
+def test_no_page_has_a_script_or_style_of_its_own() -> None:
+    async def look(client: Any) -> list[str]:
+        return [await (await client.get(path)).text() for path in PAGES]
+
+    for text in visit(MemorySource(), look):
+        assert " style=" not in text
+        assert " onclick=" not in text
+        assert "<style" not in text
+        assert text.count("<script ") == text.count("<script src=")
+
+
+@pytest.mark.parametrize(
+    ("form", "headers", "status", "acts"),
+    [
+        ({"csrf": "right"}, {"Sec-Fetch-Site": "same-origin", "Origin": "null"}, 200, 1),
+        ({"csrf": "right"}, {}, 200, 1),
+        ({"csrf": "wrong"}, {"Sec-Fetch-Site": "same-origin"}, 403, 0),
+        ({}, {"Sec-Fetch-Site": "same-origin"}, 403, 0),
+        ({"csrf": "right"}, {"Sec-Fetch-Site": "cross-site"}, 403, 0),
+        ({"csrf": "right"}, {"Sec-Fetch-Site": "same-site"}, 403, 0),
+        ({"csrf": "right"}, {"Origin": "https://evil.example"}, 403, 0),
+        ({"csrf": "right"}, {"Origin": "null"}, 403, 0),
+        ({"csrf": "right", "reason": " "}, {}, 400, 0),
+        ({"csrf": "right", "reason": "x" * 1001}, {}, 400, 0),
+        ({"csrf": "right", "act": "explode"}, {}, 400, 0),
+    ],
+)
+def test_an_act_needs_the_sessions_secret_a_reason_and_a_form_of_this_site(
+    form: dict[str, str], headers: dict[str, str], status: int, acts: int
+) -> None:
+    source = MemorySource()
+
+    async def act(client: Any) -> int:
+        given = {"act": "drain", "node": "n1", "reason": "why", "key": "k"} | form
+        return (await client.post("/act", data=given, headers=headers)).status
+
+    assert visit(source, act) == status
+    assert len(source.asked) == acts
+
+
+def test_who_may_only_read_acts_on_nothing() -> None:
+    source = MemorySource()
+    reader = OpenDoor(Viewer("bob", "127.0.0.1", (), csrf="right", is_signed_in=True))
+
+    async def act(client: Any) -> int:
+        given = {"act": "drain", "node": "n1", "reason": "why", "csrf": "right"}
+        return (await client.post("/act", data=given)).status
+
+    assert visit(source, act, reader) == 403
+    assert source.asked == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there"),
+    [
+        ("/jobs?q=a", "/jobs?q=a"),
+        ("https://evil.example/", "/"),
+        ("//evil.example/", "/"),
+        ("/\\evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/a\nb", "/"),
+    ],
+)
+def test_signing_in_never_leads_to_another_site(wanted: str, there: str) -> None:
+    async def look(client: Any) -> str:
+        return await (await client.get("/sign-in", params={"next": wanted})).text()
+
+    text = visit(MemorySource(), look)
+
+    assert f'name="next" value="{there}"' in text
+
+
+def test_who_follows_a_link_from_elsewhere_is_asked_again_with_the_cookie() -> None:
+    async def look(client: Any) -> Any:
+        headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        first = await client.get("/incidents", headers=headers, allow_redirects=False)
+        then = await client.get(
+            "/incidents", headers={"Sec-Fetch-Mode": "navigate"}, allow_redirects=False
+        )
+        script = await client.get("/incidents", headers={"Sec-Fetch-Mode": "cors"})
+        return first.headers.get("Refresh"), then.status, then.headers["Location"], script.status
+
+    found = visit(MemorySource(), look, OpenDoor(None))
+
+    assert found == ("0", 303, "/sign-in?next=%2Fincidents", 401)
+
+
+def test_viewers_who_see_the_same_share_what_is_read() -> None:
+    source = MemorySource()
+
+    async def look(client: Any) -> None:
+        await asyncio.gather(*(client.get("/jobs") for _ in range(30)))
+
+    visit(source, look)
+
+    assert source.reads <= 2
+
+
+def test_one_viewer_holds_so_many_streams() -> None:
+    async def look(client: Any) -> list[int]:
+        answers = [await client.get("/live") for _ in range(STREAMS_OF_VIEWER_MAX + 1)]
+        statuses = [answer.status for answer in answers]
+        for answer in answers:
+            answer.close()
+        return statuses
+
+    assert visit(MemorySource(), look) == [200] * STREAMS_OF_VIEWER_MAX + [503]
+
+
+def test_a_failed_read_is_not_kept_for_the_next_viewer() -> None:
+    async def run() -> list[str]:
+        shared, told = SharedReads(lambda: 0.0), []
+
+        async def fail() -> str:
+            raise PageError("broken", 503)
+
+        async def work() -> str:
+            return "fine"
+
+        for read in (fail, work):
+            try:
+                told.append(await shared.get("key", 9.0, read))
+            except PageError as error:
+                told.append(str(error))
+        return told
+
+    assert asyncio.run(run()) == ["broken", "fine"]
