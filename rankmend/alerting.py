@@ -32,6 +32,7 @@ RESEND_S: Final = 60.0  # Prometheus' own default (--rules.alert.resend-delay=1m
 HOLD_RESENDS: Final = 4  # Prometheus: an alert holds for four resends, so three may be lost
 RESOLVED_S: Final = 900.0  # Prometheus keeps telling of an ended alert for 15 minutes
 RESOLVED_MAX: Final = 2_000
+_URGENT: Final = ("action", "ranks", "state", "jobs")  # annotations whose change is sent at once
 BATCH_MAX: Final = 256  # alerts in one message: some 500 KB at most
 TIMEOUT_S: Final = 10.0  # Prometheus' default for Alertmanager
 BACKOFF: Final = Backoff(first_s=1.0, cap_s=60.0)
@@ -189,10 +190,9 @@ def http_base(text: str, what: str) -> str:
 
 
 def _urgent(alerts: Mapping[Key, Alert]) -> dict[Key, tuple[str | None, ...]]:
-    """Return the parts of the alerts whose change is sent at once: names, actions, targets."""
+    """Return the parts of the alerts whose change is sent at once: names, actions, targets, states."""
     return {
-        key: (alert.annotations.get("action"), alert.annotations.get("ranks"))
-        for key, alert in alerts.items()
+        key: tuple(alert.annotations.get(name) for name in _URGENT) for key, alert in alerts.items()
     }
 
 
@@ -222,16 +222,21 @@ class AlertmanagerTarget:
             self._is_stopped = True
             self._changed.notify()
 
-    def update(self, alerts: Sequence[Alert]) -> None:
-        """Accept the alerts that are active now; never wait for the receiver."""
+    def update(self, alerts: Sequence[Alert], ended: Sequence[Alert] = ()) -> None:
+        """Accept the alerts that are active now; never wait for the receiver.
+
+        ``ended``: alerts with the words of their end, also those that an earlier process has sent.
+        """
         active = {alert.key: alert for alert in alerts}
+        last_words = {alert.key: alert for alert in ended if alert.key not in active}
         with self._changed:
-            if _urgent(active) == _urgent(self._active):
+            if not last_words and _urgent(active) == _urgent(self._active):
                 self._active = active  # other words for the same: told with the next resend
                 return
             now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
-            for key in self._active.keys() - active.keys():
-                self._ended[key] = (self._active[key], unix_s, now_s)
+            gone = {key: self._active[key] for key in self._active.keys() - active.keys()}
+            for key, alert in (gone | last_words).items():
+                self._ended[key] = (alert, unix_s, now_s)
             for key in active.keys() & self._ended.keys():
                 del self._ended[key]  # it is back
             while len(self._ended) > RESOLVED_MAX:

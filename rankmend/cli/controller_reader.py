@@ -83,6 +83,15 @@ class ControllerReader:
             self._watched_times = self._client.watched_times()
         return self._watched_times
 
+    def untaken(self) -> wire.Untaken:
+        """Return nothing for who may see only jobs of their own, and from an older controller."""
+        try:
+            return self._client.untaken()
+        except RefusedError as error:
+            if error.status not in (403, 404):
+                raise
+            return wire.Untaken([], [])
+
     def story(self, wanted: str) -> wire.Story:
         try:
             return self._client.story(wanted)

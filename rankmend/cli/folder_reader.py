@@ -88,6 +88,9 @@ class FolderReader:
             if job is None or one.name.startswith(job) or one.job_id.startswith(job)
         ]
 
+    def untaken(self) -> wire.Untaken:
+        return wire.Untaken([], [])
+
     def story(self, wanted: str) -> wire.Story:
         folder, entries = find_story(self._state, wanted)
         incident_id: str | None = wanted

@@ -79,6 +79,10 @@ class Reader(Protocol):
         """Return where the time of jobs of other launchers went: of those so named, or of all."""
         ...
 
+    def untaken(self) -> "wire.Untaken":
+        """Return what the cluster's rules would have had done; nothing where there is no controller service."""
+        ...
+
     def story(self, wanted: str) -> "wire.Story":
         """Return the story of an incident, or of the job whose name or UUID has this prefix."""
         ...

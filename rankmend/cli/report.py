@@ -51,6 +51,7 @@ Examples:
   rankmend report --job llama --since 7d
   rankmend report --cluster --since 7d what all jobs come to together
   rankmend report --all --html report.html
+  rankmend report --would-have --since 7d
 """
 )
 @click.option("--job", metavar="JOB", shell_complete=complete_job, help="Report only on this job.")
@@ -62,6 +63,11 @@ Examples:
     "--since",
     type=_Since(),
     help="Count only the time since then: 7d, 12h, or 2026-12-01T08:00.",
+)
+@click.option(
+    "--would-have",
+    is_flag=True,
+    help="Show instead what rankmend would have done and did not, and whether that was right.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each job and part.")
 @click.option(
@@ -78,6 +84,7 @@ def report(
     show_all: bool,
     only_total: bool,
     since: "float | TimeOfDay | None",
+    would_have: bool,
     as_csv: bool,
     page: Path | None,
     state_dir: Path | None,
@@ -97,6 +104,13 @@ def report(
         fail(f"{' and '.join(named)} exclude each other", _USAGE)
     if as_csv and as_json:
         fail("--csv and --json exclude each other", _USAGE)
+    if would_have:
+        from rankmend.cli.would_have import Shape, show_would_have
+
+        with reading(access, state_dir) as reader:
+            shape = Shape(as_json=as_json, as_csv=as_csv, page=page)
+            show_would_have(reader, job, _since_unix_s(since), shape)
+        return
     with reading(access, state_dir) as reader:
         reports = _read(reader, job, _since_unix_s(since))
         if page is not None:

@@ -397,6 +397,11 @@ Examples:
 @click.option(
     "--agent-url", help="URL of the node agent's metrics. [default: http://127.0.0.1:9476/metrics]"
 )
+@click.option(
+    "--observe",
+    is_flag=True,
+    help="Only watch: journal what rankmend would do. A rank that fails ends the job, as with torchrun.",
+)
 @click.option("--reset-budgets", is_flag=True, help="Reset the job's restart budget.")
 @click.option(
     "--start-from-scratch",

@@ -120,6 +120,7 @@ def _lines(picture: Picture) -> "list[tuple[str, str]]":
         for one in picture.nodes
         if one.held is not None
     ]
+    lines += [("observe", ", ".join(picture.cluster.observe))] if picture.cluster.observe else []
     lines += [(f"pause of {one.scope}", _say_pause(one)) for one in picture.cluster.paused]
     return lines
 
@@ -130,6 +131,9 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(picture.controller or picture.state_dir, style="dim")]
+    if picture.cluster.observe:
+        text = f"observe mode ({', '.join(picture.cluster.observe)}): rankmend decides, and does nothing"
+        parts.append(Text(printable(text), style="yellow"))
     parts += [Text(_say_pause(one), style="yellow") for one in picture.cluster.paused]
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.jobs and not picture.watched:

@@ -60,6 +60,9 @@ class OperatorClient(ControllerConnection):
     def cluster(self) -> wire.Cluster:
         return self.ask("GET", "/v1/cluster", wire.Cluster)
 
+    def untaken(self) -> wire.Untaken:
+        return self.ask("GET", "/v1/untaken", wire.Untaken)
+
     def slurm(self) -> wire.SlurmView:
         return self.ask("GET", "/v1/slurm", wire.SlurmView)
 

@@ -34,6 +34,7 @@ POLICY_OVERRIDES: Final = frozenset(
         "verify_attached_s",
         "join_wait_s",
         "spare_wait_s",
+        "observe",
         "evidence_wait_s",
         "fence_timeout_s",
         "snapshot_copies",
@@ -517,6 +518,7 @@ class PolicyView(Struct):
     alerts: msgspec.Raw
     # What may be done about watched jobs ([watched]); empty from an older controller.
     watched: dict[str, bool | float | str] = {}
+    observe: bool = False  # observe mode: plans are journaled, and not taken
 
 
 class HoldView(Struct):
@@ -548,6 +550,8 @@ class Cluster(Struct):
     windows: list[WindowView]
     notes: list[str]
     notes_about: list[str] = []  # the node or sender of each note; empty: the cluster
+    # Where observe mode is on, in words; empty: nowhere, or an older controller.
+    observe: list[str] = []
 
 
 class SlurmRequestView(Struct):
@@ -596,6 +600,34 @@ class SlurmView(Struct):
     problem: str  # why Slurm does not answer
     requests: list[SlurmRequestView]  # the newest first
     nodes: list[SlurmNodeView]
+
+
+class UntakenView(Struct):
+    """Something that the cluster's rules would have had done, and was not."""
+
+    at_unix_s: float
+    source: str  # watched, cluster, slurm
+    action: str
+    why_not: str
+    reason: str
+    job_id: str
+    job: str
+    incident_id: str
+    nodes: list[str]
+
+
+class DrainSeenView(Struct):
+    """A node that a person, or another tool, has taken out of use."""
+
+    unix_s: float
+    node: str
+    who: str
+    where: str  # rankmend or Slurm
+
+
+class Untaken(Struct):
+    untaken: list[UntakenView]
+    drains: list[DrainSeenView]
 
 
 class Target(Struct):

@@ -25,11 +25,11 @@ from recovery.cluster.incoming_alerts import (
     is_node_name,
     target_of,
 )
-from recovery.cluster.notices import NoticeKind
+from recovery.cluster.notices import DAILY_RECORD, MARK, MESSAGE, NoticeKind
 from recovery.messages.outside import NodeEvidence
 
 _TEXT_MAX: Final = 2_000
-_NOTICES: Final = frozenset(kind.value for kind in NoticeKind)
+_NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
 
 
 @dataclass(frozen=True, slots=True)

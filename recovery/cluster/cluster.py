@@ -29,11 +29,14 @@ from recovery.cluster.plan_verdict import (
 )
 from recovery.journal.cluster_records import (
     Acknowledged,
+    CauseTold,
     ClusterRecord,
     Hold,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
+    NotDone,
+    NotDoneAct,
     Paused,
     PowerOffAsked,
     Spent,
@@ -136,23 +139,43 @@ class ClusterController:
         blamed = NodeBlamed(node, job_id, incident_id, finding.summary[:_TEXT_MAX])
         try:
             self._write(blamed)
-            self._quarantine(node)
+            self._quarantine(blamed)
         except JournalError as error:
             self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
 
-    def _quarantine(self, node: str) -> None:
-        now_s = self.now_unix_s()
+    def _quarantine(self, blamed: NodeBlamed) -> None:
+        node, now_s = blamed.node, self.now_unix_s()
         held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
-        if isinstance(held, NodeHeld):
+        observed = self.policy.why_observed(self._job_names(blamed.job_id), (node,))
+        if isinstance(held, NodeHeld) and observed is not None:
+            self._note_not_done(NotDoneAct.QUARANTINE, blamed, held.reason)
+        elif isinstance(held, NodeHeld):
             self._write(held)
             self._note(f"{node} is held back: {held.reason}", node)
         elif held is not None:
             self._note(held, node)
 
+    def _note_not_done(
+        self, act: NotDoneAct, about: NodeBlamed | PowerOffAsked, reason: str
+    ) -> None:
+        """Journal once what observe mode has kept from a node."""
+        record = NotDone(act, about.node, about.job_id, about.incident_id, reason)
+        known = [(one.act, one.node, one.incident_id) for _at_s, one in self.ledger.not_done]
+        if (act, about.node, about.incident_id) not in known:
+            self._write(record)
+            self._note(f"observe mode: would {act.value} {about.node}: {reason}", about.node)
+
     def allow_power_off(self, asked: PowerOffAsked) -> bool:
         """Journal that a lost node is about to lose its power, and return True; False: it must not."""
         name = self._job_names(asked.job_id)
         refusal = refuse_power_off(asked, name, self.ledger, self.policy, self.now_unix_s())
+        if self.policy.why_observed(name, (asked.node,)) is not None:
+            try:
+                self._note_not_done(
+                    NotDoneAct.POWER_OFF, asked, "it is lost, and its ranks may run"
+                )
+            except JournalError as error:
+                refusal = f"the cluster's journal can't be written: {error}"
         if refusal is None:
             try:
                 self._write(asked)
@@ -167,6 +190,11 @@ class ClusterController:
         self._write(asked)
         if not asked.is_dry:
             self._note(f"{asked.reason}: {asked.action}", f"job:{asked.job_id}")
+
+    def note_causes(self, causes: Sequence[CauseTold]) -> None:
+        """Journal what people are told, or raise JournalError."""
+        if causes:
+            self._write(*causes)
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Note which nodes run ranks now."""
@@ -288,8 +316,8 @@ class ClusterController:
         if incident_id not in self.ledger.acknowledged:
             self._write(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))
 
-    def _write(self, record: ClusterRecord) -> None:
-        for entry in self._journal.append_many([record]):
+    def _write(self, *records: ClusterRecord) -> None:
+        for entry in self._journal.append_many(records):
             self.ledger = fold_entry(self.ledger, entry)
 
     def _note(self, text: str, about: str = "") -> None:

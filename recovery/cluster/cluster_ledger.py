@@ -13,10 +13,12 @@ from typing import Final
 
 from recovery.journal.cluster_records import (
     Acknowledged,
+    CauseTold,
     Hold,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
+    NotDone,
     Paused,
     PowerOffAsked,
     Spent,
@@ -31,6 +33,7 @@ _BLAMES_KEPT: Final = 100  # per node
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget allows
 _WATCHED_KEPT: Final = 1_000  # a hang that is older than so many is acted on anew
+_CAUSES_KEPT: Final = 1_000  # that are over
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
@@ -59,6 +62,10 @@ class ClusterLedger:
     acknowledged: dict[str, Acknowledged] = field(default_factory=dict)  # by incident
     power_offs: tuple[tuple[float, PowerOffAsked], ...] = ()
     watched: tuple[tuple[float, WatchedAsked], ...] = ()
+    not_done: tuple[tuple[float, NotDone], ...] = ()  # observe mode
+    drains: tuple[tuple[float, NodeHeld], ...] = ()  # by people, also those that are over
+    # Of what people are told: by cause, the newest record and its time. All open ones, and the newest closed ones.
+    causes: dict[str, tuple[float, CauseTold]] = field(default_factory=dict)
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -134,9 +141,11 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
 
 
 @_fold.register
-def _(record: NodeHeld, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+def _(record: NodeHeld, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     past = ledger.past(record.node)
     count = past.quarantines + (record.hold is Hold.QUARANTINE)
+    if record.hold is Hold.DRAIN:
+        ledger = replace(ledger, drains=(*ledger.drains, (unix_s, record))[-_WATCHED_KEPT:])
     return _with(ledger, record.node, replace(past, held=record, quarantines=count))
 
 
@@ -190,3 +199,18 @@ def _(record: PowerOffAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLed
 def _(record: WatchedAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     kept = (*ledger.watched, (unix_s, record))[-_WATCHED_KEPT:]
     return replace(ledger, watched=kept)
+
+
+@_fold.register
+def _(record: NotDone, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    return replace(ledger, not_done=(*ledger.not_done, (unix_s, record))[-_WATCHED_KEPT:])
+
+
+@_fold.register
+def _(record: CauseTold, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    kept = {key: one for key, one in ledger.causes.items() if key != record.cause_id}
+    kept[record.cause_id] = (unix_s, record)
+    over = [key for key, (_at_s, one) in kept.items() if one.is_over]
+    for key in over[:-_CAUSES_KEPT]:
+        del kept[key]
+    return replace(ledger, causes=kept)

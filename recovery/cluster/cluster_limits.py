@@ -4,6 +4,7 @@ Two kinds of action are never counted and never blocked, since they restore safe
 of an attempt that is being fenced, and to start a job again that stands anyway.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -96,6 +97,24 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
+class PeopleRules:
+    """When people get a message."""
+
+    # Also of an incident that rankmend recovers by itself. Otherwise it is in the daily record.
+    page_every_incident: bool = False
+    # An incident that is not over by then. Restarts take minutes; a quarter of an hour of a whole job is worth a person.
+    # 0: never for that alone.
+    page_after_s: float = 900.0
+    record_hour: int = 8  # of the daily record, in UTC
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.page_after_s <= DAY_S:
+            raise ConfigError(f"people: page_after_s is {self.page_after_s:g}, not 0 to {DAY_S:g}")
+        if not 0 <= self.record_hour <= 23:
+            raise ConfigError(f"people: record_hour is {self.record_hour}, not 0 to 23")
+
+
+@dataclass(frozen=True, slots=True)
 class AlertRules:
     """How to interpret alerts from outside."""
 
@@ -131,6 +150,19 @@ class JobOverride:
     pattern: str
     approval: Approval | None = None
     is_dry: bool | None = None
+    observe: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """What holds for the nodes whose names match."""
+
+    match: str = ""
+    observe: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.match:
+            raise ConfigError("nodes: match is missing: a pattern for node names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +173,10 @@ class ClusterPolicy:
     quarantine: Quarantine = field(default_factory=Quarantine)
     alerts: AlertRules = field(default_factory=AlertRules)
     watched: WatchedRules = field(default_factory=WatchedRules)
+    people: PeopleRules = field(default_factory=PeopleRules)
     overrides: tuple[JobOverride, ...] = ()
+    observe: bool = False  # decides, and does nothing
+    nodes: tuple[NodeRules, ...] = ()
 
     def approval_for(self, job_name: str) -> Approval:
         found = self.approval
@@ -156,3 +191,32 @@ class ClusterPolicy:
             if fnmatchcase(job_name, override.pattern) and override.is_dry is not None:
                 found = override.is_dry
         return found
+
+    def why_observed(self, job_name: str, nodes: Iterable[str] = ()) -> str | None:
+        """Return what puts this job, or one of these nodes, into observe mode, or None."""
+        found, why = self.observe, "[cluster] observe"
+        for override in self.overrides:
+            if fnmatchcase(job_name, override.pattern) and override.observe is not None:
+                found, why = override.observe, f"[[jobs]] {override.pattern}"
+        if found:
+            return why
+        for node in nodes:
+            rule = self._rule_for(node)
+            if rule is not None and rule.observe:
+                return f"[[nodes]] {rule.match}"
+        return None
+
+    def _rule_for(self, node: str) -> NodeRules | None:
+        """Return the rule of a node: the last one that matches counts."""
+        found = (rule for rule in reversed(self.nodes) if fnmatchcase(node, rule.match))
+        return next(found, None)
+
+    def observed_scopes(self) -> tuple[str, ...]:
+        """Return where observe mode is on, in words."""
+        scopes = ["the cluster"] if self.observe else []
+        scopes += [
+            f"jobs {one.pattern}" if one.observe else f"not jobs {one.pattern}"
+            for one in self.overrides
+            if one.observe is not None and one.observe is not self.observe
+        ]
+        return (*scopes, *(f"nodes {one.match}" for one in self.nodes if one.observe))

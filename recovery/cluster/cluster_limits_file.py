@@ -26,14 +26,19 @@ from recovery.cluster.cluster_limits import (
     Budgets,
     ClusterPolicy,
     JobOverride,
+    NodeRules,
+    PeopleRules,
     Quarantine,
     WatchedRules,
 )
 from recovery.journal.limits import Policy
 
 _BYTES_MAX: Final = 1024 * 1024
-_TOP: Final = ("cluster", "budgets", "quarantine", "alerts", "watched", "policy", "hang", "jobs")
-_OVERRIDE: Final = ("match", "approval", "dry_run", "policy", "hang")
+_TOP: Final = (
+    "cluster", "budgets", "quarantine", "alerts", "watched", "people", "policy", "hang", "jobs", "nodes",
+)  # fmt: skip
+_OVERRIDE: Final = ("match", "approval", "dry_run", "observe", "policy", "hang")
+_NODES_MAX: Final = 1_000  # rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
     """Return what the tables say; an unknown key or a value of a wrong type is a SettingError."""
     refuse_unknown("the file", (), tables, _TOP)
     cluster = table_of(tables, "cluster")
-    refuse_unknown("[cluster]", ("cluster",), cluster, ("approval", "dry_run"))
+    refuse_unknown("[cluster]", ("cluster",), cluster, ("approval", "dry_run", "observe"))
     policy = _laid_over(Policy(), table_of(tables, "policy"), table_of(tables, "hang"), ())
     jobs = tables.get("jobs", [])
     if not isinstance(jobs, list) or not all(isinstance(one, dict) for one in jobs):
@@ -89,10 +94,24 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
             convert_table(table_of(tables, "quarantine"), Quarantine, ("quarantine",)),
             convert_table(table_of(tables, "alerts"), AlertRules, ("alerts",)),
             convert_table(table_of(tables, "watched"), WatchedRules, ("watched",)),
+            convert_table(table_of(tables, "people"), PeopleRules, ("people",)),
             tuple(override for _rules, override in read),
+            _flag(cluster.get("observe", False), ("cluster", "observe"), "[cluster]"),
+            _nodes(tables.get("nodes", [])),
         ),
         policy,
         tuple(rules for rules, _override in read),
+    )
+
+
+def _nodes(tables: Any) -> tuple[NodeRules, ...]:
+    is_list = isinstance(tables, list) and len(tables) <= _NODES_MAX
+    if not is_list or not all(isinstance(one, dict) for one in tables):
+        raise SettingError(
+            ("nodes",), f"nodes is {tables!r:.200}, not a list of tables ([[nodes]])"
+        )
+    return tuple(
+        convert_table(one, NodeRules, ("nodes", number)) for number, one in enumerate(tables)
     )
 
 
@@ -110,11 +129,12 @@ def _job(number: int, table: dict[str, Any], policy: Policy) -> tuple[JobRules, 
         _laid_over(policy, rules.policy, rules.hang, keys)  # checked now, not when a job comes
     except SettingError as error:
         raise SettingError(error.keys, f"{where}: {error}") from error
-    approval, dry_run = table.get("approval"), table.get("dry_run")
+    approval, dry_run, observe = (table.get(key) for key in ("approval", "dry_run", "observe"))
     override = JobOverride(
         pattern,
         None if approval is None else _approval(approval, (*keys, "approval"), where),
         None if dry_run is None else _flag(dry_run, (*keys, "dry_run"), where),
+        None if observe is None else _flag(observe, (*keys, "observe"), where),
     )
     return rules, override
 
@@ -139,5 +159,5 @@ def _approval(value: object, keys: Keys, where: str) -> Approval:
 
 def _flag(value: object, keys: Keys, where: str) -> bool:
     if not isinstance(value, bool):
-        raise SettingError(keys, f"{where}: dry_run is {value!r}, not true or false")
+        raise SettingError(keys, f"{where}: {keys[-1]} is {value!r}, not true or false")
     return value

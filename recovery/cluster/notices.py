@@ -4,6 +4,7 @@ Level-triggered: a notice is there as long as its reason is, whoever was told be
 lists the names; docs/operate/runbooks/controller.md says what to do about each.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -21,14 +22,32 @@ from recovery.journal.ledger import Ledger, OpenIncident, stands_paused
 from recovery.journal.limits import Policy, exhausted
 from recovery.messages.outside import trains
 
+# Names of the alerts to people that carry these notices (`recovery.people.alerts`).
+MESSAGE: Final = "RankmendIncident"  # one for each cause
+MARK: Final = "RankmendCovered"  # a node or job of such a cause; nobody receives it
+DAILY_RECORD: Final = "RankmendDailyRecord"
 NOTICES_MAX: Final = 1_000  # at once; Alertmanager groups them, and nobody reads more
 TOLD_S_MAX: Final = 7 * DAY_S  # who has not acknowledged within a week has not read it
 _NODES_MAX: Final = 100  # notices about unproved nodes per job
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SLOW_MAX: Final = 32  # ranks of one job; more of them have a common cause
 
 
+_NEEDS: Final = {
+    WaitCause.UNKNOWN: "the plan waits",
+    WaitCause.UNCONFIRMED: "its budgets are unknown",
+    WaitCause.PAUSED: "held by a pause",
+    WaitCause.DRY_RUN: "dry run: approve the plan",
+    WaitCause.APPROVAL: "approve the plan",
+    WaitCause.CLUSTER: "the plan waits",
+    WaitCause.NODES: "waits for a node",
+    WaitCause.OBSERVE: "observe mode: nothing is done",
+    WaitCause.CHECKPOINT: "nothing to restore",
+}
+
+
 class NoticeKind(Enum):
-    """Alert names of notices to people; none of them accuses a node if it comes back."""
+    """Why a person is told: names of metrics and runbooks. As alerts, none of them accuses a node."""
 
     INCIDENT_ESCALATED = "RankmendIncidentEscalated"
     PLAN_WAITS = "RankmendPlanWaits"
@@ -53,11 +72,19 @@ class Notice:
     node: str = ""
     rank: str = ""  # several: ascending, with commas between
     since_unix_s: float | None = None  # None: since it was first seen
+    what: str = ""  # the fact alone, where the summary has more
+    need: str = ""  # what it waits for, in a few words
+    command: str = ""  # the one command to run next, as it can be typed
 
     @property
     def key(self) -> tuple[str, ...]:
         """Return what makes two notices the same."""
         return (self.kind.value, self.job_id, self.incident_id, self.node, self.rank)
+
+
+def job_argument(name: str, job_id: str) -> str:
+    """Return how a command line names the job: by its name, or by its UUID if a shell would read the name otherwise."""
+    return name if _PLAIN.fullmatch(name) else job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +129,7 @@ def find_notices(
 
 def _of_job(job: RunningJob) -> Iterator[Notice]:
     ledger, incident = job.ledger, job.ledger.incident
+    argument = job_argument(job.name, job.job_id)
     if incident is not None and incident.waits is not None:
         is_approved = incident.approved_by is not None and incident.waits_for is WaitsFor.LEAVE
         if not is_approved:
@@ -115,6 +143,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             f"or end it (`rankmend stop {job.name}`)",
             job.job_id,
             job.name,
+            need="it would begin at step 0",
+            command=f"rankmend plan {argument}",
         )
     if stands_paused(ledger):
         yield Notice(
@@ -124,6 +154,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             f"`rankmend resume --job {job.name}` recovers it, `rankmend stop {job.name}` ends it",
             job.job_id,
             job.name,
+            need="left stopped in a pause",
+            command=f"rankmend resume --job {argument}",
         )
     if incident is not None and incident.last_failure.finding.kind is Kind.RANK_HUNG:
         yield _hung(job, incident)
@@ -141,6 +173,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             job.name,
             incident_id,
             node,
+            need=f"power {node} off, then confirm",
+            command=f"rankmend confirm-gone {node} --job {argument}",
         )
     spent = exhausted(ledger.spent, job.policy)
     if (unconfirmed := ledger.unconfirmed) is not None:
@@ -151,6 +185,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             f"drain any node that must not get ranks, then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,
+            need="budgets count as spent",
+            command=f"rankmend reset-budgets {argument}",
         )
     elif spent is not None:
         yield Notice(
@@ -160,6 +196,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             f"find out why it fails so often, then: `rankmend reset-budgets {job.name}`",
             job.job_id,
             job.name,
+            need="no restart is left",
+            command=f"rankmend incidents {argument}",
         )
 
 
@@ -177,16 +215,39 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
         todo = (
             "bring a node back, or return a healthy one to service: `rankmend resume --node NODE`"
         )
+    severity, need = Severity.CRITICAL, _NEEDS[incident.waits_cause]
+    if trains(finding):
+        severity = Severity.WARNING
+    if incident.waits_cause is WaitCause.OBSERVE:
+        severity, need = Severity.INFO, f"would have: {plan.step.value}"
     return Notice(
         NoticeKind.PLAN_WAITS,
-        Severity.WARNING if trains(finding) else Severity.CRITICAL,
+        severity,
         f"job {job.name}: the plan {plan.step.value} is waiting: {reason}",
         f"`rankmend why {incident_id}` shows the plan; {todo}",
         job.job_id,
         job.name,
         incident_id,
         finding.node,
+        need=need,
+        command=_command_for(job, incident),
     )
+
+
+def _command_for(job: RunningJob, incident: OpenIncident) -> str:
+    """Return the command that lets the waiting plan go on, or the one that explains what is missing."""
+    incident_id = incident.state.incident_id
+    explained = (WaitCause.CHECKPOINT, WaitCause.OBSERVE)
+    if incident.waits_for is WaitsFor.NODES or incident.waits_cause in explained:
+        return f"rankmend why {incident_id}"
+    if incident.waits_cause is not WaitCause.PAUSED:
+        return f"rankmend approve {incident_id}"
+    scope = incident.waits_about.partition(" ")[0]
+    if scope == "cluster":
+        return "rankmend resume --cluster"
+    if scope.startswith("node:"):
+        return f"rankmend resume --node {scope.removeprefix('node:')}"
+    return f"rankmend resume --job {job_argument(job.name, job.job_id)}"
 
 
 def _slow(job: RunningJob) -> Iterator[Notice]:
@@ -206,6 +267,8 @@ def _slow(job: RunningJob) -> Iterator[Notice]:
             job.name,
             node=finding.node,
             rank=str(one.found.rank),
+            need="trains on, slower",
+            command=f"rankmend status {job_argument(job.name, job.job_id)}",
         )
 
 
@@ -233,8 +296,8 @@ def _escalated(
         is_old = job.ended_unix_s < now_unix_s - TOLD_S_MAX
         if job.outcome.kind is not OutcomeKind.ESCALATED or is_old:
             continue
-        if job.incident_id in ledger.acknowledged:
-            continue
+        if job.incident_id in ledger.acknowledged or job.outcome.is_observed:
+            continue  # in observe mode a job ends as it would without rankmend
         yield Notice(
             NoticeKind.INCIDENT_ESCALATED,
             Severity.CRITICAL,
@@ -245,6 +308,11 @@ def _escalated(
             job.name,
             job.incident_id,
             since_unix_s=job.ended_unix_s,
+            what=job.outcome.reason,
+            need="given up",
+            command=f"rankmend why {job.incident_id}"
+            if job.outcome.incident_id
+            else f"rankmend why {job_argument(job.name, job.job_id)}",
         )
 
 
@@ -259,16 +327,20 @@ def _of_cluster(
             f"rankmend stopped {stops} training jobs within an hour, the limit (stops_per_hour_max), and "
             f"stops no more",
             "check whether an alert rule is too sensitive; stopped jobs are still restarted",
+            need="rankmend stops no more",
+            command="rankmend incidents",
         )
     for node, past in ledger.nodes.items():
         held = ledger.hold_of(node, now_unix_s)
         if held is not None and held.hold is Hold.QUARANTINE:
             yield Notice(
                 NoticeKind.NODE_QUARANTINED,
-                Severity.WARNING,
+                Severity.INFO,  # the jobs have left it: the repair can wait for the day
                 f"{node} gets no ranks: {held.reason}",
                 f"inspect and repair {node}, then: `rankmend resume --node {node}`",
                 node=node,
+                need="waits for its repair",
+                command=f"rankmend resume --node {node}",
             )
         elif held is None and len(past.blames) >= policy.quarantine.blames:
             refused = quarantine(node, nodes_active, ledger, policy, now_unix_s)
@@ -280,4 +352,6 @@ def _of_cluster(
                     f"drain {node} by hand, or repair and resume quarantined nodes; so many blamed nodes "
                     f"may share one cause",
                     node=node,
+                    need="still gets ranks",
+                    command=f"rankmend drain {node} --reason 'blamed repeatedly'",
                 )

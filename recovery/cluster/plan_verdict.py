@@ -1,7 +1,7 @@
 """Whether a plan may be carried out now, by what all jobs share. Pure.
 
 What a person asked for is never held back. The order of the other questions is the order of what a
-person would say: a pause first, then dry run and approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
+person would say: observe mode and a pause first, then dry run and approval, then the budgets. What restores safety is never refused by a budget: a job that stands is
 started again, and ranks that are fenced are stopped, whatever has been spent.
 """
 
@@ -31,7 +31,7 @@ def judge(
     is_end = (
         request.step is PlanStep.ESCALATE
     )  # it stops the remaining ranks, so a pause holds it, too
-    waits = _pause(request, ledger)
+    waits = _observes(request, job_name, policy) or _pause(request, ledger)
     if waits is None and not is_end:
         waits = _needs_approval(request, job_name, policy)
     if waits is not None:
@@ -49,6 +49,17 @@ def judge(
 
 def _approved(request: PlanRequest) -> str:
     return f"approved by {request.approved_by}"
+
+
+def _observes(request: PlanRequest, job_name: str, policy: ClusterPolicy) -> Answer | None:
+    if request.approved_by is not None:
+        return None
+    nodes = (*request.without, *((request.finding.node,) if request.finding.node else ()))
+    why = policy.why_observed(job_name, nodes)
+    if why is None:
+        return None
+    text = f"observe mode ({why}): rankmend would do this, and does nothing"
+    return Answer(Judgement.WAIT, text, WaitCause.OBSERVE, why)
 
 
 def _pause(request: PlanRequest, ledger: ClusterLedger) -> Answer | None:
@@ -161,6 +172,8 @@ def _holds_power_off(
             return f"paused ({scope}) by {paused.who}"
     if ledger.window_of(asked.node, now_unix_s) is not None:
         return "the node is in maintenance"
+    if (why := policy.why_observed(job_name, (asked.node,))) is not None:
+        return f"observe mode ({why})"
     if policy.is_dry_for(job_name):
         return "dry run"
     if policy.approval_for(job_name) is not Approval.OFF:

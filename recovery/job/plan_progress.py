@@ -30,6 +30,11 @@ from recovery.journal.records import Record
 from recovery.messages.outside import trains
 
 CONFIRM_BY: Final = "`rankmend approve` allows this plan, `rankmend reset-budgets` all further ones"
+OBSERVED: Final = WaitReason(
+    WaitCause.OBSERVE,
+    "observe mode (the job's own): rankmend would do this, and does nothing",
+    "job",
+)
 _ASK_S: Final = 1.0  # between two questions to the gate about a pending plan
 
 
@@ -115,9 +120,9 @@ class PlanProgress:
             is_standing=is_standing,
             approved_by=approved_by,
         )
-        pause = None if approved_by is not None else self.pause()
-        if pause is not None:
-            return self._wait(incident, made, pause)
+        held = None if approved_by is not None else self._held(incident)
+        if held is not None:
+            return self._hold(incident, made, held)
         said = self._gate.judge(request)
         if said.judgement is Judgement.ALLOWED or approved_by is not None:
             return Judgement.ALLOWED
@@ -126,9 +131,34 @@ class PlanProgress:
             outcome = Outcome.ESCALATE if is_standing else Outcome.CANCEL
             event = event_of(incident, outcome, f"not allowed: {said.reason}")
             self._situation.record(decided(incident, made), event)
-        else:
-            self._wait(incident, made, WaitReason(said.cause, said.reason, said.about))
-        return said.judgement
+            return said.judgement
+        return self._hold(incident, made, WaitReason(said.cause, said.reason, said.about))
+
+    def _held(self, incident: OpenIncident) -> WaitReason | None:
+        """Return what of the job itself holds its plans, or None."""
+        finding = incident.last_failure.finding
+        if incident.policy.observe and not finding.is_persons:
+            return OBSERVED
+        return self.pause()
+
+    def _hold(self, incident: OpenIncident, made: Plan, why: WaitReason) -> Judgement:
+        if why.cause is WaitCause.OBSERVE:
+            return self._observe(incident, made, why)
+        return self._wait(incident, made, why)
+
+    def _observe(self, incident: OpenIncident, made: Plan, why: WaitReason) -> Judgement:
+        """Journal the plan as not taken, and end a job that would have ended without rankmend.
+
+        A rank that failed ends a job of torchrun's. What stands still is left standing: it may go on by itself, or fail.
+        """
+        self.note_wait(incident, made, why, WaitsFor.LEAVE)
+        finding = incident.last_failure.finding
+        has_failed = finding.kind is Kind.RANK_FAILED or bool(self._situation.observation.failed)
+        if not has_failed:
+            return Judgement.WAIT
+        text = f"observe mode: not taken: {made.step.value}; the job ends, as it would without rankmend"
+        self._situation.record(event_of(incident, Outcome.ESCALATE, text))
+        return Judgement.REFUSED
 
     def pause(self) -> WaitReason | None:
         """Return why nothing is to be done in this job now, or None."""

@@ -119,6 +119,52 @@ class WatchedAsked:
     is_dry: bool
 
 
+class NotDoneAct(Enum):
+    """What rankmend would have done to a node."""
+
+    QUARANTINE = "quarantine"
+    POWER_OFF = "power_off"
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """Observe mode: what would have been done to a node, and was not."""
+
+    act: NotDoneAct
+    node: str
+    job_id: str
+    incident_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CauseTold:
+    """A cause of which people are told in one message, as of now: the newest record of a cause counts."""
+
+    cause_id: str  # the first incident's id, or the key of another trouble
+    since_unix_s: float
+    job_id: str  # of the first trouble; these are labels of the message and stay as they are
+    job: str
+    node: str
+    severity: str  # the worst so far
+    what: str
+    members: tuple[str, ...] = ()  # keys of troubles
+    incident_ids: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    job_ids: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    blames_node: bool = False  # a fault of its nodes, and not only something that happened there
+    is_loss: bool = False  # nodes or links are lost: others may be lost with them
+    gpus_idle: int = 0
+    gpu_s_lost: float = 0.0  # GPU-seconds until this record
+    paged_unix_s: float | None = (
+        None  # since when people have a message of it; None: they have none
+    )
+    is_ended: bool = False  # its jobs have ended: their GPUs are no longer counted as lost
+    is_over: bool = False
+    end: str = ""  # how it ended, in words
+
+
 ClusterRecord: TypeAlias = (
     NodeBlamed
     | NodeHeld
@@ -131,6 +177,8 @@ ClusterRecord: TypeAlias = (
     | Acknowledged
     | PowerOffAsked
     | WatchedAsked
+    | CauseTold
+    | NotDone
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -145,4 +193,6 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "acknowledged": Acknowledged,
     "power_off_asked": PowerOffAsked,
     "watched_asked": WatchedAsked,
+    "cause_told": CauseTold,
+    "not_done": NotDone,
 }

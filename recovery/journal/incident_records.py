@@ -88,6 +88,7 @@ class WaitCause(Enum):
     APPROVAL = "approval"
     CLUSTER = "cluster"  # the cluster refuses it for another reason
     NODES = "nodes"  # too few usable nodes
+    OBSERVE = "observe"  # observe mode: it is not taken, unless a person approves it
     CHECKPOINT = "checkpoint"  # none can be restored; an approval starts from zero
 
 

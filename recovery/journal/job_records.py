@@ -24,6 +24,7 @@ class JobOutcome:
     incident_id: str | None = None
     rank: int | None = None  # the first that failed
     error: RankError | None = None  # and its error
+    is_observed: bool = False  # observe mode: a plan was there, and was not taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,8 @@ class Policy:
     lease_margin_s: float = 2.0  # clocks that run apart (500 ppm), late timers, a busy machine
     # Whether a lost node's BMC is asked to switch its power off. Off: it may run what rankmend doesn't know of.
     power_off_to_fence: bool = False
+    # Decides, and does nothing: a job whose ranks fail ends as it would without rankmend. Before anybody trusts it with acting.
+    observe: bool = False
     # A death that a device can cause: the local agent reads the kernel log within a second, and
     # a scrape, a rule and a group take two more.
     evidence_wait_s: float = 3.0

@@ -29,6 +29,7 @@ from recovery.journal.incident_records import (
     IncidentOpened,
     PlanWaits,
     TryFailed,
+    WaitCause,
 )
 from recovery.journal.job_records import (
     BudgetsReset,
@@ -355,6 +356,8 @@ def _(record: FinderChosen) -> str:
 
 @narrate.register
 def _(record: PlanWaits) -> str:
+    if record.cause is WaitCause.OBSERVE:
+        return f"would have: `{record.plan.step.value}`: {record.plan.reason}; {record.reason}"
     return f"waiting with `{record.plan.step.value}`: {record.reason}"
 
 

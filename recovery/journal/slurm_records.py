@@ -136,6 +136,15 @@ class SlurmReturnAllowed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SlurmDrainSeen:
+    """Somebody else has drained a node that an incident is about."""
+
+    node: str
+    who: str  # as Slurm has it: a user, with the time
+    reason: str
+
+
 SlurmRecord: TypeAlias = (
     SlurmAsked
     | SlurmJobSeen
@@ -147,6 +156,7 @@ SlurmRecord: TypeAlias = (
     | SlurmNodeChecked
     | SlurmNodeEmpty
     | SlurmReturnAllowed
+    | SlurmDrainSeen
 )
 
 SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
@@ -160,4 +170,5 @@ SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
     "slurm_node_checked": SlurmNodeChecked,
     "slurm_node_empty": SlurmNodeEmpty,
     "slurm_return_allowed": SlurmReturnAllowed,
+    "slurm_drain_seen": SlurmDrainSeen,
 }

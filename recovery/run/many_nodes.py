@@ -122,6 +122,8 @@ def _policy_overrides(options: RunOptions) -> dict[str, float]:
     }
     if options.max_restarts is not None:
         changed["restarts_max"] = float(options.max_restarts)
+    if options.observe:
+        changed["observe"] = 1.0
     if options.snapshot_copies is not None:
         changed["snapshot_copies"] = float(options.snapshot_copies)
     unheard = [

@@ -105,6 +105,7 @@ class RunOptions:
     step_work: str | None = None  # recovery.launcher.ranks.stated_work
     agent_socket: Path | None = None
     agent_url: str | None = None
+    observe: bool = False
     reset_budgets: bool = False
     start_from_scratch: bool = False
     take_over: bool = False
@@ -333,6 +334,7 @@ def make_policy(options: RunOptions) -> Policy:
     hung = replace(policy.hung, **changes)
     if options.max_restarts is not None:
         policy = replace(policy, restarts_max=options.max_restarts)
+    policy = replace(policy, observe=policy.observe or options.observe)
     return replace(policy, hung=NEVER_HUNG if options.no_hang_detection else hung)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from rankmend.alerting import target_url
+from rankmend.alerting import http_base, target_url
 from rankmend.errors import ConfigError
 from rankmend.files import read_capped
 from rankmend.links import RUNBOOKS, check_runbooks
@@ -110,6 +110,7 @@ class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     open: bool = False  # whoever reaches the port may read; acting takes a token in any case
     # Regular expression; its first group is the rack of a node's name. Empty: names without their last number.
     rack_pattern: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    url: str = ""  # at which people reach it; empty: made of this host's name and `listen`
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -169,6 +170,8 @@ def check(config: Config) -> None:
         target_url(url)
     check_runbooks(config.alertmanagers.runbooks)
     _check_addresses(config.discovery)
+    if config.console.url:
+        http_base(config.console.url, "[console] url")
     for number, rule in enumerate(config.bmcs, 1):
         try:
             parse_url(rule.url.replace("{node}", "node"))
@@ -191,6 +194,16 @@ def _check_addresses(discovery: Discovery) -> None:
                 f"[discovery.addresses] {pattern!r}: {address!r} is not HOST:PORT, "
                 f"such as {NODE_MARK}-mgmt.example:9476"
             )
+
+
+def console_base(config: Config, host_name: str) -> str:
+    """Return the address of the pages for people, without a final slash."""
+    if config.console.url:
+        return config.console.url.rstrip("/")
+    host, port = parse_listen(config.listen)
+    is_everywhere = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened on
+    named = host_name if is_everywhere else f"[{host}]" if ":" in host else host
+    return f"{'http' if config.tls is None else 'https'}://{named}:{port}"
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

@@ -1,21 +1,24 @@
-"""Tells people, through Alertmanager: posts what they must hear of for as long as it is so.
+"""Tells people, through Alertmanager: one alert for each cause, for as long as it lasts.
 
-What that is, `recovery.cluster.notices` says; how it is sent, `rankmend.alerting`, as the agent does. Once a
-second the deciding thread is asked, and a change goes out at once. A controller that dies resolves
-nothing: its alerts run out, and the next start finds in the journals what is still so.
+`recovery.people` says what belongs together and in which words, `recovery.cluster.notices` where a person is needed; how it
+is sent, `rankmend.alerting`, as the agent does. Once a second the deciding thread is asked, and a change goes out at once. The
+causes are in the cluster's journal: a controller that starts anew tells of the same ones, and closes those that are over.
 """
 
 import logging
+import socket
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from detectors.finding import Severity
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
-from rankmend.errors import RankmendError
+from rankmend.errors import JournalError, RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
 from recovery.cluster.notices import (
@@ -27,39 +30,57 @@ from recovery.cluster.notices import (
     find_notices,
 )
 from recovery.journal.job_records import OutcomeKind
-from recovery.service.controller_config import Alertmanagers
+from recovery.journal.ledger import Wish
+from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
+from recovery.people.causes import CauseChanges, follow
+from recovery.people.daily_record import daily_record
+from recovery.people.trouble import NodeAlert, PresentTrouble, find_troubles
+from recovery.service.controller_config import Config, console_base
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 
 LOOK_S: Final = 1.0  # people need no less; 500 jobs cost the deciding thread a millisecond
 ANSWER_S_MAX: Final = 15.0  # for the deciding thread to answer
 STOP_S_MAX: Final = 2.0
-AUDIENCE: Final = ("to", "people")  # label by which Alertmanager routes these, and nothing else
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there is to tell people at one moment."""
+
+    notices: tuple[Notice, ...]
+    changes: CauseChanges
+    alerts: tuple[Alert, ...]
+    ended: tuple[Alert, ...]
+
+
 class Pager:
-    def __init__(self, worker: Worker, clock: Clock, config: Alertmanagers) -> None:
+    def __init__(self, worker: Worker, clock: Clock, config: Config) -> None:
         """Certificates and a token that can't be used are refused here."""
         self._worker = worker
         self._clock = clock
-        self._runbooks = check_runbooks(config.runbooks)
+        people = config.alertmanagers
+        self._links = Links(
+            check_runbooks(people.runbooks), console_base(config, socket.gethostname())
+        )
         self._targets: list[AlertmanagerTarget] = []
-        if config.urls:
-            token = read_token(Path(config.token_file)) if config.token_file else None
-            post = make_post(config.ca_file, config.cert_file, config.key_file, token)
+        if people.urls:
+            token = read_token(Path(people.token_file)) if people.token_file else None
+            post = make_post(people.ca_file, people.cert_file, people.key_file, token)
             self._targets = [
-                AlertmanagerTarget(target_url(url), clock, post) for url in config.urls
+                AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]
-        self._since: dict[tuple[str, ...], float] = {}
         self._counts: Counter[str] = Counter()
+        self._began_s = clock.now_s()
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pager", daemon=True)
 
     def start(self) -> None:
         for target in self._targets:
             target.start()
+        self._began_s = self._clock.now_s()
         self._thread.start()
 
     def stop(self) -> None:
@@ -86,7 +107,7 @@ class Pager:
             if not self._worker.is_taken_up:
                 continue
             try:
-                found = self._worker.call(lambda: look(self._worker)).result(ANSWER_S_MAX)
+                found = self._worker.call(self._look).result(ANSWER_S_MAX)
             except (RankmendError, FutureTimeoutError) as error:
                 log.warning("cannot notify people now", extra={"error": str(error)})
                 continue
@@ -95,26 +116,99 @@ class Pager:
                 continue
             self.tell(found)
 
-    def tell(self, found: tuple[Notice, ...]) -> None:
-        """Send the notices that are active now."""
-        now_s = self._clock.unix_s()
-        self._since = {one.key: self._since.get(one.key, now_s) for one in found}
-        self._counts = Counter(one.kind.value for one in found)
-        alerts = [alert_of(one, self._since[one.key], self._runbooks) for one in found]
+    def _look(self) -> Look:
+        return look(self._worker, self._links, self._clock.now_s() - self._began_s)
+
+    def tell(self, found: Look) -> None:
+        """Send what there is to tell now."""
+        self._counts = Counter(one.kind.value for one in found.notices)
         for target in self._targets:
-            target.update(alerts)
+            target.update(found.alerts, found.ended)
 
 
-def look(worker: Worker) -> tuple[Notice, ...]:
-    """Return the active notices. For the deciding thread."""
+def look(worker: Worker, links: Links, listened_s: float) -> Look:
+    """Return what people are to be told, once that is in the journal. For the deciding thread."""
     desk = worker.desk
-    running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
+    running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
     found = find_notices(running, escalated(worker), desk.ledger, desk.policy, nodes, now_s)
-    told = sorted(
-        (*found, *worker.watched.notices()), key=lambda one: one.severity is not Severity.CRITICAL
+    notices = tuple(
+        sorted(
+            (*found, *worker.watched.notices()),
+            key=lambda one: one.severity is not Severity.CRITICAL,
+        )[:NOTICES_MAX]
     )
-    return tuple(told[:NOTICES_MAX])
+    placed = {place.node: one.name for one in running for place in one.ledger.placement}
+    troubles = find_troubles(running, notices, _node_alerts(worker), placed, now_s)
+    changes = _follow(worker, troubles, now_s, listened_s)
+    marked = (*(one.told for one in changes.open), *changes.lately)
+    alerts = (*alerts_of(changes.open, links), *marks_of(marked))
+    record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
+    if record is not None:
+        alerts = (*alerts, Alert(*record))
+    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links))
+
+
+def _follow(
+    worker: Worker, troubles: tuple[PresentTrouble, ...], now_unix_s: float, listened_s: float
+) -> CauseChanges:
+    """Return the causes as they are now, and journal what has changed of them."""
+    desk = worker.desk
+    unmanaged = frozenset(
+        job_id for job_id, job in worker.jobs.running.items() if job.controller is None
+    )
+    changes = follow(
+        desk.ledger.causes,
+        troubles,
+        desk.policy.people,
+        now_unix_s,
+        ends=_ends(
+            worker,
+            {
+                job
+                for _at_s, one in desk.ledger.causes.values()
+                if not one.is_over
+                for job in one.job_ids
+            },
+        ),
+        unmanaged=unmanaged,
+        listened_s=listened_s,
+    )
+    try:
+        desk.note_causes(changes.records)
+    except JournalError as error:  # people are told all the same
+        log.warning("messages are not in the journal", extra={"error": str(error)})
+    return changes
+
+
+def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:
+    """Return how jobs stand now, in words, for messages that are closed."""
+    said: dict[str, str] = {}
+    for job_id in job_ids:
+        job = worker.jobs.running.get(job_id)
+        known = worker.jobs.known.get(job_id)
+        if job is not None and job.controller is not None:
+            ledger = job.controller.ledger
+            nodes = len(ledger.placement)
+            if ledger.wish is Wish.RANKS and ledger.is_verified:
+                said[job_id] = f"trains again (attempt {ledger.attempt}, {nodes} nodes)"
+            else:
+                said[job_id] = "its incident is over, and it does not train yet"
+        elif known is not None and known.outcome is not None:
+            outcome = known.outcome
+            by = worker.desk.ledger.acknowledged.get(outcome.incident_id or "")
+            took = f"acknowledged by {by.who}; " if by is not None else ""
+            said[job_id] = f"{took}the job has ended ({outcome.kind.value})"
+    return said
+
+
+def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
+    for one in worker.desk.alerts.active:
+        target = one.target
+        if target.node and one.is_firing:
+            yield NodeAlert(
+                target.alertname, target.node, target.severity, one.summary, one.started_unix_s
+            )
 
 
 def escalated(worker: Worker) -> list[EndedJob]:
@@ -135,24 +229,3 @@ def _running(job: Job) -> RunningJob | None:
         node for node in ledger.fence_waits if job.heard_at_s.get(node, silent_at_s) <= silent_at_s
     }
     return RunningJob(job.job_id, job.stored.join.name, ledger, policy, frozenset(silent))
-
-
-def alert_of(notice: Notice, first_seen_unix_s: float, runbooks: str) -> Alert:
-    """Return a notice as an alert."""
-    labels = {
-        "alertname": notice.kind.value,
-        "severity": notice.severity.value,
-        AUDIENCE[0]: AUDIENCE[1],
-        "job_id": notice.job_id,
-        "job_name": notice.job,
-        "incident": notice.incident_id,
-        "node": notice.node,
-        "rank": notice.rank,
-    }
-    annotations = {
-        "summary": notice.summary,
-        "todo": notice.todo,
-        "runbook_url": f"{runbooks}/controller.md#{notice.kind.value.lower()}",
-    }
-    started = first_seen_unix_s if notice.since_unix_s is None else notice.since_unix_s
-    return Alert({name: value for name, value in labels.items() if value}, annotations, started)

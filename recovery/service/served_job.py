@@ -147,6 +147,11 @@ def policy_of(join: Join, base: Policy) -> Policy:
                 f"policy: {name!r:.80} can't be set by a job; {', '.join(sorted(POLICY_OVERRIDES))} can"
             )
         own = getattr(base, name)
+        if isinstance(own, bool):  # observe: a job's owner may switch it on, and nobody's off
+            if value not in (0, 1):
+                raise ConfigError(f"policy: {name} is {value:g}, not 0 or 1")
+            changed[name] = own or bool(value)
+            continue
         if not 0 <= value <= OVERRIDE_FACTOR_MAX * max(own, 1):
             raise ConfigError(
                 f"policy: {name} is {value:g}, not 0 to {OVERRIDE_FACTOR_MAX * max(own, 1):g}"

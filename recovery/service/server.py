@@ -64,6 +64,10 @@ log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 10.0  # for the journals; systemd waits 15 s
 BACKLOG: Final = 2048  # 2,000 launchers that come back at once; the kernel cuts it at somaxconn
 START_S_MAX: Final = 30.0
+_INTEREST_S: Final = (
+    7 * 86_400.0
+)  # for which a drain of a node counts as an answer to what befell it
+_INTEREST_MAX: Final = 200  # nodes in one question to Slurm
 RELOAD_S_MAX: Final = 15.0  # for the deciding thread; a disk that takes longer is broken
 _QUIET: Final = logging.getLogger("recovery.service.http")
 _QUIET.setLevel(logging.CRITICAL)  # aiohttp logs a traceback for each malformed request
@@ -117,7 +121,15 @@ class Service:
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             self.slurm: SlurmService | None = None
             if config.slurm.enabled:
-                self.slurm = SlurmService(state, config.slurm, clock, self._may_act, self._is_off)
+                self.slurm = SlurmService(
+                    state,
+                    config.slurm,
+                    clock,
+                    self._may_act,
+                    self._is_off,
+                    self._why_observed,
+                    self._nodes_of_interest,
+                )
                 undo.callback(self.slurm.stop)
                 desk.on_leave = self.slurm.leave_nodes
                 self.measures.slurm.watch(self.slurm.desk)
@@ -145,7 +157,7 @@ class Service:
                     config.slurm.requeue_after_s,
                     lambda job: job.stored.owner,
                 )
-            self.pager = Pager(self.worker, clock, config.alertmanagers)
+            self.pager = Pager(self.worker, clock, config)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(
                 worker=self.worker,
@@ -208,6 +220,18 @@ class Service:
         if paused is not None:
             return f"{paused} is paused"
         return "the cluster's policy is a dry run" if desk.policy.is_dry else ""
+
+    def _why_observed(self, request: SchedulerRequest) -> str | None:
+        """Return why a request to Slurm is not carried out. For any thread, as `_may_act`."""
+        return self.worker.desk.policy.why_observed("", request.nodes)
+
+    def _nodes_of_interest(self) -> tuple[str, ...]:
+        """Return the nodes of causes of the last days. For any thread: what it reads is replaced as a whole."""
+        desk = self.worker.desk
+        since_s = desk.now_unix_s() - _INTEREST_S
+        causes = [one for at_s, one in desk.ledger.causes.values() if at_s > since_s]
+        nodes = dict.fromkeys(node for one in reversed(causes) for node in one.nodes)
+        return tuple(nodes)[:_INTEREST_MAX]
 
     def _is_off(self, node: str, silence: object) -> bool:
         return self._power is not None and self._power.is_off(node, silence)

@@ -59,6 +59,8 @@ class ShortJobs:
         incident = waiting_incident(ledger)
         if incident is None or f"job:{job.job_id}" in self._desk.ledger.paused:
             return
+        if self._desk.policy.why_observed(job.stored.join.name) is not None:
+            return  # observe mode: it waits, as the plan that is journaled says
         attributes, owner = job.stored.join.attributes, self._owner_of(job)
         request = requeue_request(incident, ledger, attributes, owner, self._beside(job))
         if request is None or request.key in self._asked:

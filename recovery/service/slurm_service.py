@@ -6,7 +6,7 @@ A node that a job has left because it was blamed is drained; the request's key n
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +34,8 @@ class SlurmService:
         clock: Clock,
         may_act: Callable[[SchedulerRequest], str],
         is_gone: Callable[[str, str], bool],
+        observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
+        of_interest: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
         folder = state / "slurm"
         make_private(folder, ConfigError)
@@ -47,6 +49,8 @@ class SlurmService:
             folder / "scripts",
             may_act=may_act,
             is_gone=is_gone,
+            observes=observes,
+            of_interest=of_interest,
         )
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)

@@ -161,6 +161,9 @@ state_dir = @state_dir@
 # Regular expression whose first group is the rack in a node's name: '^(r[0-9]+)-'.
 # Default: the name without its last number.
 #rack_pattern = ""
+# Address at which people reach the controller, through a proxy or by another name: messages link to URL/incidents/ID.
+# Default: this host's name and the port of `listen`. (restart)
+#url = "https://rankmend.example"
 
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)

@@ -134,6 +134,7 @@ def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None)
         job=name if job is not None else None,
         approval=cluster.approval_for(name).value,
         dry_run=cluster.is_dry_for(name),
+        observe=cluster.why_observed(name) is not None or policy.observe,
         limits=raw(policy),
         budgets=raw(cluster.budgets),
         quarantine=raw(cluster.quarantine),
@@ -165,4 +166,5 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
         ],
         notes=[note.text for note in desk.notes],
         notes_about=[note.about for note in desk.notes],
+        observe=list(desk.policy.observed_scopes()),
     )

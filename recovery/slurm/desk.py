@@ -6,7 +6,7 @@ decides by the pure state machines beside this file, acts, and looks again; only
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,12 +51,20 @@ class SlurmDesk:
         *,
         may_act: Callable[[SchedulerRequest], str] = lambda _request: "",
         is_gone: Callable[[str, str], bool] = lambda _node, _key: False,
+        observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
+        of_interest: Callable[[], Sequence[str]] = lambda: (),
         settle_s: float = SETTLE_S,
         look_s: float = LOOK_S,
         drains_look_s: float = DRAINS_LOOK_S,
         start_check: StartCheck = start_check,
     ) -> None:
-        """``may_act`` tells why a request must wait; ``is_gone`` whether nothing runs on a node that Slurm does not hear."""
+        """``may_act`` tells why a request must wait; ``is_gone`` whether nothing runs on a node that Slurm does not hear.
+
+        ``observes`` tells why a request is not carried out at all; ``of_interest`` names nodes of which a drain by others is
+        worth a record.
+        """
+        self._of_interest = of_interest
+        self._observes = observes
         self.bench = Bench(journal, client, limits, clock, settle_s, look_s)
         self._clock = clock
         self._may_act = may_act
@@ -138,6 +146,7 @@ class SlurmDesk:
                     self._advance(work, memory)
             if now_s - self._looked_at_s >= self._drains_look_s or self.returns.is_due():
                 self.returns.look(self._nodes.look_at_drains())
+                self._nodes.look_for_others(self._of_interest())
                 self._looked_at_s = now_s
         except SlurmAwayError as error:
             self.bench.note_away(error)
@@ -154,6 +163,11 @@ class SlurmDesk:
 
     def _advance(self, work: Work, memory: Memory) -> None:
         """Look at what one request is about, and do its next step."""
+        if not work.acts and (observed := self._why_observed(work.request)) is not None:
+            about = ", ".join(work.request.nodes[:8]) or f"job {work.request.slurm_job}"
+            text = f"observe mode ({observed}): would {work.request.action.value} {about}"
+            self.bench.end(work, SlurmOutcome.DRY, text)
+            return
         if not work.acts and (why := self._may_act(work.request)):
             self.bench.wait(work, memory, why)
             return
@@ -169,6 +183,13 @@ class SlurmDesk:
         except SlurmError as error:  # Slurm has its reasons: look again
             memory.error = str(error)
             memory.due_s = self._clock.now_s() + self.bench.look_s
+
+    def _why_observed(self, request: SchedulerRequest) -> str | None:
+        """Return why nothing is done; what a person has allowed is."""
+        is_return = request.action is SchedulerAction.RESUME
+        if is_return and all(self.ledger.history(node).allowed for node in request.nodes):
+            return None
+        return self._observes(request)
 
 
 def check_request(request: SchedulerRequest) -> None:

@@ -13,6 +13,7 @@ from recovery.journal.slurm_records import (
     SlurmActs,
     SlurmAsked,
     SlurmDrainOver,
+    SlurmDrainSeen,
     SlurmEnded,
     SlurmJobSeen,
     SlurmNodeChecked,
@@ -102,6 +103,7 @@ class SlurmLedger:
     nodes: dict[str, NodeHistory] = field(default_factory=dict)
     drained_unix_s: tuple[float, ...] = ()  # when we drained a node
     requeued: tuple[tuple[float, str], ...] = ()  # when we requeued which job
+    drains_seen: tuple[tuple[float, SlurmDrainSeen], ...] = ()  # by others; the newest last
 
     @property
     def open(self) -> list[Work]:
@@ -228,6 +230,12 @@ def _(record: SlurmDrainOver, ledger: SlurmLedger, unix_s: float) -> SlurmLedger
     past = ledger.history(record.node)
     events = _more(past, unix_s, NodeEventKind.OVER, record.text)
     return _at(ledger, record.node, replace(past, is_ours=False, over=record.text, events=events))
+
+
+@_fold.register
+def _(record: SlurmDrainSeen, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
+    seen = (*ledger.drains_seen, (unix_s, record))
+    return replace(ledger, drains_seen=seen[-_ACTS_KEPT:])
 
 
 @_fold.register

@@ -1,12 +1,14 @@
 """Works on requests about nodes, one node after another, and sees which of our drains somebody has ended."""
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from recovery.journal.slurm_records import (
     SlurmAct,
     SlurmActs,
     SlurmDrainOver,
+    SlurmDrainSeen,
     SlurmNodeEnded,
     SlurmOutcome,
 )
@@ -102,6 +104,15 @@ class NodeWork:
                 self._bench.write(SlurmDrainOver(node, why))
                 log.info("a drain of ours is over", extra={"node": node, "why": why})
         return seen
+
+    def look_for_others(self, nodes: Sequence[str]) -> None:
+        """Journal once each drain that somebody else has put on one of these nodes."""
+        ledger = self._bench.ledger
+        known = {(one.node, one.reason) for _at_s, one in ledger.drains_seen}
+        wanted = [node for node in nodes if not ledger.history(node).is_ours]
+        for node, seen in self._bench.client.nodes(wanted).items() if wanted else ():
+            if seen.is_drained and (node, seen.reason) not in known:
+                self._bench.write(SlurmDrainSeen(node, seen.reason_by, seen.reason))
 
 
 def _drain_over(ledger: SlurmLedger, node: str, seen: NodeInSlurm | None) -> str | None:

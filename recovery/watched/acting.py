@@ -7,7 +7,7 @@ Rules, in this order. The first that holds gives the reason why nothing is done:
 4. The verdict has not stood for ``confirm_s``.
 5. Slurm has no such job, or there is no scheduler.
 6. Somebody has paused the cluster, the job or the node.
-7. The policy is a dry run: the request is journaled, and not made.
+7. The policy is a dry run, or observe mode is on: the request is journaled, and not made.
 8. ``acts_per_hour_max`` requests of all jobs were made within the hour.
 
 A hang is acted on once: its key is made of the job, its attempt and its step, so that a controller that starts anew finds it
@@ -76,7 +76,8 @@ def decide(
         return WatchedAct("")
     nodes = tuple(sorted({job.node_of(rank) for rank in job.verdict.ranks}))
     key = f"watched-{job.job_id}-{job.attempt}-{job.step()}-{rules.action.value}"
-    is_dry = rules.dry_run or policy.is_dry_for(job.name)
+    observed = policy.why_observed(job.name, nodes)
+    is_dry = rules.dry_run or policy.is_dry_for(job.name) or observed is not None
     words = _in_words(rules.action, job.slurm_job, nodes)
     reason = f"rankmend: job {job.name} hung: {job.verdict.reason}"[:_REASON_MAX]
     # The job's number is its ranks' word, which its user can write: Slurm has to confirm whose it is.
@@ -97,7 +98,8 @@ def decide(
         key, job.job_id, job.name, job.slurm_job, rules.action.value, nodes, reason, is_dry
     )
     if is_dry:
-        return WatchedAct(f"dry run: would {words}", record if known is None else None)
+        mode = "dry run" if observed is None else f"observe mode ({observed})"
+        return WatchedAct(f"{mode}: would {words}", record if known is None else None)
     return WatchedAct(f"asked the scheduler to {words}", record, request)
 
 

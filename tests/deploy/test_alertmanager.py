@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rankmend.links import RUNBOOKS
-from recovery.cluster.notices import NoticeKind
+from recovery.cluster.notices import DAILY_RECORD, MESSAGE, NoticeKind
+from recovery.people.trouble import FINDING
 from recovery.service.measures import Measures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,12 +94,13 @@ def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
 
     assert links == [name.lower() for name in alerts_of_rules()]
     assert text.count("to: people}") == len(links)
-    assert {*alerts_of_rules(), *(kind.value for kind in NoticeKind)} == set(sections)
+    messages = {MESSAGE, FINDING, DAILY_RECORD}
+    assert {*alerts_of_rules(), *(kind.value for kind in NoticeKind), *messages} == set(sections)
 
 
 def test_words_for_people_are_those_of_the_document() -> None:
     text = (ROOT / "docs/operate/alerts.md").read_text()
-    section = text.partition("\n## From the controller\n")[2].partition("\n## ")[0]
+    section = text.partition("\n### Why a person is needed\n")[2].partition("\n## ")[0]
 
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [
         kind.value for kind in NoticeKind
@@ -118,9 +120,12 @@ def test_amtool_understands_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("labels", "receivers"),
     [
-        (["alertname=RankmendGpuLost", "node=n1", "uuid=GPU-1"], "rankmend-controller,people"),
-        (["alertname=RankmendAgentDown", "node=n1"], "rankmend-controller,people"),
-        (["alertname=RankmendIncidentEscalated", "node=n1", "to=people"], "people"),
+        (["alertname=RankmendGpuLost", "node=n1", "uuid=GPU-1"], "rankmend-controller"),
+        (["alertname=RankmendAgentDown", "node=n1"], "rankmend-controller"),
+        (["alertname=RankmendIncident", "node=n1", "to=people", "severity=critical"], "people"),
+        (["alertname=RankmendIncident", "node=n1", "to=people", "severity=info"], "nobody"),
+        (["alertname=RankmendCovered", "node=n1", "to=nobody"], "nobody"),
+        (["alertname=RankmendDailyRecord", "to=people", "severity=info"], "record"),
         (["alertname=RankmendControllerDown", "to=people"], "people"),
         (["alertname=RankmendRankSlow", "job_id=j"], "people"),
         (["alertname=DiskFull", "node=n1"], "people"),

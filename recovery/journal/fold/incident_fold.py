@@ -136,6 +136,7 @@ def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
             state.incident_id,
             failure.rank,
             failure.error,
+            is_observed=before.waits is not None and before.waits_cause is WaitCause.OBSERVE,
         )
         return close(replace(ledger, incident=None), Closing(outcome, Stop.KILL, 0.0))
     return replace(ledger, incident=incident)

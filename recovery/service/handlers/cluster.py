@@ -12,6 +12,7 @@ from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import is_limited
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
+from recovery.views.untaken_view import view_untaken
 
 
 async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
@@ -108,3 +109,19 @@ async def end_window(backend: Backend, call: Call[wire.Because]) -> wire.Done:
 
     await backend.ask(act)
     return wire.Done(f"window {window_id} has ended")
+
+
+async def untaken(backend: Backend, call: Call[None]) -> wire.Untaken:
+    del call  # who may ask is decided by the route
+    desk, slurm = backend.worker.desk, backend.slurm
+
+    def act() -> wire.Untaken:
+        ledger = None if slurm is None else slurm.ledger
+        return view_untaken(desk.ledger, ledger, lambda job_id: _name_of(backend, job_id))
+
+    return await backend.ask(act)
+
+
+def _name_of(backend: Backend, job_id: str) -> str:
+    known = backend.worker.jobs.known.get(job_id)
+    return "" if known is None else known.name

@@ -11,7 +11,14 @@ import pytest
 from detectors.finding import Kind
 from detectors.hang.live import HungLimits
 from rankmend.errors import ConfigError
-from recovery.cluster.cluster_limits import AlertRules, Approval, Budgets, ClusterPolicy, Quarantine
+from recovery.cluster.cluster_limits import (
+    AlertRules,
+    Approval,
+    Budgets,
+    ClusterPolicy,
+    PeopleRules,
+    Quarantine,
+)
 from recovery.cluster.cluster_limits_file import PolicyFile, parse_policy, read_policy_file
 from recovery.journal.limits import PlanStep, Policy
 
@@ -126,7 +133,7 @@ def test_shipped_policy_is_the_defaults() -> None:
 
 def test_shipped_policy_shows_every_key_with_its_default() -> None:
     shown = switched_on()
-    jobs = shown.pop("jobs")
+    jobs, nodes = shown.pop("jobs"), shown.pop("nodes")
 
     read = parse_policy(shown)
 
@@ -138,8 +145,10 @@ def test_shipped_policy_shows_every_key_with_its_default() -> None:
     names = [one.name for one in fields(Policy) if one.name != "hung"]
     assert list(shown["policy"]) == names
     assert list(shown["hang"]) == [one.name for one in fields(HungLimits)]
-    assert list(shown["cluster"]) == ["approval", "dry_run"]
-    assert list(jobs[0]) == ["match", "approval", "dry_run", "policy", "hang"]
+    assert list(shown["cluster"]) == ["approval", "dry_run", "observe"]
+    assert list(jobs[0]) == ["match", "approval", "dry_run", "observe", "policy", "hang"]
+    assert nodes == [{"match": "gpu-new-*", "observe": False}]
+    assert list(shown["people"]) == [one.name for one in fields(PeopleRules)]
 
 
 def test_example_of_jobs_in_the_shipped_policy_says_what_it_seems_to() -> None:
@@ -149,3 +158,33 @@ def test_example_of_jobs_in_the_shipped_policy_says_what_it_seems_to() -> None:
     assert (policy.restarts_max, policy.hung.floor_s) == (20, 600.0)
     assert policy.allow[Kind.RANK_SLOW] == ()
     assert read.cluster.approval_for("production-7") is Approval.MOVES
+
+
+def test_observe_mode_is_for_the_cluster_for_jobs_and_for_nodes_and_the_last_that_names_a_job_counts() -> (
+    None
+):
+    read = parse_policy(
+        {
+            "cluster": {"observe": True},
+            "jobs": [
+                {"match": "trusted-*", "observe": False},
+                {"match": "trusted-new", "observe": True},
+            ],
+            "nodes": [
+                {"match": "gpu-new-*", "observe": True},
+                {"match": "gpu-new-7", "observe": False},
+            ],
+        }
+    ).cluster
+
+    assert read.why_observed("llama") == "[cluster] observe"
+    assert read.why_observed("trusted-1") is None
+    assert read.why_observed("trusted-new") == "[[jobs]] trusted-new"
+    assert read.why_observed("trusted-1", ["gpu-1", "gpu-new-3"]) == "[[nodes]] gpu-new-*"
+    assert read.why_observed("trusted-1", ["gpu-new-7"]) is None
+    assert read.observed_scopes() == ("the cluster", "not jobs trusted-*", "nodes gpu-new-*")
+
+
+def test_a_rule_for_nodes_without_a_pattern_is_refused() -> None:
+    with pytest.raises(ConfigError, match="match is missing"):
+        parse_policy({"nodes": [{"observe": True}]})

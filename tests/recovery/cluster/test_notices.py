@@ -23,7 +23,6 @@ from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
 from recovery.messages.older_reports import symptom_of
-from recovery.service.pager import alert_of
 
 NOW = 1_800_000_000.0
 JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
@@ -210,24 +209,15 @@ def test_what_people_are_told_at_once_is_bounded_and_the_urgent_comes_first() ->
     assert found[-1].severity is Severity.CRITICAL
 
 
-def test_a_notice_travels_with_what_a_person_needs_and_nothing_that_a_machine_obeys() -> None:
-    (notice,) = told(ended=ended())
+def test_every_notice_says_in_a_few_words_what_it_needs_and_names_one_command() -> None:
+    jobs = running(Ledger(incident=incident(), restarts=Policy().restarts_max))
+    held = NodeHeld("n1", Hold.QUARANTINE, "policy", "blamed in 3 incidents", NOW + 9)
+    named = [*told(jobs, ended()), *told(cluster=blamed(held))]
 
-    alert = alert_of(notice, NOW, "https://wiki/runbooks")
-
-    assert alert.labels == {
-        "alertname": "RankmendIncidentEscalated",
-        "severity": "critical",
-        "to": "people",
-        "job_id": JOB,
-        "job_name": "train",
-        "incident": "6f1c1b52-1",
-    }
-    assert set(alert.annotations) == {"summary", "todo", "runbook_url"}
-    assert alert.annotations["runbook_url"] == (
-        "https://wiki/runbooks/controller.md#rankmendincidentescalated"
-    )
-    assert alert.started_unix_s == NOW - 60
+    assert len(named) == 4
+    for notice in named:
+        assert 0 < len(notice.need) <= 40, notice
+        assert notice.command.startswith("rankmend "), notice
 
 
 def slow_now(why: SlowExplained | None = None) -> SlowNow:
@@ -246,17 +236,9 @@ def test_a_slow_rank_is_told_with_its_cause_until_it_ends_or_its_attempt() -> No
     ledger = Ledger(is_attempt_open=True, attempt=1, slow={3: slow_now(why)})
 
     (notice,) = told(running(ledger))
-    labels = dict(alert_of(notice, NOW, "runbooks").labels)
 
-    assert labels == {
-        "alertname": "RankmendRankSlow",
-        "severity": "warning",
-        "to": "people",
-        "job_id": JOB,
-        "job_name": "train",
-        "node": "n1",
-        "rank": "3",
-    }
+    assert (notice.kind, notice.severity) == (NoticeKind.RANK_SLOW, Severity.WARNING)
+    assert (notice.job_id, notice.node, notice.rank) == (JOB, "n1", "3")
     assert notice.summary.endswith("1.5x slower than its peers; its GPU is hot")
     assert told(running(replace(ledger, slow={}))) == ()
     assert told(running(replace(ledger, is_attempt_open=False))) == ()

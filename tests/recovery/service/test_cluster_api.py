@@ -9,15 +9,16 @@ import msgspec
 import pytest
 import urllib3
 
+from rankmend.alerting import Alert
 from recovery.api import wire
 from recovery.api.controller_errors import ConflictError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.messages.exchange import RankExit, RankReport
 from recovery.messages.outside import PersonAct, PersonCommand
-from recovery.service.controller_config import Alertmanagers
+from recovery.people.alerts import Links
 from recovery.service.daemon import read
-from recovery.service.pager import Pager, look
+from recovery.service.pager import look
 from recovery.service.roles import Role
 from recovery.service.served_job import Parts
 from recovery.service.tokens import add_token, make_token
@@ -231,13 +232,21 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
     speakers = start_job(up, "asked-3")
     one = speakers["n1"]
     fail_rank(one)
-    worker = up.service.worker
+    worker, job_id = up.service.worker, one.job_id
+    messages: list[Alert] = []
 
     def told() -> list[str]:
-        found = worker.call(lambda: look(worker)).result(20)
-        return [notice.kind.value for notice in found if notice.job_id == one.job_id]
+        found = worker.call(lambda: look(worker, Links("https://w", "https://c"), 1e6)).result(20)
+        messages.extend(one for one in found.alerts if "asked-3" in one.annotations.get("jobs", ""))
+        return [notice.kind.value for notice in found.notices if notice.job_id == job_id]
 
     wait_until(lambda: told() == ["RankmendPlanWaits"], "a word about the plan")
+    message = messages[-1]
+    assert (message.labels["alertname"], message.labels["severity"]) == (
+        "RankmendIncident",
+        "critical",
+    )
+    assert "approve the plan" in message.annotations["summary"]
     plan = waiting(up, one.job_id)
     assert plan is not None
     up.client("admin").command(one.job_id, PersonAct.APPROVE, incident_id=plan.incident_id)
@@ -246,21 +255,6 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
     with urllib3.PoolManager(ca_certs=str(up.ca), retries=False) as pool:
         body = pool.request("GET", f"{up.url}/metrics", headers=headers).data.decode()
     assert 'rankmend_controller_notices{notice="RankmendPlanWaits"}' in body
-
-
-def test_a_notice_keeps_the_time_at_which_it_was_first_seen(up: Running) -> None:
-    worker = up.service.worker
-    pager = Pager(worker, up.service.backend.clock, Alertmanagers())
-    found = worker.call(lambda: look(worker)).result(20)
-
-    pager.tell(found)
-    first = dict(pager._since)
-    pager.tell(found)
-
-    assert pager._since == first
-    pager.tell(())
-    assert pager._since == {}
-    assert set(pager.counts().values()) == {0}
 
 
 class Refusing:

@@ -304,10 +304,12 @@ class Bed:
             ("/etc/alertmanager/rankmend.token", f"{self.files}/alerts.token"),
             ("/etc/alertmanager/rankmend-ca.crt", f"{self.files}/ca.crt"),
             ("group_wait: 10s", "group_wait: 1s"),
+            ("group_wait: 15s", "group_wait: 1s"),
             ("group_interval: 1m", "group_interval: 1s"),
             ("group_interval: 5s", "group_interval: 1s"),
         )
         (self.folder / "alertmanager.yml").write_text(alertmanager)
+        shutil.copy(ROOT / "deploy" / "alertmanager" / "rankmend.tmpl", self.folder)
 
     def kill(self, name: str) -> None:
         process = self.running.pop(name)

@@ -213,7 +213,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
     def told(status: str) -> dict[str, str] | None:
         for message in list(bed.people):
             for alert in message["alerts"]:
-                is_ours = alert["labels"]["alertname"] == "RankmendIncidentEscalated"
+                is_ours = alert["labels"]["alertname"] == "RankmendIncident"
                 if is_ours and alert["status"] == status:
                     return {**alert["labels"], **alert["annotations"]}
         return None
@@ -241,9 +241,14 @@ def test_what_an_agent_repeats_of_a_slow_rank_is_hushed_and_never_comes_to_the_c
     bed: Bed,
 ) -> None:
     slow = {"alertname": "RankmendRankSlow", "node": "slow", "severity": "warning"}
-    own = {**slow, "to": "people", "job_id": "j", "job_name": "train", "rank": "3"}
+    own = {
+        "alertname": "RankmendCovered",
+        "to": "nobody",
+        "incident": "slow-j-slow",
+        "node": "slow",
+    }
     bed.post([{"labels": own}])
-    wait_for(lambda: bed.active("slow"), "the controller's own alert")
+    wait_for(lambda: bed.active("slow"), "the mark of the controller's own message")
 
     bed.post([{"labels": slow}])
 

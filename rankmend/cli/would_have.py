@@ -1,0 +1,136 @@
+"""`rankmend report --would-have`: what rankmend would have done and did not, in the terminal, as JSON, CSV or a page."""
+
+import csv
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankmend.cli.controller_options import console
+from rankmend.cli.options import print_json
+from rankmend.cli.output import echo, echo_exact
+from rankmend.cli.reader import Reader
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from recovery.api import wire
+    from recovery.would_have.decision import Decision
+    from recovery.would_have.verdict import JudgedDecision, NodeDrained
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    as_json: bool
+    as_csv: bool
+    page: Path | None
+
+
+def show_would_have(
+    reader: Reader, job: str | None, since_unix_s: float | None, shape: Shape
+) -> None:
+    """Print the report in the shape that is asked for."""
+    from recovery.would_have.rows import csv_rows, plain
+
+    judged = _judged(reader, job, since_unix_s)
+    if shape.page is not None:
+        _write_page(shape.page, judged)
+    if shape.as_json:
+        print_json(plain(judged))
+    elif shape.as_csv:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(csv_rows(judged))
+        echo_exact(text.getvalue(), nl=False)
+    elif shape.page is None:
+        _show(judged)
+
+
+def _judged(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JudgedDecision]":
+    from recovery.would_have.decision import read_history
+    from recovery.would_have.verdict import judge_all
+
+    # Every job: one of the same name may be the one that was started again.
+    histories = [read_history(journal.entries) for journal in reader.journals(None)]
+    cluster = reader.untaken()
+    decisions = [one for history in histories for one in history.decisions]
+    decisions += [_decision(one) for one in cluster.untaken]
+    if job is not None:
+        decisions = [
+            one
+            for one in decisions
+            if (one.job or "").startswith(job) or one.job_id.startswith(job)
+        ]
+    if since_unix_s is not None:
+        decisions = [one for one in decisions if one.at_unix_s >= since_unix_s]
+    return judge_all(decisions, histories, [_drained(one) for one in cluster.drains])
+
+
+def _decision(view: "wire.UntakenView") -> "Decision":
+    from recovery.would_have.decision import Decision
+
+    return Decision(
+        at_unix_s=view.at_unix_s,
+        source=view.source,
+        action=view.action,
+        why_not=view.why_not,
+        reason=view.reason,
+        job_id=view.job_id,
+        job=view.job,
+        incident_id=view.incident_id,
+        nodes=tuple(view.nodes),
+    )
+
+
+def _drained(view: "wire.DrainSeenView") -> "NodeDrained":
+    from recovery.would_have.verdict import NodeDrained
+
+    return NodeDrained(view.unix_s, view.node, view.who, view.where)
+
+
+def _write_page(path: Path, judged: "Sequence[JudgedDecision]") -> None:
+    from rankmend.files import replace_file
+    from rankmend.version import RANKMEND_VERSION
+    from recovery.would_have.page import render_page
+
+    text = render_page(judged, time.time(), RANKMEND_VERSION)
+    replace_file(path, text.encode("utf-8", "replace"), RankmendError, mode=0o644)
+    echo(f"written: {path}", err=True)
+
+
+def _show(judged: "Sequence[JudgedDecision]") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from rankmend.printable import printable
+    from recovery.would_have.rows import moment, plain_total, say_saved
+
+    out = console()
+    if not judged:
+        out.print("nothing that rankmend would have done and did not")
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("when", "job", "would have", "instead", "verdict", "saved"):
+        table.add_column(name, overflow="fold")
+    for one in judged:
+        decision = one.decision
+        nodes = f" {', '.join(decision.nodes[:4])}" if decision.nodes else ""
+        cells = (
+            moment(decision.at_unix_s),
+            decision.job or decision.source,
+            f"{decision.action}{nodes} ({decision.why_not}): {decision.reason}",
+            one.instead,
+            f"{one.verdict.value}: {one.because}",
+            say_saved(one),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    out.print(table)
+    total = plain_total(judged)
+    out.print(f"right {total['right']}, wrong {total['wrong']}, unknown {total['unknown']}")
+    if total["saved_s"] is not None:
+        hours = total["saved_gpu_hours"]
+        gpus = "" if hours is None else f" and {hours:.3g} GPU-hours"
+        out.print(
+            f"would have saved {total['saved_s'] / 3600:.3g} h{gpus}, by {total['estimated']} decisions with an estimate"
+        )

@@ -1,0 +1,307 @@
+"""Which troubles make one message, and when it is closed."""
+
+from dataclasses import replace
+
+from detectors.finding import Severity
+from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
+from recovery.cluster.cluster_limits import PeopleRules
+from recovery.journal.cluster_records import CauseTold
+from recovery.journal.records import Entry
+from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
+from recovery.people.causes import (
+    FINDING_WAIT_S,
+    LATE_S,
+    RELISTEN_S,
+    STANDS_S,
+    TOGETHER_S,
+    CauseChanges,
+    follow,
+)
+from recovery.people.daily_record import daily_record
+from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble
+from recovery.people.wording import SUMMARY_MAX, annotations_of
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
+RULES = PeopleRules()
+LINKS = Links("https://wiki/runbooks", "https://console")
+INCIDENT = PresentTrouble(
+    key="6f1c1b52-1",
+    kind="RankmendIncident",
+    severity=Severity.INFO,
+    what="rank 3 on n1 was killed by SIGKILL",
+    since_unix_s=NOW,
+    job_id=JOB,
+    job="llama",
+    nodes=("n1",),
+    need="restarting",
+    command="rankmend why 6f1c1b52-1",
+    done=("decided: restart_in_place",),
+    gpus_idle=64,
+    is_incident=True,
+)
+GPU_LOST = PresentTrouble(
+    key="node-n1",
+    kind=FINDING,
+    severity=Severity.WARNING,
+    what="GPU lost",
+    since_unix_s=NOW,
+    nodes=("n1",),
+    is_lasting=False,
+)
+
+
+class Site:
+    """The journal of the causes, and what was last made of it."""
+
+    def __init__(self) -> None:
+        self.ledger = ClusterLedger()
+        self.now_s = NOW
+
+    def look(
+        self,
+        *troubles: PresentTrouble,
+        after_s: float = 1.0,
+        rules: PeopleRules = RULES,
+        listened_s: float = 1e6,
+        stands_s: float = 0.0,
+        unmanaged: frozenset[str] = frozenset(),
+        ends: dict[str, str] | None = None,
+    ) -> CauseChanges:
+        self.now_s += after_s
+        changes = follow(
+            self.ledger.causes,
+            troubles,
+            rules,
+            self.now_s,
+            ends=ends or {},
+            unmanaged=unmanaged,
+            listened_s=listened_s,
+            stands_s=stands_s,
+        )
+        for record in changes.records:
+            number = self.ledger.number + 1
+            self.ledger = fold_entry(self.ledger, Entry(number, self.now_s, 0.0, "", record))
+        return changes
+
+    def only(self, *troubles: PresentTrouble, **more: object) -> CauseTold:
+        (one,) = self.look(*troubles, **more).open  # type: ignore[arg-type]
+        return one.told
+
+
+def test_an_incident_that_recovers_alone_is_for_the_record_and_never_a_page() -> None:
+    site = Site()
+
+    assert site.only(INCIDENT).severity == "info"
+    (over,) = site.look(ends={JOB: "trains again"}).closed
+
+    assert (over.severity, over.end) == ("info", "llama: trains again")
+    assert site.look().records == (), "closed once"
+
+
+def test_a_policy_may_page_every_incident() -> None:
+    assert Site().only(INCIDENT, rules=PeopleRules(page_every_incident=True)).severity == "warning"
+
+
+def test_an_incident_that_lasts_is_a_page_though_it_needs_nobody() -> None:
+    site = Site()
+
+    assert site.only(INCIDENT, after_s=RULES.page_after_s - 1).severity == "info"
+    assert site.only(INCIDENT, after_s=1).severity == "critical"
+
+
+def test_the_same_labels_from_waiting_over_approval_to_the_end() -> None:
+    site = Site()
+    waiting = replace(INCIDENT, severity=Severity.CRITICAL, need="approve the plan")
+
+    first = alerts_of(site.look(waiting).open, LINKS)[0]
+    later = alerts_of(site.look(INCIDENT).open, LINKS)[0]
+    (end,) = ended_alerts_of(site.look(ends={JOB: "trains again"}).closed, LINKS)
+
+    assert first.key == later.key == end.key
+    assert first.labels == {
+        "alertname": "RankmendIncident",
+        "severity": "critical",
+        "to": "people",
+        "incident": "6f1c1b52-1",
+        "job_id": JOB,
+        "job_name": "llama",
+        "node": "n1",
+    }
+    assert end.annotations["summary"].startswith("llama: over: llama: trains again")
+
+
+def test_a_finding_of_the_node_joins_its_incident_and_outlasts_it_in_silence() -> None:
+    site = Site()
+
+    told = site.only(INCIDENT, GPU_LOST)
+    assert told.members == ("6f1c1b52-1", "node-n1")
+    (over,) = site.look(GPU_LOST).closed
+    assert over.cause_id == "6f1c1b52-1"
+
+    late = replace(GPU_LOST, key="node-n1", since_unix_s=site.now_s + LATE_S - 1)
+    assert site.look(GPU_LOST, after_s=86_400).open == ()
+    assert site.look(late).open == ()
+    other = replace(GPU_LOST, since_unix_s=late.since_unix_s + 2 * LATE_S)
+    assert site.only(other, after_s=2 * LATE_S + FINDING_WAIT_S).cause_id == "node-n1"
+
+
+def test_a_finding_waits_for_its_incident_and_the_incident_joins_one_that_did_not_come() -> None:
+    site = Site()
+
+    assert site.look(GPU_LOST, after_s=FINDING_WAIT_S - 1).open == ()
+    assert site.only(GPU_LOST, after_s=2).cause_id == "node-n1"
+    joined = site.only(GPU_LOST, INCIDENT)
+
+    assert (joined.cause_id, joined.incident_ids) == ("node-n1", ("6f1c1b52-1",))
+
+
+def losses(count: int) -> list[PresentTrouble]:
+    return [
+        replace(
+            INCIDENT,
+            key=f"job{number}-1",
+            job_id=f"job{number}",
+            job=f"train-{number}",
+            nodes=(f"n{2 * number}", f"n{2 * number + 1}"),
+            since_unix_s=NOW + number,
+            gpus_idle=16,
+            is_loss=True,
+            severity=Severity.CRITICAL,
+            need="waits for a node",
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_switch_that_takes_twenty_nodes_and_ten_jobs_is_one_message_that_lists_them() -> None:
+    site = Site()
+    down = [
+        replace(GPU_LOST, key=f"node-n{n}", nodes=(f"n{n}",), is_loss=True, since_unix_s=NOW + 60)
+        for n in range(20)
+    ]
+
+    told = site.only(*losses(10), *down, after_s=120)
+
+    assert (len(told.job_ids), len(told.nodes), told.gpus_idle) == (10, 20, 160)
+    (one,) = site.look(*losses(10), *down).open
+    texts = annotations_of(one)
+    assert texts["summary"] == (
+        "10 jobs: waits for a node; 160 GPUs idle; lost n0, n1, n2 and 17 more"
+    )
+    assert all(f"train-{number}" in texts["jobs"] for number in range(10))
+    assert texts["next"] == "rankmend status"
+    marks = marks_of([told])
+    assert {mark.labels["to"] for mark in marks} == {"nobody"}
+    assert len(marks) == 30
+
+
+def test_losses_far_apart_and_failures_of_other_kinds_are_messages_of_their_own() -> None:
+    first, second = losses(2)
+    apart = replace(second, since_unix_s=first.since_unix_s + TOGETHER_S + 1)
+    killed = replace(second, is_loss=False)
+
+    assert len(Site().look(first, second, after_s=300).open) == 1
+    assert len(Site().look(first, apart, after_s=300).open) == 2
+    assert len(Site().look(first, killed, after_s=300).open) == 2
+
+
+def test_two_programs_that_fail_on_one_node_are_two_messages_and_a_bad_node_is_one() -> None:
+    other = replace(INCIDENT, key="other-1", job_id="other", job="other")
+
+    def count(*, blames: bool) -> int:
+        both = [replace(one, blames_node=blames) for one in (INCIDENT, other)]
+        return len(Site().look(*both).open)
+
+    assert (count(blames=False), count(blames=True)) == (2, 1)
+    fails_alone = replace(INCIDENT, blames_node=False)
+    assert len(Site().look(fails_alone, GPU_LOST).open) == 1, "what its agent finds is of it"
+
+
+def test_a_message_that_many_jobs_share_is_open_until_the_last_of_them_is_well() -> None:
+    site = Site()
+    first, second = losses(2)
+    site.look(first, second)
+
+    assert len(site.look(second).open) == 1
+    assert len(site.look().closed) == 1
+
+
+def test_a_job_whose_journal_cannot_be_read_keeps_its_message_open() -> None:
+    site = Site()
+    site.look(INCIDENT)
+
+    assert len(site.look(unmanaged=frozenset({JOB})).open) == 1
+    assert len(site.look().closed) == 1
+
+
+def test_what_only_senders_tell_is_not_over_before_the_controller_has_listened() -> None:
+    site = Site()
+    site.look(GPU_LOST, after_s=FINDING_WAIT_S)
+
+    assert len(site.look(listened_s=RELISTEN_S - 1).open) == 1
+    assert len(site.look(listened_s=RELISTEN_S).closed) == 1
+
+
+def test_gpu_hours_are_counted_from_the_fault_and_stop_when_the_job_has_ended() -> None:
+    site = Site()
+
+    assert site.only(INCIDENT, after_s=60).gpu_s_lost == 64 * 60
+    escalated = replace(
+        INCIDENT, kind=ESCALATED, severity=Severity.CRITICAL, gpus_idle=None, need="given up"
+    )
+    site.look(escalated, after_s=60)
+    told = site.only(escalated, after_s=3600)
+
+    assert (told.gpu_s_lost, told.gpus_idle) == (64 * 120, 64)
+
+
+def test_a_message_stands_for_a_minute_so_that_no_second_alertmanager_sends_it_after_its_end() -> (
+    None
+):
+    site = Site()
+    site.look(replace(INCIDENT, severity=Severity.CRITICAL), stands_s=STANDS_S)
+
+    assert len(site.look(after_s=STANDS_S - 1, stands_s=STANDS_S).open) == 1
+    assert len(site.look(after_s=1, stands_s=STANDS_S).closed) == 1
+
+
+def test_the_severity_of_a_message_never_falls() -> None:
+    site = Site()
+    site.look(replace(INCIDENT, severity=Severity.CRITICAL))
+
+    assert site.only(INCIDENT).severity == "critical"
+
+
+def test_texts_fit_a_lock_screen_and_hold_no_escape_whatever_a_job_is_named() -> None:
+    hostile = replace(
+        INCIDENT, job="x\x1b[2J\n" * 100, what="said \u202e" + "y" * 5000, need="approve the plan"
+    )
+    (one,) = Site().look(hostile).open
+
+    texts = annotations_of(one)
+
+    assert len(texts["summary"]) <= SUMMARY_MAX
+    assert all("\x1b" not in text and "\u202e" not in text for text in texts.values())
+    assert "\n" not in texts["summary"]
+
+
+def test_the_daily_record_names_what_was_over_alone_and_what_waits_for_repair() -> None:
+    site = Site()
+    site.now_s = NOW - 3600
+    site.look(replace(INCIDENT, since_unix_s=NOW - 3600))
+    site.look(ends={JOB: "trains again"})
+    held = PresentTrouble("held-n1", QUARANTINED, Severity.INFO, "n1 gets no ranks", NOW)
+
+    record = daily_record(site.ledger.causes, [held], 8, NOW + 1)
+
+    assert record is not None
+    labels, texts, started = record
+    assert (labels["day"], labels["severity"], started) == ("2027-01-15", "info", NOW)
+    assert texts["summary"].startswith("last 24 h: 1 recovered without a person, 0 with a message")
+    assert "6f1c1b52-1" in texts["what"]
+    assert "waits for repair: n1 gets no ranks" in texts["what"]
+    assert daily_record(site.ledger.causes, [], 8, NOW - 1) is None, "not before its hour"
+    assert daily_record(site.ledger.causes, [], 8, NOW + 43_201) is None, "not for ever"
+    assert daily_record({}, [], 8, NOW + 1) is None, "nothing to tell"
+    assert site.look(held).open == (), "a repair that can wait is no message"
