@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import uvloop
-
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
@@ -51,6 +49,8 @@ def read(path: Path) -> tuple[Config, Tokens | None, PolicyFile]:
 
 def run(path: Path) -> int:
     """Run the controller; return the exit code."""
+    import uvloop  # noqa: PLC0415 - of the extra `controller`, and doctor reads a controller's configuration without it
+
     config, tokens, policy = read(path)
     _raise_descriptors(config)
     clock = SystemClock()
