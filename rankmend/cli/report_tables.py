@@ -119,6 +119,8 @@ def _show_figures(out: "Console", figures: Figures) -> None:
     out.print(_parts(figures))
     if figures.losses:
         out.print(_losses(figures))
+    if figures.by_hardware:
+        out.print(_hardware(figures))
     for title, groups in (("class", figures.by_class), ("node", figures.by_node)):
         if groups:
             out.print(_groups(title, groups))
@@ -174,6 +176,23 @@ def _groups(title: str, groups: Mapping[str, Reliability]) -> Table:
             in_words(one.mtbf_s),
             in_words(one.mttr_s),
             gpu_hours(one.lost_device_s),
+        )
+    return table
+
+
+def _hardware(figures: Figures) -> Table:
+    table = _table(
+        "hardware", "failures", "GPU-hours", "a failure each", "MTTR", "per 1,000 GPU-days"
+    )
+    for (hardware, name), one in list(figures.by_hardware.items())[:_GROUPS_SHOWN]:
+        often = one.failures_per_1000_gpu_days
+        table.add_row(
+            f"{hardware} {name}",
+            str(one.failures),
+            gpu_hours(one.device_s),
+            gpu_hours(one.mtbf_device_s),
+            in_words(one.mttr_s),
+            "-" if often is None else f"{often:.4g}",
         )
     return table
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from recovery.goodput.hardware import HardwareTotals, Kind
 from recovery.goodput.job_time import IncidentTime, JobTime, StallTime
+from recovery.goodput.ratios import ratio
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.goodput.totals import (
     RESTARTED,
@@ -17,7 +19,6 @@ from recovery.goodput.totals import (
     add_up,
     class_of,
     failures_of,
-    ratio,
     slow_losses,
     slow_seconds,
     totals_of,
@@ -78,6 +79,7 @@ class Figures:
     mttr_s: float | None
     by_class: Mapping[str, Reliability] = field(default_factory=dict)
     by_node: Mapping[str, Reliability] = field(default_factory=dict)
+    by_hardware: Mapping[Kind, HardwareTotals] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()  # the largest first
     training_s: float = 0.0
     slow_s: float = 0.0  # training in which the job waited for a slow rank at each step
@@ -104,6 +106,7 @@ def figures_of(jobs: Sequence[JobTime]) -> Figures:
         mttr_s=totals.mttr_s,
         by_class=_reliability(failed, lambda one: one.kind, totals.training_s),
         by_node=_reliability(failed, lambda one: one.node, totals.training_s),
+        by_hardware=totals.by_hardware,
         training_s=totals.training_s,
         slow_s=sum(map(slow_seconds, jobs)),
         losses=_in_order(loss for job in jobs for loss in losses_of(job)),

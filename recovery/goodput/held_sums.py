@@ -20,6 +20,10 @@ class Counted(Enum):
     RECOVERED = "recovered"  # by class
     RECOVERY_S = "recovery_s"  # by class
     RESTARTS = "restarts"
+    HARDWARE_FAILURES = "hardware_failures"  # by kind and name of the hardware: "gpu NVIDIA H200"
+    HARDWARE_RECOVERED = "hardware_recovered"
+    HARDWARE_RECOVERY_S = "hardware_recovery_s"
+    HARDWARE_DEVICE_S = "hardware_device_s"
 
 
 INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
@@ -38,6 +42,12 @@ def amounts_of(totals: TimeTotals) -> dict[Key, float]:
         found[Counted.FAILURES, name] = group.failures
         found[Counted.RECOVERED, name] = group.recovered
         found[Counted.RECOVERY_S, name] = group.recovery_s
+    for (hardware, name), one in totals.by_hardware.items():
+        label = f"{hardware} {name}"
+        found[Counted.HARDWARE_FAILURES, label] = one.failures
+        found[Counted.HARDWARE_RECOVERED, label] = one.recovered
+        found[Counted.HARDWARE_RECOVERY_S, label] = one.recovery_s
+        found[Counted.HARDWARE_DEVICE_S, label] = one.device_s
     if totals.interruptions:
         found[Counted.FAILURES, INTERRUPTED] = totals.interruptions
     found[Counted.RESTARTS, ""] = totals.restarts

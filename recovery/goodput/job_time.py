@@ -1,10 +1,12 @@
 """A job's time as its journal tells it: spans, attempts, incidents, slow ranks. Pure values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.journal.accounting import Account
 from recovery.journal.attempt_records import AttemptResult, Cause
+from recovery.messages.exchange import NodeKinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class JobTime:
     slow: tuple[SlowTime, ...]
     work: tuple[WorkTime, ...] = ()
     steps: tuple[StepsTime, ...] = ()
+    kinds: Mapping[str, NodeKinds] = field(default_factory=dict)  # hardware by node
     is_watched: bool = False  # another launcher has started it
     stalls: tuple[StallTime, ...] = ()  # of a watched job
     has_ended: bool = False  # of a watched job

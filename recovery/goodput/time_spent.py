@@ -21,6 +21,7 @@ from recovery.goodput.job_time import (
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
 from recovery.journal.accounting import Accounting, divide_start
 from recovery.journal.attempt_records import (
+    Adopted,
     AttemptAbandoned,
     AttemptEnded,
     AttemptStarted,
@@ -44,8 +45,10 @@ from recovery.journal.incident_records import (
 )
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger, Moment, OpenIncident, Wish, stands_paused
+from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
+from recovery.messages.exchange import NodeKinds
 from recovery.messages.outside import trains
 
 _WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
@@ -124,6 +127,7 @@ class TimeReading:
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: list[WorkTime] = []
         self._steps: list[StepsTime] = []
+        self._kinds: dict[str, NodeKinds] = {}
         self._accounting = Accounting()
 
     # Read.
@@ -158,6 +162,8 @@ class TimeReading:
         match record:
             case JobOpened(job_id=job_id, name=name):
                 self._job_id, self._name = job_id, name
+            case NodesJoined(nodes=nodes) | Adopted(nodes=nodes):
+                self._kinds.update({one.node: one.kinds for one in nodes})
             case LauncherStarted(alive_age_s=age_s):
                 self._note_launcher(age_s, since_s, before)
             case AttemptAbandoned() | TryFailed():
@@ -518,6 +524,7 @@ class TimeReading:
             (*self._was_slow, *slow),
             tuple(self._work),
             tuple(self._steps),
+            dict(self._kinds),
         )
 
 

@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Final
 
 from detectors.finding import Blame
+from recovery.goodput.hardware import HardwareTotals, Kind, add_hardware, hardware_of
 from recovery.goodput.job_time import IncidentTime, JobTime, SlowTime
+from recovery.goodput.ratios import DAY_S, GPU_DAYS, ratio
 from recovery.goodput.timeline import MTTR, TRAINING, TimePart, TimeSpan
 from recovery.journal.attempt_records import Cause
 
-DAY_S: Final = 86400.0
-GPU_DAYS: Final = 1000.0  # restarts are given for so many
 SLOW: Final = "slow_rank"
 HUNG: Final = "hung"
 RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
@@ -57,6 +57,7 @@ class TimeTotals:
     interruptions: int = 0  # rankmend itself had ended, and the ranks with it
     by_class: Mapping[str, ClassTotals] = field(default_factory=dict)
     lost_device_s: Mapping[str, float] = field(default_factory=dict)  # by cause
+    by_hardware: Mapping[Kind, HardwareTotals] = field(default_factory=dict)
     last: TimeSpan | None = None
     last_cause: str = ""  # of the loss that its time is; empty: it is none
 
@@ -188,6 +189,7 @@ def totals_of(job: JobTime) -> TimeTotals:
         restarts=interruptions + causes.count(Cause.INCIDENT) + restarted,
         interruptions=interruptions,
         by_class=_by_class(failures_of(job)),
+        by_hardware=hardware_of(job, [(one.node, one.mttr_s) for one in failures_of(job)]),
         lost_device_s=lost,
         last=job.spans[-1] if job.spans else None,
         last_cause=cause,
@@ -199,6 +201,7 @@ def add_up(totals: Iterable[TimeTotals]) -> TimeTotals:
     parts: dict[TimePart, PartTime] = {}
     lost: dict[str, float] = {}
     classes: dict[str, ClassTotals] = {}
+    hardware: dict[Kind, HardwareTotals] = {}
     down_s, restarts, interruptions = 0.0, 0, 0
     for one in totals:
         for part, time in one.parts.items():
@@ -207,11 +210,12 @@ def add_up(totals: Iterable[TimeTotals]) -> TimeTotals:
             lost[cause] = lost.get(cause, 0.0) + device_s
         for name, group in one.by_class.items():
             classes[name] = _plus(classes.get(name, ClassTotals()), group)
+        add_hardware(hardware, one.by_hardware.items())
         down_s += one.down_s
         restarts += one.restarts
         interruptions += one.interruptions
     ordered = {part: parts[part] for part in TimePart if part in parts}
-    return TimeTotals(ordered, down_s, restarts, interruptions, classes, lost)
+    return TimeTotals(ordered, down_s, restarts, interruptions, classes, lost, hardware)
 
 
 def slow_losses(job: JobTime) -> dict[tuple[int, str], PartTime]:
@@ -267,10 +271,6 @@ def is_failure(incident: IncidentTime) -> bool:
 def is_down(span: TimeSpan) -> bool:
     """Return whether the job did not train because of a failure."""
     return span.part in _DOWN or (span.part in _WAITS and bool(span.incident_id))
-
-
-def ratio(above: float, below: float) -> float | None:
-    return above / below if below > 0 else None
 
 
 def _node_of(incident: IncidentTime) -> str:

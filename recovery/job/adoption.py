@@ -436,6 +436,7 @@ def joined_of(report: Report) -> Joined:
         report.peer_endpoint,
         report.launcher_started_s,
         report.folder_id,
+        report.kinds,
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from recovery.checkpoints.model import WHOLE, Share
 from recovery.journal.leaving import LeaveCause
-from recovery.messages.exchange import Endpoint
+from recovery.messages.exchange import NO_KINDS, Endpoint, NodeKinds
 from recovery.messages.outside import NodeEvidence
 
 
@@ -19,6 +19,7 @@ class Joined:
     peer_endpoint: Endpoint | None = None
     launcher_started_s: float = 0.0  # compares within one boot
     folder_id: str = ""  # of the checkpoint folder that it sees
+    kinds: NodeKinds = NO_KINDS  # of its hardware
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.host.hardware import HardwareWatch
+from recovery.launcher.host.node_kinds import read_node_kinds
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.returns import spread_s
@@ -58,6 +59,7 @@ class Reporter:
         self._snapshots = snapshots
         self._copies = copies
         self._domain = failure_domain(plan.environment)
+        self._kinds = read_node_kinds()
         self._number = 0
         self._launched_at_s = boot_time_s()
         self._idle_since_s: float | None = (
@@ -104,6 +106,7 @@ class Reporter:
             found=self._found(state, orders),
             known=self._known(orders),
             folder_id=membership.storage.folder_id,
+            kinds=self._kinds,
             put_back=put_back,
             snapshots=self._held(),
             snapshots_through=read_through,

@@ -298,6 +298,7 @@ def _names_in(report: Report) -> Iterator[str]:
             yield series.metric
             yield from (text for pair in series.labels for text in pair)
     yield report.folder_id
+    yield from (report.kinds.gpu, report.kinds.nic, report.kinds.node)
     yield from report.domain
     yield from (fault.node for fault in report.copy_faults)
     for held in (*report.snapshots, *report.copies):

@@ -424,6 +424,21 @@ class Claim:
     snapshot: SnapshotPoint | None = None  # what the attempt restored from memory
 
 
+KIND_MAX: Final = 128  # characters of a name in `NodeKinds`
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKinds:
+    """What hardware a node has, as driver and firmware name it; empty: none, or not known; "several": of several kinds."""
+
+    gpu: str = ""
+    nic: str = ""
+    node: str = ""  # vendor and product
+
+
+NO_KINDS: Final = NodeKinds()
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one node is running for one job."""
@@ -462,6 +477,7 @@ class Report:
     # from group rank 0.
     known: tuple[FoundCheckpoint, ...] = ()
     folder_id: str = ""  # of the checkpoint folder that this node sees; empty: none, or not known
+    kinds: NodeKinds = NO_KINDS  # of its hardware
     put_back: PutBack | None = None  # the checkpoint that was put back last
     # What the ranks have kept in memory; while they run, as far as it was read.
     snapshots: tuple[HeldSnapshot, ...] = ()

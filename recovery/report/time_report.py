@@ -117,6 +117,18 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
         },
         "by_class": {name: _reliability(one) for name, one in figures.by_class.items()},
         "by_node": {name: _reliability(one) for name, one in figures.by_node.items()},
+        "by_hardware": [
+            {
+                "hardware": hardware,
+                "model": name,
+                "failures": one.failures,
+                "gpu_hours_trained": one.device_s / HOUR_S,
+                "mtbf_gpu_hours": None if one.mtbf_device_s is None else one.mtbf_device_s / HOUR_S,
+                "mttr_s": one.mttr_s,
+                "failures_per_1000_gpu_days": one.failures_per_1000_gpu_days,
+            }
+            for (hardware, name), one in figures.by_hardware.items()
+        ],
         "training_s": figures.training_s,
         "slow_s": figures.slow_s,
         "losses": [

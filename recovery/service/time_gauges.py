@@ -45,6 +45,14 @@ _SUMS: Final = (
 )  # fmt: skip
 
 
+_HARDWARE: Final = (
+    (Counted.HARDWARE_DEVICE_S, "hardware_gpu_seconds", "GPU time that trained on nodes with this hardware since the controller's start"),
+    (Counted.HARDWARE_FAILURES, "hardware_failures", "Failures that accuse a node with this hardware. GPU time / failures is the MTBF in GPU-seconds"),
+    (Counted.HARDWARE_RECOVERED, "hardware_failures_recovered", "Those of them that were recovered from"),
+    (Counted.HARDWARE_RECOVERY_S, "hardware_recovery_seconds", "Their MTTR in all. Divided by their number: the MTTR"),
+)  # fmt: skip
+
+
 class TimeGauges(Collector):
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self._prefix = prefix
@@ -147,6 +155,19 @@ class TimeGauges(Collector):
                     mttr.add_metric([kind, name], group.mttr_s)
         yield from (mtbf, mttr)
 
+    def _hardware(self, sums: Mapping[str, Mapping[Key, float]]) -> Iterator[Metric]:
+        for counted, name, text in _HARDWARE:
+            family = CounterMetricFamily(
+                f"{self._prefix}_{name}",
+                f"{text}, by jobs, hardware (gpu, nic, node) and model; at most 64 models and the rest as other.",
+                labels=("jobs", "hardware", "model"),
+            )
+            for kind, amounts in sums.items():
+                for (what, about), amount in amounts.items():
+                    if what is counted:
+                        family.add_metric([kind, *_hardware_labels(about)], amount)
+            yield family
+
     def _sums(self, sums: Mapping[str, Mapping[Key, float]]) -> Iterator[Metric]:
         for quantity, name, text, label in _SUMS:
             family = CounterMetricFamily(
@@ -159,6 +180,7 @@ class TimeGauges(Collector):
                     if what is quantity:
                         family.add_metric([kind, about], amount)
             yield family
+        yield from self._hardware(sums)
         restarts = CounterMetricFamily(
             f"{self._prefix}_restarts",
             "Restarts of jobs after failures since the controller's start, by jobs: managed, watched.",
@@ -167,6 +189,11 @@ class TimeGauges(Collector):
         for kind, amounts in sums.items():
             restarts.add_metric([kind], amounts.get((Counted.RESTARTS, ""), 0.0))
         yield restarts
+
+
+def _hardware_labels(about: str) -> list[str]:
+    hardware, _space, name = about.partition(" ")
+    return [hardware, name]
 
 
 def _kind(one: JobStanding) -> str:
