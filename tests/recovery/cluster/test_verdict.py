@@ -467,3 +467,17 @@ def test_power_off_that_is_not_on_record_is_not_asked_for_and_one_on_record_neve
     assert not desk.allow_power_off(LOST)
     again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
     assert not again.allow_power_off(LOST)  # a controller that crashed in between
+
+
+def test_observe_mode_quarantines_nothing_and_switches_nothing_off_but_journals_it_once() -> None:
+    desk, _journal, _clock = make_desk(ClusterPolicy(observe=True, quarantine=Quarantine(blames=1)))
+    desk.note_running([f"n{number}" for number in range(100)])
+
+    desk.note_blame("n1", JOB, "i-1", FINDING)
+    asked = PowerOffAsked("n2", JOB, "i-1")
+    allowed = [desk.allow_power_off(asked), desk.allow_power_off(asked)]
+
+    assert desk.unusable("n1") is None
+    assert allowed == [False, False]
+    done = [(one.act.value, one.node) for _unix_s, one in desk.ledger.not_done]
+    assert done == [("quarantine", "n1"), ("power_off", "n2")]

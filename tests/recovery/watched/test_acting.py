@@ -10,7 +10,13 @@ from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError
 from rankmend.watched_report import ReportedEvidence
 from recovery.cluster.cluster import ClusterController
-from recovery.cluster.cluster_limits import ClusterPolicy, JobOverride, WatchedAction, WatchedRules
+from recovery.cluster.cluster_limits import (
+    ClusterPolicy,
+    JobOverride,
+    NodeRules,
+    WatchedAction,
+    WatchedRules,
+)
 from recovery.cluster.cluster_limits_file import parse_policy
 from recovery.journal.cluster_records import WatchedAsked
 from recovery.journal.store import Journal
@@ -244,3 +250,22 @@ def test_policy_is_read_and_refused_as_the_others_are() -> None:
         parse_policy({"watched": {"acts_per_hour_max": 101}})
     with pytest.raises(Exception, match="kill"):
         parse_policy({"watched": {"action": "kill"}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"observe": True}, "[cluster] observe"),
+        ({"overrides": (JobOverride("llama", observe=True),)}, "[[jobs]] llama"),
+        ({"nodes": (NodeRules("n2", observe=True),)}, "[[nodes]] n2"),
+    ],
+)
+def test_observe_mode_of_the_cluster_the_job_or_the_node_only_journals_it(
+    make_site: MakeSite, policy: dict[str, object], why: str
+) -> None:
+    site = make_site(REQUEUE, **policy)
+
+    site.hang()
+
+    assert (site.scheduler.asked, site.journaled()) == ([], [True])
+    assert site.act == f"observe mode ({why}): would requeue job 41 without n2"

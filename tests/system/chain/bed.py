@@ -410,12 +410,16 @@ class Bed:
         """End the fault, wait until nobody tells of it, and give the node back to the job."""
         assert self.client is not None
         self._gpu(node).set(0)
-        wait_for(lambda: not self.active(node), f"nothing is active about {node}")
+        wait_for(lambda: not self.accusing(node), f"nothing is active about {node}")
 
     def active(self, node: str) -> list[dict[str, Any]]:
         answer = self.http.request("GET", f"{self.alertmanager}/api/v2/alerts", timeout=10.0)
         alerts = json.loads(answer.data)
         return [one for one in alerts if one["labels"].get("node") == node]
+
+    def accusing(self, node: str) -> list[dict[str, Any]]:
+        """Return the active alerts about a node, but for the controller's own messages and marks."""
+        return [one for one in self.active(node) if "to" not in one["labels"]]
 
     def post(self, alerts: list[dict[str, Any]]) -> None:
         """Tell Alertmanager of alerts, as a Prometheus would."""

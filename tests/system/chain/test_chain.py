@@ -107,7 +107,7 @@ def test_alerts_that_fired_while_the_controller_was_down_are_read_at_its_start(b
     bed.wire.is_lost = True  # Alertmanager believes that it was heard
     bed.hang(attempt)
     bed.break_gpu(bad)
-    wait_for(lambda: bed.active(bad), "an active alert")
+    wait_for(lambda: bed.accusing(bad), "an active alert")
     bed.start_controller()
 
     moved_off(bed, bad, attempt)
