@@ -111,6 +111,11 @@ def install(environment: Path, source: Path, wheels: "Path | None") -> None:
         *packages.rglob("*.dist-info/REQUESTED"),
     ):
         left.unlink()
+    for record in packages.glob(
+        "*.dist-info/RECORD"
+    ):  # of the scripts below, whose first line has the folder of the build
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.startswith("../")))
     for path in (environment / "bin").iterdir():
         if path.name not in ("rankmend", "python3"):
             path.unlink()
@@ -160,7 +165,7 @@ def digest_of(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         content = (
-            os.readlink(path).encode()
+            str(path.readlink()).encode()
             if path.is_symlink()
             else path.read_bytes()
             if path.is_file()

@@ -1,5 +1,6 @@
 """The Debian package for the tests: built once, and the same with another version."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -49,12 +50,15 @@ def with_version(deb: Path, version: str) -> Path:
     environment = tree / "opt/rankmend/packaged"
     former = (environment / "version-id").read_text().strip()
     name = f"{version}-test0000"
-    for path in (environment / "version-id", environment / "bin/rankmend"):
+    changed = [environment / "version-id", environment / "bin/rankmend"]
+    for path in changed:
         path.write_text(path.read_text().replace(former, name))
     (module,) = environment.glob("lib/python3*/site-packages/rankmend/version.py")
     module.write_text(re.sub('Final = "[^"]+"', f'Final = "{version}"', module.read_text()))
-    for compiled in (module.parent / "__pycache__").glob("version.*.pyc"):
-        compiled.unlink()
+    compiled = list((module.parent / "__pycache__").glob("version.*.pyc"))
+    for path in compiled:
+        path.unlink()
+    _update_sums(tree, [*changed, module], compiled)
     control = tree / "DEBIAN/control"
     control.write_text(re.sub("(?m)^Version: .*$", f"Version: {version}", control.read_text()))
     with (tree / "etc/rankmend/agent.toml").open("a") as config:
@@ -64,3 +68,14 @@ def with_version(deb: Path, version: str) -> Path:
     subprocess.run(packing, check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(tree)
     return made
+
+
+def _update_sums(tree: Path, changed: list[Path], removed: list[Path]) -> None:
+    sums = tree / "DEBIAN/md5sums"
+    lines = dict(line.split("  ", 1)[::-1] for line in sums.read_text().splitlines())
+    for path in changed:
+        digest = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        lines[str(path.relative_to(tree))] = digest
+    for path in removed:
+        lines.pop(str(path.relative_to(tree)))
+    sums.write_text("".join(f"{digest}  {name}\n" for name, digest in lines.items()))
