@@ -111,11 +111,9 @@ def install(environment: Path, source: Path, wheels: "Path | None") -> None:
         *packages.rglob("*.dist-info/REQUESTED"),
     ):
         left.unlink()
-    for record in packages.glob(
-        "*.dist-info/RECORD"
-    ):  # of the scripts below, whose first line has the folder of the build
+    for record in packages.glob("*.dist-info/RECORD"):
         lines = record.read_text().splitlines(keepends=True)
-        record.write_text("".join(line for line in lines if not line.startswith("../")))
+        record.write_text("".join(line for line in lines if not _names_build_folder(line)))
     for path in (environment / "bin").iterdir():
         if path.name not in ("rankmend", "python3"):
             path.unlink()
@@ -126,6 +124,11 @@ def install(environment: Path, source: Path, wheels: "Path | None") -> None:
     (
         environment / "rankmend-tool"
     ).touch()  # `rankmend run` then takes the user's Python for the ranks
+
+
+def _names_build_folder(line: str) -> bool:
+    """Return whether a line of RECORD has the digest of a file in which pip has written the folder of the build."""
+    return line.startswith("../") or "/direct_url.json," in line
 
 
 def settle(environment: Path, version: str) -> str:
@@ -144,19 +147,9 @@ def settle(environment: Path, version: str) -> str:
     script.write_text(f"#!{final}/bin/python3\n{code}")
     script.chmod(0o755)
     (environment / "version-id").write_text(f"{name}\n")
-    run(
-        *(
-            sys.executable,
-            "-m",
-            "compileall",
-            "-q",
-            "-j",
-            "0",
-            "--invalidation-mode",
-            "unchecked-hash",
-        ),
-        *("-s", environment, "-p", final, environment / "lib"),
-    )
+    how = ("-q", "-j", "0", "--invalidation-mode", "unchecked-hash")
+    paths = ("-s", environment, "-p", final, environment / "lib")
+    run(sys.executable, "-m", "compileall", *how, *paths)
     return name
 
 
