@@ -43,7 +43,7 @@ IMPURE_METHODS = {"now", "utcnow", "today", "uuid1", "uuid4"}  # of datetime, da
 SLOW_TO_LOAD = {
     *("aiohttp", "apscheduler", "asyncio", "cryptography", "importlib.metadata", "matplotlib"),
     *("multiprocessing", "numpy", "prometheus_client", "psutil", "pyarrow", "rich", "sklearn"),
-    *("ssl", "torch", "urllib3", "uvloop"),
+    *("jinja2", "ssl", "torch", "urllib3", "uvloop"),
 }
 # Not for the agent, which runs on every node: the controller's, and what costs memory.
 HEAVY = {"numpy", "pandas", "pydantic", "recovery", "sqlite3", "sklearn", "torch"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Final
+from urllib.parse import quote
 
 from recovery.api import wire
 from recovery.journal.cluster_records import Hold
@@ -32,6 +33,7 @@ class NodeUse(Enum):
         return self in (NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE)
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
 
 
@@ -46,6 +48,11 @@ class NodeRow:
     ranks: int
     jobs: tuple[tuple[str, str], ...]  # id and name
     heard_age_s: float | None
+
+    @property
+    def path(self) -> str:
+        """Return the name as a part of an address; most names are one as they are."""
+        return self.name if _PLAIN.fullmatch(self.name) else quote(self.name, safe="")
 
     @property
     def label(self) -> str:

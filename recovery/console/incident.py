@@ -83,9 +83,12 @@ class IncidentPage:
 
 
 def view_page(
-    view: wire.IncidentView, entries: Sequence[Entry], plan: wire.PlanView | None
+    view: wire.IncidentView,
+    entries: Sequence[Entry],
+    journal: Sequence[Entry],
+    plan: wire.PlanView | None,
 ) -> IncidentPage:
-    """Return the page of an incident; ``entries`` are those of the incident alone."""
+    """Return the page of an incident; ``entries`` are those of the incident alone, ``journal`` is the job's."""
     is_open = view.outcome not in {
         phase.value for phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
     }
@@ -93,7 +96,7 @@ def view_page(
         view,
         _waterfall(view),
         _evidence(entries),
-        _accused(entries),
+        _accused(view, journal),
         Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
         is_open,
         _next(view, plan, is_open=is_open),
@@ -144,12 +147,17 @@ def _evidence(entries: Sequence[Entry]) -> tuple[EvidenceLine, ...]:
     return tuple(found)[:_EVIDENCE_MAX]
 
 
-def _accused(entries: Sequence[Entry]) -> tuple[Accused, ...]:
+def _accused(view: wire.IncidentView, journal: Sequence[Entry]) -> tuple[Accused, ...]:
+    """Return what alerts said of the blamed node in the attempt that failed; some come late."""
     found: dict[str, Accused] = {}
-    for entry in entries:
-        if not isinstance(entry.record, EvidenceTaken):
+    for entry in journal:
+        record = entry.record
+        if not isinstance(record, EvidenceTaken):
             continue
-        for one in entry.record.evidence:
+        is_own = record.incident_id == view.incident_id
+        for one in record.evidence:
+            if not is_own and (one.node, record.attempt) != (view.node, view.attempt):
+                continue
             found[one.identity] = Accused(
                 one.node,
                 one.device,

@@ -53,8 +53,10 @@ class Live:
             yield b"retry: 2000\n\n"
             while not self._is_closed:
                 yield f"event: revision\ndata: {self._revision()}\n\n".encode()
+                # All pages ask at the same moment, and share the answer.
+                wait_s = BEAT_S - asyncio.get_running_loop().time() % BEAT_S
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), BEAT_S)
+                    await asyncio.wait_for(self._changed.wait(), max(LOOK_S, wait_s))
 
     async def _look(self) -> None:
         seen = self._revision()

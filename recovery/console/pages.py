@@ -16,12 +16,11 @@ from recovery.console.journal_page import row_of, view_journal
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
 from recovery.console.source import JobRecords, PageError, Source, Viewer
+from recovery.goodput.job_time import JobTime
 from recovery.journal.job_records import OutcomeKind
 from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import entries_of_incident
 
-FRESH_S: Final = 1.0  # answers of the deciding thread
-DISK_S: Final = 2.0  # what is read from journals
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
 ROWS: Final = 100  # of a table's page
 _ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
@@ -47,21 +46,19 @@ class Pages:
         self.source = source
         self._clock = clock
         self._rack_pattern = rack_pattern
-        self.shared = SharedReads(clock.now_s)
+        self.shared = SharedReads(clock.now_s, source.revision)
 
-    async def _get(
-        self, viewer: Viewer, kept_s: float, read: Callable[..., Awaitable[_T]], *about: str
-    ) -> _T:
+    async def _get(self, viewer: Viewer, read: Callable[..., Awaitable[_T]], *about: str) -> _T:
         key = (read.__name__, viewer.sight, about)
-        return await self.shared.get(key, kept_s, lambda: read(viewer, *about))
+        return await self.shared.get(key, lambda: read(viewer, *about))
 
     async def _fleet_of(self, viewer: Viewer) -> Fleet:
         async def make(viewer: Viewer) -> Fleet:
             source = self.source
-            nodes = await self._get(viewer, FRESH_S, source.nodes)
-            known = await self._get(viewer, FRESH_S, source.known_nodes)
-            cluster = await self._get(viewer, FRESH_S, source.cluster)
-            jobs = await self._get(viewer, FRESH_S, source.jobs)
+            nodes = await self._get(viewer, source.nodes)
+            known = await self._get(viewer, source.known_nodes)
+            cluster = await self._get(viewer, source.cluster)
+            jobs = await self._get(viewer, source.jobs)
             names = {one.job_id: one.name for one in jobs}
             now_unix_s = self._clock.unix_s()
             pattern = self._rack_pattern()
@@ -69,17 +66,21 @@ class Pages:
                 view_fleet, nodes, known, cluster, names, pattern, now_unix_s
             )
 
-        return await self.shared.get(("fleet", viewer.sight), FRESH_S, lambda: make(viewer))
+        return await self.shared.get(("fleet", viewer.sight), lambda: make(viewer))
+
+    async def _time_of(self, viewer: Viewer, job_id: str) -> JobTime | None:
+        key = ("time", viewer.sight, job_id)
+        return await self.shared.get(key, lambda: self.source.time(viewer, job_id), TIME_S, TIME_S)
 
     async def fleet(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
         source = self.source
         fleet = await self._fleet_of(viewer)
-        jobs = await self._get(viewer, FRESH_S, source.jobs)
-        cluster = await self._get(viewer, FRESH_S, source.cluster)
-        plans = await self._get(viewer, FRESH_S, source.plans)
-        incidents = await self._get(viewer, DISK_S, source.incidents)
-        watched = await self._get(viewer, FRESH_S, source.watched)
-        slurm = await self._get(viewer, FRESH_S, source.slurm)
+        jobs = await self._get(viewer, source.jobs)
+        cluster = await self._get(viewer, source.cluster)
+        plans = await self._get(viewer, source.plans)
+        incidents = await self._get(viewer, source.incidents)
+        watched = await self._get(viewer, source.watched)
+        slurm = await self._get(viewer, source.slurm)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
         rows = choose(fleet.nodes, wanted, state)
@@ -109,9 +110,9 @@ class Pages:
         )
 
     async def jobs(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
-        jobs = await self._get(viewer, FRESH_S, self.source.jobs)
-        watched = await self._get(viewer, FRESH_S, self.source.watched)
-        plans = await self._get(viewer, FRESH_S, self.source.plans)
+        jobs = await self._get(viewer, self.source.jobs)
+        watched = await self._get(viewer, self.source.watched)
+        plans = await self._get(viewer, self.source.plans)
         wanted = query.get("q", "")[:100]
         chosen = [one for one in jobs if wanted.lower() in one.name.lower() or one.job_id == wanted]
         running = [one for one in chosen if one.state not in _ENDED]
@@ -132,12 +133,12 @@ class Pages:
 
     async def job(self, viewer: Viewer, job_id: str) -> Page:
         _check_uuid(job_id)
-        detail = await self._get(viewer, FRESH_S, self.source.job, job_id)
-        ranks = await self._get(viewer, FRESH_S, self.source.ranks, job_id)
-        plans = await self._get(viewer, FRESH_S, self.source.plans)
-        records = await self._get(viewer, DISK_S, self.source.records, job_id)
-        time = await self._get(viewer, TIME_S, self.source.time, job_id)
-        cluster = await self._get(viewer, FRESH_S, self.source.cluster)
+        detail = await self._get(viewer, self.source.job, job_id)
+        ranks = await self._get(viewer, self.source.ranks, job_id)
+        plans = await self._get(viewer, self.source.plans)
+        records = await self._get(viewer, self.source.records, job_id)
+        time = await self._time_of(viewer, job_id)
+        cluster = await self._get(viewer, self.source.cluster)
         incidents = view_incidents(records.entries, records.name)
         scope = f"job:{job_id}"
         return Page(
@@ -163,17 +164,17 @@ class Pages:
 
     async def ranks(self, viewer: Viewer, job_id: str) -> wire.RankMap:
         _check_uuid(job_id)
-        return await self._get(viewer, FRESH_S, self.source.ranks, job_id)
+        return await self._get(viewer, self.source.ranks, job_id)
 
     async def watched(self, viewer: Viewer, job_id: str) -> Page:
-        found = await self._get(viewer, FRESH_S, self.source.watched)
+        found = await self._get(viewer, self.source.watched)
         job = next((one for one in found if one.job_id == job_id), None)
         if job is None:
             raise PageError(f"no watched job {job_id[:80]}", 404)
         return Page("watched.html.j2", job.name or job.job_id, {"job": job})
 
     async def incidents(self, viewer: Viewer) -> Page:
-        found = await self._get(viewer, DISK_S, self.source.incidents)
+        found = await self._get(viewer, self.source.incidents)
         return Page(
             "incidents.html.j2",
             "Incidents",
@@ -181,13 +182,13 @@ class Pages:
         )
 
     async def incident(self, viewer: Viewer, incident: str) -> Page:
-        records = await self._get(viewer, DISK_S, self.source.records, incident)
+        records = await self._get(viewer, self.source.records, incident)
         own = entries_of_incident(records.entries, incident)
         views = view_incidents(records.entries, records.name)
         view = next((one for one in views if one.incident_id == incident), None)
         if view is None or not own:
             raise PageError(f"no incident {incident[:80]}", 404)
-        plans = await self._get(viewer, FRESH_S, self.source.plans)
+        plans = await self._get(viewer, self.source.plans)
         fleet = await self._fleet_of(viewer)
         plan = next((one for one in plans if one.incident_id == incident), None)
         node = next((row for row in fleet.nodes if row.name == view.node), None)
@@ -196,7 +197,7 @@ class Pages:
             "incident.html.j2",
             f"Incident {incident}",
             {
-                "page": view_page(view, own, plan),
+                "page": view_page(view, own, records.entries, plan),
                 "incident": view,
                 "story": rows,
                 "opened": own[0].unix_s,
@@ -207,10 +208,10 @@ class Pages:
 
     async def node(self, viewer: Viewer, name: str) -> Page:
         fleet = await self._fleet_of(viewer)
-        nodes = await self._get(viewer, FRESH_S, self.source.nodes)
-        slurm = await self._get(viewer, FRESH_S, self.source.slurm)
-        incidents = await self._get(viewer, DISK_S, self.source.incidents)
-        cluster = await self._get(viewer, FRESH_S, self.source.cluster)
+        nodes = await self._get(viewer, self.source.nodes)
+        slurm = await self._get(viewer, self.source.slurm)
+        incidents = await self._get(viewer, self.source.incidents)
+        cluster = await self._get(viewer, self.source.cluster)
         job_alerts = await self._cluster_rows(viewer, name)
         row = next((one for one in fleet.nodes if one.name == name), None)
         if row is None:
@@ -236,7 +237,7 @@ class Pages:
     async def _cluster_rows(self, viewer: Viewer, node: str) -> list[Any]:
         """Return what the cluster's journal says of a node, the newest first."""
         try:
-            entries = await self._get(viewer, DISK_S, self.source.cluster_records)
+            entries = await self._get(viewer, self.source.cluster_records)
         except PageError:  # not for this viewer
             return []
         about = [entry for entry in entries if getattr(entry.record, "node", None) == node]
@@ -247,15 +248,15 @@ class Pages:
         before = (
             int(text) if (text := query.get("before", "")).isdecimal() and len(text) < 16 else None
         )
-        jobs = await self._get(viewer, FRESH_S, self.source.jobs)
+        jobs = await self._get(viewer, self.source.jobs)
         if not wanted and not self.source.is_controller and jobs:
             wanted = jobs[0].job_id
         records = JobRecords("", "the cluster", ())
         if wanted:
             _check_uuid(wanted)
-            records = await self._get(viewer, DISK_S, self.source.records, wanted)
+            records = await self._get(viewer, self.source.records, wanted)
         elif self.source.is_controller:
-            entries = await self._get(viewer, DISK_S, self.source.cluster_records)
+            entries = await self._get(viewer, self.source.cluster_records)
             records = JobRecords("", "the cluster", entries)
         return Page(
             "journal.html.j2",

@@ -5,6 +5,7 @@ what will happen; its form carries the session's secret, and the request must co
 """
 
 import asyncio
+import gzip
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,6 +36,9 @@ _KINDS: Final = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+_LEVEL: Final = (
+    1  # of compression: four times as fast as the default, and the answer a tenth larger
+)
 _WRITE_S_MAX: Final = 10.0  # a page that takes an event more slowly has gone
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -258,7 +262,7 @@ class ConsoleSite:
             return page.title, body
 
         key = ("page", request.path_qs[:1000], viewer.sight)
-        title, body = await self._pages.shared.get(key, 1.0, read)
+        title, body = await self._pages.shared.get(key, read)
         return self._framed(request, viewer, title, body)
 
     async def _ranks(self, request: web.Request) -> web.StreamResponse:
@@ -269,12 +273,17 @@ class ConsoleSite:
 
         async def read() -> bytes:
             found = await self._pages.ranks(viewer, job_id)
-            return msgspec.json.encode(found)
+            loop = asyncio.get_running_loop()
+            # Of 16,000 ranks these are 700 kB: made once for all viewers, and not in the event loop.
+            return await loop.run_in_executor(
+                self._threads, lambda: gzip.compress(msgspec.json.encode(found), _LEVEL)
+            )
 
-        text = await self._pages.shared.get(("ranks.json", job_id, viewer.sight), 1.0, read)
-        answer = web.Response(body=text, content_type="application/json")
-        answer.enable_compression()
-        return answer
+        text = await self._pages.shared.get(("ranks.json", job_id, viewer.sight), read)
+        if "gzip" not in request.headers.get("Accept-Encoding", ""):
+            return web.Response(body=gzip.decompress(text), content_type="application/json")
+        headers = {"Content-Encoding": "gzip"}
+        return web.Response(body=text, content_type="application/json", headers=headers)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         path = self._files.get(request.match_info["name"])

@@ -172,6 +172,36 @@ class Stage:
         wait_until(lambda: self.admin.job(job.job_id).job.state == "running", "the job runs")
         return job
 
+    def recover(self, job: StagedJob) -> str:
+        """Have a GPU of the job's first node fail, and the job recovered from that on a spare; return the incident's id."""
+        lost = job.speakers[0]
+        labels = {
+            "alertname": "RankmendGpuLost",
+            "node": lost.node,
+            "uuid": "GPU-5f3c1c9a-7b1e-4a55-9f10-0c1d7e0a2b64",
+            "severity": "critical",
+            "action": "reset_gpu",
+        }
+        lines = (
+            "kernel log: NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus",
+            "NVML: nvmlDeviceGetHandleByUUID: GPU is lost",
+            "PCIe: link of 0000:4b:00.0 down, 2 uncorrected errors",
+        )
+        annotations = {"summary": "GPU 3 has fallen off the bus", "description": "\n".join(lines)}
+        self.admin.post_alerts([{"labels": labels, "annotations": annotations}])
+        job.fail()
+
+        def follow() -> bool:
+            for speaker in job.speakers:
+                if speaker.ask(wait_s=0.05) is not None:
+                    speaker.obey()
+            now = self.admin.job(job.job_id).job
+            return now.attempt == 2 and now.state == "running"
+
+        wait_until(follow, "the job runs again")
+        job.number, job.is_on = 0, True
+        return self.admin.incidents(job.job_id)[0].incident_id
+
     def _run(self) -> None:
         while not self._stop.wait(BEAT_S):
             for job in list(self.jobs):

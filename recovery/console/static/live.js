@@ -6,8 +6,9 @@
   const status = document.getElementById("live");
   if (!place || !status || !("EventSource" in window)) return;
   const RETRY_MS = 3000;
+  const SHARED_MS = 2200; // viewers share answers that are up to 2 s old: what has just changed is in the next one
   const page = document.getElementById("page");
-  let isBusy = false, isDue = false, lostAt = null, events = null;
+  let isBusy = false, isDue = false, lostAt = null, events = null, seen = null;
 
   const clock = () => new Date().toISOString().slice(11, 19);
 
@@ -62,8 +63,12 @@
   function listen() {
     events = new EventSource(place);
     let isFirst = lostAt === null;
-    events.addEventListener("revision", () => {
-      if (isFirst) { isFirst = false; say("Live", "on"); } else renew();
+    events.addEventListener("revision", (event) => {
+      const isNew = seen !== null && seen !== event.data;
+      seen = event.data;
+      if (isFirst) { isFirst = false; say("Live", "on"); return; }
+      renew();
+      if (isNew) setTimeout(renew, SHARED_MS);
     });
     events.onerror = () => {
       lose();

@@ -295,7 +295,7 @@ def test_one_viewer_holds_so_many_streams() -> None:
 
 def test_a_failed_read_is_not_kept_for_the_next_viewer() -> None:
     async def run() -> list[str]:
-        shared, told = SharedReads(lambda: 0.0), []
+        shared, told = SharedReads(lambda: 0.0, lambda: ""), []
 
         async def fail() -> str:
             raise PageError("broken", 503)
@@ -305,7 +305,7 @@ def test_a_failed_read_is_not_kept_for_the_next_viewer() -> None:
 
         for read in (fail, work):
             try:
-                told.append(await shared.get("key", 9.0, read))
+                told.append(await shared.get("key", read))
             except PageError as error:
                 told.append(str(error))
         return told
