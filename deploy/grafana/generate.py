@@ -19,6 +19,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard  # noqa: E402
 from grafana_foundation_sdk.cog.encoder import JSONEncoder  # noqa: E402
 
 from deploy.grafana.fleet import fleet  # noqa: E402
+from deploy.grafana.goodput import goodput  # noqa: E402
 from deploy.grafana.incidents import incidents  # noqa: E402
 from deploy.grafana.job import job  # noqa: E402
 from deploy.grafana.node import node  # noqa: E402
@@ -29,6 +30,7 @@ DASHBOARDS: Final[dict[str, Callable[[], Dashboard]]] = {
     "node": node,
     "job": job,
     "incidents": incidents,
+    "goodput": goodput,
 }
 
 

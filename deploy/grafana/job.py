@@ -2,6 +2,7 @@
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
+from deploy.grafana.goodput import GOODPUT_STEPS
 from deploy.grafana.panels import (
     GREEN,
     JOB,
@@ -10,6 +11,7 @@ from deploy.grafana.panels import (
     ROWS_MAX,
     WARN_ABOVE_ZERO,
     YELLOW,
+    bars,
     job_variable,
     lines,
     make,
@@ -35,6 +37,7 @@ def job() -> Dashboard:
     )
     _now(made)
     _speed(made)
+    _time(made)
     _ranks(made)
     _restore(made)
     return made
@@ -120,6 +123,58 @@ def _speed(made: Dashboard) -> None:
             unit="percentunit",
             width=8,
             is_stacked=True,
+        ),
+    ):
+        made.with_panel(panel)
+
+
+def _time(made: Dashboard) -> None:
+    made.with_row(row("Where did its time go?"))
+    for panel in (
+        number(
+            "Goodput",
+            f"max(rankmend_controller_job_goodput_ratio{{{JOB}}})",
+            "Share of its run time since its start that was spent on new steps.",
+            unit="percentunit",
+            steps=GOODPUT_STEPS,
+        ),
+        number(
+            "ETTR",
+            f"max(rankmend_controller_job_ettr_ratio{{{JOB}}})",
+            "Share of its wall time that was spent on new steps.",
+            unit="percentunit",
+            steps=GOODPUT_STEPS,
+        ),
+        number(
+            "MTBF",
+            f"max(rankmend_controller_job_mtbf_seconds{{{JOB}}})",
+            "Training time per failure; empty before the first.",
+            unit="s",
+        ),
+        number(
+            "MTTR",
+            f"max(rankmend_controller_job_mttr_seconds{{{JOB}}})",
+            "Mean time from a fault to the slowest rank's first step; empty before the first recovery.",
+            unit="s",
+        ),
+        number(
+            "MFU",
+            f"max(rankmend_controller_job_mfu_ratio{{{JOB}}})",
+            "Model FLOPs by the dense peak of the accelerators; empty where the script tells no FLOPs or the peak isn't known.",
+            unit="percentunit",
+        ),
+        number(
+            "Tokens a second",
+            f"max(rankmend_controller_job_tokens_per_second{{{JOB}}})",
+            "Of all ranks; empty where the script tells no tokens.",
+        ),
+        bars(
+            "GPU-hours by part",
+            f"max by (category) (rankmend_controller_job_gpu_seconds{{{JOB}}}) / 3600",
+            "{{category}}",
+            "Since the job's start. The page on goodput defines the parts; recovery is the sum of the phases of MTTR.",
+            unit="h",
+            width=24,
         ),
     ):
         made.with_panel(panel)

@@ -141,6 +141,44 @@ RECOVERY: Final = (
     ),
 )
 
+
+def _goodput(window: str) -> str:
+    """Return the productive share of the GPU time of a window, of all controllers of a cluster."""
+
+    def rate(only: str) -> str:
+        once = "max by (cluster, instance, jobs, part)"
+        return f"sum by (cluster, jobs) ({once} (rate({_GPU_TIME}{only}[{window}])))"
+
+    return f"""{rate('{part="productive"}')} / ({rate("")} > 0)"""
+
+
+_GPU_TIME: Final = "rankmend_controller_gpu_seconds_total"
+
+GOODPUT: Final = (
+    RecordingRule(
+        "cluster_jobs:rankmend_goodput:ratio_rate1h",
+        _goodput("1h"),
+        "Share of the GPU time of an hour that was spent on new steps, of managed and of watched jobs.",
+    ),
+    RecordingRule(
+        "cluster_jobs:rankmend_goodput:ratio_rate1d",
+        _goodput("1d"),
+        "The same of a day.",
+    ),
+    RecordingRule(
+        "cluster_jobs_part:rankmend_controller_gpu_seconds:increase1d",
+        _increase(_GPU_TIME, "jobs, part", "jobs, part"),
+        "GPU time of a day, by part.",
+    ),
+    RecordingRule(
+        "cluster_jobs_cause:rankmend_controller_gpu_seconds_unproductive:increase1d",
+        _increase(
+            "rankmend_controller_gpu_seconds_unproductive_total", "jobs, cause", "jobs, cause"
+        ),
+        "GPU time of a day that went into no new step, by cause.",
+    ),
+)
+
 _GPU_QUANTITIES: Final = (
     _GpuQuantity("rankmend_gpu_temperature_celsius", "", "1", "Temperature"),
     _GpuQuantity("rankmend_gpu_power_watts", "", "5", "Power"),
@@ -235,6 +273,7 @@ def _rank_rules() -> Iterator[RecordingRule]:
 GROUPS: Final = (
     RuleGroup("rankmend-record-fleet", "30s", FLEET),
     RuleGroup("rankmend-record-recovery", "1m", RECOVERY),
+    RuleGroup("rankmend-record-goodput", "1m", GOODPUT),
     RuleGroup(
         "rankmend-record-peers",
         "30s",

@@ -153,7 +153,7 @@ def test_every_dashboard_is_linked_from_all_others_by_its_tag() -> None:
 
 def test_no_panel_draws_a_line_for_each_node_of_a_large_fleet() -> None:
     bounded = re.compile(
-        r"^(?:sum|max|min|avg|count|quantile|topk|bottomk|abs|histogram_quantile|label_replace)\b"
+        r"^\(?(?:sum|max|min|avg|count|quantile|topk|bottomk|abs|histogram_quantile|label_replace)\b"
     )
     for query in queries():
         text = query.expression

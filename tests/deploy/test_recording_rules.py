@@ -17,7 +17,7 @@ NEEDS_PROMTOOL = pytest.mark.skipif(
 )
 
 
-def tested_in(folder: Path) -> "subprocess.CompletedProcess[str]":
+def promtool_in(folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["promtool", "test", "rules", TESTS.name],
         cwd=folder,
@@ -56,7 +56,7 @@ def test_rules_give_what_they_should(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     shutil.copy(TESTS, tmp_path)
 
-    tested = tested_in(tmp_path)
+    tested = promtool_in(tmp_path)
 
     assert tested.returncode == 0, (tested.stdout + tested.stderr)[-4000:]
 
@@ -79,4 +79,4 @@ def test_tests_of_the_rules_find_a_rule_that_is_wrong(tmp_path: Path, good: str,
     (tmp_path / RULES.name).write_text(text.replace(good, bad))
     shutil.copy(TESTS, tmp_path)
 
-    assert tested_in(tmp_path).returncode != 0
+    assert promtool_in(tmp_path).returncode != 0

@@ -139,6 +139,7 @@ class PanelBed(Bed):
             (self.folder / name).mkdir()
         self._run(
             *("job", "panels", RANKS, f"--checkpoint-dir={self.folder}/checkpoints"),
+            "--step-work=flops=1e12,tokens=4096,device=NVIDIA H100 80GB HBM3",
             f"{ROOT}/tests/system/faults/jobs/lockstep.py",
             *(f"--checkpoint-dir={self.folder}/checkpoints", f"--result={self.folder}/result"),
             *("--steps=1000000", "--every=40", "--keep=4", "--step-s=0.05"),
