@@ -105,11 +105,16 @@ class PeopleRules:
     # An incident that is not over by then. Restarts take minutes; a quarter of an hour of a whole job is worth a person.
     # 0: never for that alone.
     page_after_s: float = 900.0
+    # A message stands so long at least. The second Alertmanager of a cluster waits 15 s for the word of the first: if the end
+    # came before, it would send the message once more, after its end.
+    stands_s: float = 60.0
     record_hour: int = 8  # of the daily record, in UTC
 
     def __post_init__(self) -> None:
         if not 0 <= self.page_after_s <= DAY_S:
             raise ConfigError(f"people: page_after_s is {self.page_after_s:g}, not 0 to {DAY_S:g}")
+        if not 0 <= self.stands_s <= 3600:
+            raise ConfigError(f"people: stands_s is {self.stands_s:g}, not 0 to 3600")
         if not 0 <= self.record_hour <= 23:
             raise ConfigError(f"people: record_hour is {self.record_hour}, not 0 to 23")
 

@@ -51,6 +51,7 @@ class NoticeKind(Enum):
 
     INCIDENT_ESCALATED = "RankmendIncidentEscalated"
     PLAN_WAITS = "RankmendPlanWaits"
+    PLAN_OBSERVED = "RankmendPlanObserved"  # observe mode: it waits for nobody
     GONE_UNPROVED = "RankmendGoneUnproved"
     BUDGET_SPENT = "RankmendBudgetSpent"
     NODE_QUARANTINED = "RankmendNodeQuarantined"
@@ -215,13 +216,13 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
         todo = (
             "bring a node back, or return a healthy one to service: `rankmend resume --node NODE`"
         )
-    severity, need = Severity.CRITICAL, _NEEDS[incident.waits_cause]
-    if trains(finding):
-        severity = Severity.WARNING
+    kind, need = NoticeKind.PLAN_WAITS, _NEEDS[incident.waits_cause]
+    severity = Severity.WARNING if trains(finding) else Severity.CRITICAL
     if incident.waits_cause is WaitCause.OBSERVE:
-        severity, need = Severity.INFO, f"would have: {plan.step.value}"
+        kind, severity = NoticeKind.PLAN_OBSERVED, Severity.INFO
+        need = f"would have: {plan.step.value}"
     return Notice(
-        NoticeKind.PLAN_WAITS,
+        kind,
         severity,
         f"job {job.name}: the plan {plan.step.value} is waiting: {reason}",
         f"`rankmend why {incident_id}` shows the plan; {todo}",

@@ -153,6 +153,7 @@ class CauseTold:
     nodes: tuple[str, ...] = ()
     job_ids: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    about: str = ""  # of findings without an incident: the alert's name, on however many nodes
     blames_node: bool = False  # a fault of its nodes, and not only something that happened there
     is_loss: bool = False  # nodes or links are lost: others may be lost with them
     gpus_idle: int = 0

@@ -1,7 +1,7 @@
 """Which troubles have one cause, and so make one message. Pure.
 
 A trouble joins the open cause that has it, its node or its job; a lost node or link joins a cause of losses that began
-within `TOGETHER_S`, since a switch or a rack takes many at once. Otherwise it opens a cause of its own, whose id is the
+within `TOGETHER_S`, since a switch or a rack takes many at once; the same finding on many nodes is one cause. Otherwise it opens a cause of its own, whose id is the
 incident's, so that a message and its incident have one name. Each change is a record of the cluster's journal: a controller
 that starts anew goes on with the same causes, and closes those that are over.
 
@@ -9,7 +9,7 @@ A cause with incidents is over when they are; findings of its nodes that outlast
 senders tell (findings, watched jobs) counts as there until the controller has listened for `RELISTEN_S`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,9 +25,6 @@ TOGETHER_S: Final = 120.0
 FINDING_WAIT_S: Final = 30.0
 LATE_S: Final = 600.0  # after the end: findings that begin until then belong to the cause
 RELISTEN_S: Final = 300.0  # agents and Alertmanager repeat all that is so within minutes
-# A message stands so long at least. The second Alertmanager of a cluster waits 15 s for the word of the first: if the end came
-# before, it would send the message once more, after its end.
-STANDS_S: Final = 60.0
 MEMBERS_MAX: Final = 200
 
 
@@ -56,39 +53,36 @@ def follow(
     ends: Mapping[str, str],
     unmanaged: frozenset[str] = frozenset(),
     listened_s: float = RELISTEN_S,
-    stands_s: float = STANDS_S,
 ) -> CauseChanges:
     """Return the causes as they are now, and what to journal of them.
 
     ``causes``: the newest record of each with its time, the open and the newest closed ones. ``ends``: in words, how each
     job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start.
     """
-    closed_lately = [(at_s, one) for at_s, one in causes.values() if one.is_over]
+    closed = [(at_s, one) for at_s, one in causes.values() if one.is_over]
+    past = _Past(closed)
     places = _Places({key: one for key, (_at_s, one) in causes.items() if not one.is_over})
-    open_now = places.causes
-    members: dict[str, list[PresentTrouble]] = {key: [] for key in open_now}
     for trouble in sorted(troubles, key=lambda one: (not one.is_incident, one.since_unix_s)):
         if trouble.kind == QUARANTINED:
             continue  # a repair that can wait: in the daily record
         cause_id = places.cause_of(trouble)
         if cause_id is None:
-            is_late = any(_belongs_late(trouble, one, at_s) for at_s, one in closed_lately)
             is_early = (
                 trouble.kind == FINDING and now_unix_s - trouble.since_unix_s < FINDING_WAIT_S
             )
-            if is_late or is_early:
+            if is_early or past.covers(trouble):
                 continue
-            cause_id = trouble.key
-            open_now[cause_id] = _opened(trouble)
+            cause_id = places.open(trouble)
         places.add(cause_id, trouble)
-        members.setdefault(cause_id, []).append(trouble)
+    members = {key: one.troubles for key, one in places.causes.items()}
+    open_now = {key: one.told() for key, one in places.causes.items()}
     records, still, over = [], [], []
     for cause_id, told in open_now.items():
         at_s, before = causes.get(cause_id, (now_unix_s, None))
         new = _updated(told, before, members[cause_id], rules, at_s, now_unix_s)
         # A cause with incidents is over with them: the node's finding stays until its repair.
         is_there = any(one.is_incident or not new.incident_ids for one in members[cause_id])
-        has_stood = new.paged_unix_s is None or now_unix_s - new.paged_unix_s >= stands_s
+        has_stood = new.paged_unix_s is None or now_unix_s - new.paged_unix_s >= rules.stands_s
         if not is_there and has_stood and _is_over(new, unmanaged, listened_s):
             new = replace(new, is_over=True, end=_end_of(new, ends))
             over.append(new)
@@ -96,35 +90,79 @@ def follow(
             still.append(OpenCause(new, tuple(members[cause_id])))
         if before is None or _is_news(before, new):
             records.append(new)
-    lately = [one for at_s, one in closed_lately if now_unix_s - at_s < LATE_S]
+    lately = [one for at_s, one in closed if now_unix_s - at_s < LATE_S]
     return CauseChanges(tuple(still), (*lately, *over), tuple(over), tuple(records))
+
+
+class _Gathered:
+    """A cause while its troubles are put together."""
+
+    def __init__(self, base: CauseTold) -> None:
+        self.base = base
+        self.troubles: list[PresentTrouble] = []
+        self.is_loss, self.has_incident = base.is_loss, bool(base.incident_ids)
+
+    def add(self, trouble: PresentTrouble) -> None:
+        self.troubles.append(trouble)
+        self.is_loss |= trouble.is_loss
+        self.has_incident |= trouble.is_incident
+
+    def told(self) -> CauseTold:
+        base, troubles = self.base, self.troubles
+
+        def joined(before: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
+            names = dict.fromkeys((*before, *(one for one in new if one)))
+            return tuple(names)[:MEMBERS_MAX]
+
+        jobs = dict(zip(base.job_ids, base.jobs, strict=False))
+        for one in troubles:
+            if one.job_id and len(jobs) < MEMBERS_MAX:
+                jobs.setdefault(one.job_id, one.job)
+        return replace(
+            base,
+            members=joined(base.members, (one.key for one in troubles)),
+            incident_ids=joined(base.incident_ids, (o.key for o in troubles if o.is_incident)),
+            nodes=joined(base.nodes, (node for one in troubles for node in one.nodes)),
+            job_ids=tuple(jobs),
+            jobs=tuple(jobs.values()),
+            is_loss=self.is_loss,
+            blames_node=base.blames_node or any(one.blames_node for one in troubles),
+            since_unix_s=min([base.since_unix_s, *(one.since_unix_s for one in troubles)]),
+        )
 
 
 class _Places:
     """The open causes, and which of them has a trouble, a node or a job."""
 
-    def __init__(self, causes: dict[str, CauseTold]) -> None:
-        self.causes = causes
+    def __init__(self, causes: Mapping[str, CauseTold]) -> None:
+        self.causes = {key: _Gathered(one) for key, one in causes.items()}
         self._of_member: dict[str, str] = {}
         self._of_node: dict[str, str] = {}
         self._of_blamed: dict[str, str] = {}
+        self._of_finding: dict[str, str] = {}
         self._of_job: dict[str, str] = {}
-        self._losses: list[str] = []
-        for cause_id in causes:
-            self._note(cause_id)
+        for key, one in causes.items():
+            self._note(key, one.members, one.nodes, one.job_ids, blames_node=one.blames_node)
+            if one.about:
+                self._of_finding.setdefault(one.about, key)
 
-    def _note(self, cause_id: str) -> None:
-        told = self.causes[cause_id]
+    def _note(
+        self,
+        cause_id: str,
+        keys: Iterable[str],
+        nodes: Sequence[str],
+        job_ids: Iterable[str],
+        *,
+        blames_node: bool,
+    ) -> None:
         for index, names in (
-            (self._of_member, told.members),
-            (self._of_node, told.nodes),
-            (self._of_blamed, told.nodes if told.blames_node else ()),
-            (self._of_job, told.job_ids),
+            (self._of_member, keys),
+            (self._of_node, nodes),
+            (self._of_blamed, nodes if blames_node else ()),
+            (self._of_job, job_ids),
         ):
             for name in names:
                 index.setdefault(name, cause_id)
-        if told.is_loss and cause_id not in self._losses:
-            self._losses.append(cause_id)
 
     def cause_of(self, trouble: PresentTrouble) -> str | None:
         found = self._of_member.get(trouble.key) or self._of_job.get(trouble.job_id)
@@ -132,25 +170,51 @@ class _Places:
         places = self._of_node if trouble.kind == FINDING else self._of_blamed
         nodes = trouble.nodes if trouble.blames_node else ()
         found = found or next((places[node] for node in nodes if node in places), None)
+        if found is None and trouble.about:  # the same on many nodes: a driver, a cooling loop
+            alike = self._of_finding.get(trouble.about)
+            found = alike if alike is None or not self.causes[alike].has_incident else None
         if found is not None or not trouble.is_loss:
             return found
-        return next((key for key in self._losses if _is_together(trouble, self.causes[key])), None)
+        lost = ((key, one.base) for key, one in self.causes.items() if one.is_loss)
+        return next((key for key, base in lost if _is_together(trouble, base)), None)
+
+    def open(self, trouble: PresentTrouble) -> str:
+        self.causes[trouble.key] = _Gathered(_opened(trouble))
+        if trouble.about:
+            self._of_finding.setdefault(trouble.about, trouble.key)
+        return trouble.key
 
     def add(self, cause_id: str, trouble: PresentTrouble) -> None:
-        self.causes[cause_id] = _with_member(self.causes[cause_id], trouble)
-        self._note(cause_id)
+        self.causes[cause_id].add(trouble)
+        job_ids = (trouble.job_id,) if trouble.job_id else ()
+        blames = trouble.blames_node
+        self._note(cause_id, (trouble.key,), trouble.nodes, job_ids, blames_node=blames)
 
 
 def _is_together(trouble: PresentTrouble, told: CauseTold) -> bool:
     return abs(trouble.since_unix_s - told.since_unix_s) <= TOGETHER_S
 
 
-def _belongs_late(trouble: PresentTrouble, told: CauseTold, closed_unix_s: float) -> bool:
-    """Return whether a finding began before the end of a cause that took its node, or soon after."""
-    if trouble.kind != FINDING or trouble.since_unix_s > closed_unix_s + LATE_S:
-        return False
-    is_of_loss = trouble.is_loss and told.is_loss and _is_together(trouble, told)
-    return is_of_loss or trouble.nodes[0] in told.nodes
+class _Past:
+    """The causes that are over: what is found of their nodes belongs to them if it began before their end, or soon after."""
+
+    def __init__(self, closed: Sequence[tuple[float, CauseTold]]) -> None:
+        self._of_node: dict[str, float] = {}
+        self._losses = [(at_s, one) for at_s, one in closed if one.is_loss]
+        for at_s, one in closed:
+            for node in one.nodes:
+                self._of_node[node] = max(at_s, self._of_node.get(node, at_s))
+
+    def covers(self, trouble: PresentTrouble) -> bool:
+        if trouble.kind != FINDING:
+            return False
+        until_s = self._of_node.get(trouble.nodes[0])
+        if until_s is not None and trouble.since_unix_s <= until_s + LATE_S:
+            return True
+        return trouble.is_loss and any(
+            _is_together(trouble, one) and trouble.since_unix_s <= at_s + LATE_S
+            for at_s, one in self._losses
+        )
 
 
 def _opened(trouble: PresentTrouble) -> CauseTold:
@@ -163,25 +227,7 @@ def _opened(trouble: PresentTrouble) -> CauseTold:
         node=node,
         severity=Severity.INFO.value,
         what=trouble.what[:1_000],
-    )
-
-
-def _with_member(told: CauseTold, trouble: PresentTrouble) -> CauseTold:
-    def joined(before: tuple[str, ...], *new: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*before, *(one for one in new if one))))[:MEMBERS_MAX]
-
-    is_other_job = bool(trouble.job_id) and trouble.job_id not in told.job_ids
-    jobs = (*told.jobs, trouble.job)[:MEMBERS_MAX] if is_other_job else told.jobs
-    return replace(
-        told,
-        members=joined(told.members, trouble.key),
-        incident_ids=joined(told.incident_ids, trouble.key if trouble.is_incident else ""),
-        nodes=joined(told.nodes, *trouble.nodes),
-        job_ids=joined(told.job_ids, trouble.job_id),
-        jobs=jobs,
-        is_loss=told.is_loss or trouble.is_loss,
-        blames_node=told.blames_node or trouble.blames_node,
-        since_unix_s=min(told.since_unix_s, trouble.since_unix_s),
+        about=trouble.about,
     )
 
 
@@ -195,7 +241,9 @@ def _updated(
 ) -> CauseTold:
     """Return the record with its severity, which never falls, and what it has cost."""
     severity = Severity(told.severity)
-    for trouble in members:
+    # What is found of the node of an incident is why it is being recovered, and asks for nobody by itself.
+    deciding = [one for one in members if not (one.kind == FINDING and told.incident_ids)]
+    for trouble in deciding:
         severity = worse(severity, trouble.severity)
         waited_s = now_unix_s - trouble.since_unix_s
         is_long = trouble.is_incident and 0 < rules.page_after_s <= waited_s

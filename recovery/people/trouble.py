@@ -6,6 +6,7 @@ over restarts of the controller.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
@@ -49,6 +50,7 @@ class PresentTrouble:
     is_loss: bool = False  # of nodes or of the network: others may be lost with it
     is_lasting: bool = True  # known again at once after a restart: it is in a journal
     runbook: str = ""  # section of the controller's runbook
+    about: str = ""  # of a finding: its alert's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,8 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
         found.sort(key=lambda one: (one.severity != Severity.CRITICAL.value, one.since_unix_s))
         first, job = found[0], placed.get(node, "")
         is_critical = first.severity == Severity.CRITICAL.value and bool(job)
-        more = f" (and {len(found) - 1} more findings)" if len(found) > 1 else ""
+        others = len(found) - 1
+        more = f" (and {others} more finding{'s' * (others > 1)})" if others else ""
         where = f"; job {job} has ranks there" if job else "; no job of rankmend has ranks there"
         yield PresentTrouble(
             key=f"node-{node}",
@@ -224,9 +227,10 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
             job=job,
             nodes=(node,),
             need="inspect the node",
-            command=f"rankmend drain {node} --reason '{first.alertname}'",
+            command=f"rankmend drain {quote(node)} --reason {quote(first.alertname)}",
             gpus_idle=0,
             is_loss=any(one.alertname in _LOSSES for one in found),
             is_lasting=False,
             runbook="rankmendfinding",
+            about=first.alertname,
         )

@@ -88,6 +88,8 @@ def hours(gpu_s: float) -> str:
 def _subject(told: CauseTold) -> str:
     if len(told.job_ids) > 1:
         return f"{len(told.job_ids)} jobs"
+    if not told.jobs and len(told.nodes) > 1:
+        return f"{len(told.nodes)} nodes"
     if told.jobs:
         name = _line(told.jobs[0])
         return name if len(name) <= 40 else f"{name[:39]}…"
@@ -97,7 +99,8 @@ def _subject(told: CauseTold) -> str:
 def _most_urgent(troubles: Sequence[PresentTrouble]) -> PresentTrouble | None:
     if not troubles:
         return None
-    return min(troubles, key=lambda one: (_ORDER.index(one.severity), not one.is_incident))
+    incidents = [one for one in troubles if one.is_incident] or troubles
+    return min(incidents, key=lambda one: _ORDER.index(one.severity))
 
 
 def _what(told: CauseTold, troubles: Sequence[PresentTrouble]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from recovery.api import wire
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.job.plan_progress import CONFIRM_BY
+from recovery.job.plan_progress import CONFIRM_BY, OBSERVED
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import StartWaits
@@ -87,6 +87,8 @@ def foresee(
         settings.job_id, incident_id, 1, made.step, finding, made.without, nodes, is_standing=True
     )
     answer = judge(request)
+    if settings.policy.observe and answer.judgement is Judgement.ALLOWED:
+        answer = Answer(Judgement.WAIT, OBSERVED.text, OBSERVED.cause)
     if ledger.unconfirmed is not None and answer.judgement is Judgement.ALLOWED:
         answer = Answer(Judgement.WAIT, f"{ledger.unconfirmed}; {CONFIRM_BY}")
     if ledger.paused_by is not None and answer.judgement is Judgement.ALLOWED:

@@ -12,7 +12,6 @@ from recovery.people.causes import (
     FINDING_WAIT_S,
     LATE_S,
     RELISTEN_S,
-    STANDS_S,
     TOGETHER_S,
     CauseChanges,
     follow,
@@ -23,7 +22,7 @@ from recovery.people.wording import SUMMARY_MAX, annotations_of
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
-RULES = PeopleRules()
+RULES = PeopleRules(stands_s=0.0)
 LINKS = Links("https://wiki/runbooks", "https://console")
 INCIDENT = PresentTrouble(
     key="6f1c1b52-1",
@@ -64,7 +63,6 @@ class Site:
         after_s: float = 1.0,
         rules: PeopleRules = RULES,
         listened_s: float = 1e6,
-        stands_s: float = 0.0,
         unmanaged: frozenset[str] = frozenset(),
         ends: dict[str, str] | None = None,
     ) -> CauseChanges:
@@ -77,7 +75,6 @@ class Site:
             ends=ends or {},
             unmanaged=unmanaged,
             listened_s=listened_s,
-            stands_s=stands_s,
         )
         for record in changes.records:
             number = self.ledger.number + 1
@@ -100,7 +97,9 @@ def test_an_incident_that_recovers_alone_is_for_the_record_and_never_a_page() ->
 
 
 def test_a_policy_may_page_every_incident() -> None:
-    assert Site().only(INCIDENT, rules=PeopleRules(page_every_incident=True)).severity == "warning"
+    assert (
+        Site().only(INCIDENT, rules=replace(RULES, page_every_incident=True)).severity == "warning"
+    )
 
 
 def test_an_incident_that_lasts_is_a_page_though_it_needs_nobody() -> None:
@@ -134,8 +133,11 @@ def test_the_same_labels_from_waiting_over_approval_to_the_end() -> None:
 def test_a_finding_of_the_node_joins_its_incident_and_outlasts_it_in_silence() -> None:
     site = Site()
 
-    told = site.only(INCIDENT, GPU_LOST)
-    assert told.members == ("6f1c1b52-1", "node-n1")
+    critical = replace(GPU_LOST, severity=Severity.CRITICAL)  # its ranks are still there
+    (one,) = site.look(INCIDENT, critical).open
+    assert one.told.members == ("6f1c1b52-1", "node-n1")
+    assert one.told.severity == "info", "the incident is being recovered"
+    assert annotations_of(one)["state"] == "restarting"
     (over,) = site.look(GPU_LOST).closed
     assert over.cause_id == "6f1c1b52-1"
 
@@ -206,6 +208,25 @@ def test_losses_far_apart_and_failures_of_other_kinds_are_messages_of_their_own(
     assert len(Site().look(first, killed, after_s=300).open) == 2
 
 
+def test_the_same_finding_on_two_thousand_nodes_is_one_message_and_another_finding_another() -> (
+    None
+):
+    hot = [
+        replace(
+            GPU_LOST, key=f"node-n{n}", nodes=(f"n{n}",), what="GPU hot", about="RankmendGpuHot"
+        )
+        for n in range(2_000)
+    ]
+    other = replace(GPU_LOST, key="node-x", nodes=("x",), about="RankmendGpuLost")
+    site = Site()
+
+    causes = site.look(*hot, other, after_s=FINDING_WAIT_S).open
+
+    assert [one.told.cause_id for one in causes] == ["node-n0", "node-x"]
+    assert annotations_of(causes[0])["summary"].startswith("200 nodes: ")
+    assert site.look(*hot, other).records == (), "nothing is journaled again and again"
+
+
 def test_two_programs_that_fail_on_one_node_are_two_messages_and_a_bad_node_is_one() -> None:
     other = replace(INCIDENT, key="other-1", job_id="other", job="other")
 
@@ -259,11 +280,11 @@ def test_gpu_hours_are_counted_from_the_fault_and_stop_when_the_job_has_ended() 
 def test_a_message_stands_for_a_minute_so_that_no_second_alertmanager_sends_it_after_its_end() -> (
     None
 ):
-    site = Site()
-    site.look(replace(INCIDENT, severity=Severity.CRITICAL), stands_s=STANDS_S)
+    site, rules = Site(), PeopleRules(stands_s=60.0)
+    site.look(replace(INCIDENT, severity=Severity.CRITICAL), rules=rules)
 
-    assert len(site.look(after_s=STANDS_S - 1, stands_s=STANDS_S).open) == 1
-    assert len(site.look(after_s=1, stands_s=STANDS_S).closed) == 1
+    assert len(site.look(after_s=59.0, rules=rules).open) == 1
+    assert len(site.look(after_s=1.0, rules=rules).closed) == 1
 
 
 def test_the_severity_of_a_message_never_falls() -> None:

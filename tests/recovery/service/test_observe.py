@@ -111,6 +111,18 @@ def test_everybody_sees_where_observe_mode_is_on(up: Running) -> None:
     assert policy.observe
 
 
+def test_what_the_cluster_would_have_had_done_can_be_read(up: Running) -> None:
+    client = up.client("admin")
+    client.drain("n1", "fan is loud", is_expected=True)
+
+    told = client.untaken()
+
+    assert told.untaken == []
+    assert [(one.node, one.where) for one in told.drains] == [("n1", "rankmend")]
+    client.release("n1", "repaired")
+    assert len(client.untaken().drains) == 1, "a drain that is over was still an answer"
+
+
 def test_a_person_may_have_a_plan_carried_out_that_was_only_observed(up: Running) -> None:
     speaker = start_job(up, "watched-2")
     assert speaker.report is not None

@@ -37,6 +37,8 @@ DEADLINE_S = 60.0  # machines are slow
 POLICY = """
 [quarantine]
 blames = 100
+[people]
+stands_s = 3
 [policy]
 node_silent_s = 4
 lease_s = 6

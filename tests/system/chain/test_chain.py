@@ -214,6 +214,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
         for message in list(bed.people):
             for alert in message["alerts"]:
                 is_ours = alert["labels"]["alertname"] == "RankmendIncident"
+                is_ours &= "exit code 93" in alert["annotations"]["what"]
                 if is_ours and alert["status"] == status:
                     return {**alert["labels"], **alert["annotations"]}
         return None
@@ -221,8 +222,11 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
     alert = wait_for(lambda: told("firing"), lambda: f"a person is told:\n{bed.logs}")
     assert alert["job_id"] == job_id
     assert alert["job_name"] == "chain"
-    assert "93" in alert["summary"]
+    assert "given up" in alert["summary"]
     assert alert["runbook_url"].endswith("controller.md#rankmendincidentescalated")
+    assert alert["next"] == f"rankmend why {alert['incident']}"
+    bed.kill("service")
+    bed.start_controller()
     token = (bed.files / "admin.token").read_text().strip()
     answer = bed.http.request(
         "POST",
@@ -233,6 +237,12 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
     )
     assert answer.status == 200, answer.data
     wait_for(lambda: told("resolved"), "the alert ends")
+    messages = [
+        message["status"]
+        for message in bed.people
+        if message["groupLabels"].get("incident") == alert["incident"]
+    ]
+    assert messages == ["firing", "resolved"], "one message, although the controller was killed"
     accused = [one for message, _status in bed.wire.arrived for one in message["alerts"]]
     assert not any("to" in one["labels"] for one in accused), "words for people stay with people"
 

@@ -21,7 +21,7 @@ from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import follow
-from recovery.people.trouble import ESCALATED, PresentTrouble
+from recovery.people.trouble import ESCALATED, FINDING, PresentTrouble
 from tests.support.alertmanager import Alerting, alerting, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,7 +64,7 @@ class Controller:
         self, *troubles: PresentTrouble, ends: dict[str, str] | None = None
     ) -> tuple[CauseTold, ...]:
         now_s = time.time()
-        rules = PeopleRules()
+        rules = PeopleRules(stands_s=STANDS_S)
         changes = follow(
             self.ledger.causes,
             troubles,
@@ -72,7 +72,6 @@ class Controller:
             now_s,
             ends=ends or {},
             listened_s=1e6,
-            stands_s=STANDS_S,
         )
         for record in changes.records:
             entry = Entry(self.ledger.number + 1, now_s, 0.0, "", record)
@@ -186,7 +185,10 @@ def test_a_gpu_that_falls_off_the_bus_under_a_job_wakes_nobody_while_a_spare_tak
     site: Controller,
 ) -> None:
     lost = trouble(what="GPU lost", need="restarting")
+    found = trouble(key=f"node-{node()}", kind=FINDING, severity=Severity.CRITICAL, job_id="",
+                    is_incident=False, gpus_idle=0)  # fmt: skip
     site.look(lost)
+    site.look(lost, found)
     site.alerting.post(
         [
             finding("RankmendXid79", node(), uuid="GPU-1", check="xid_79"),
@@ -196,6 +198,16 @@ def test_a_gpu_that_falls_off_the_bus_under_a_job_wakes_nobody_while_a_spare_tak
             finding("RankmendRankFailed", node(), check="rank_failed"),
         ]
     )
+    site.look(lost, found)
+    site.end("trains again")
+
+    assert pages_after_quiet(site) == []
+
+
+def test_a_job_that_hangs_and_is_restarted_wakes_nobody(site: Controller) -> None:
+    site.look(trouble(what="hung: it waits for rank 3"))
+    site.alerting.post([finding("RankmendRankHung", node(), check="rank_hung")])
+    site.look(trouble(need="restarted; waits for its first steps"))
     site.end("trains again")
 
     assert pages_after_quiet(site) == []
