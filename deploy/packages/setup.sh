@@ -113,7 +113,7 @@ restart() {
         say "The package's agent was not started. Stop the other one, then: systemctl start rankmend-agent"
     elif systemctl is-active --quiet rankmend-agent; then
         restart_one rankmend-agent agent agent_config
-    elif [ "${1:-}" = first ] && may_start rankmend-agent; then
+    elif [ "${1:-}" = first ] && systemctl is-enabled --quiet rankmend-agent && may_start rankmend-agent; then
         systemctl start rankmend-agent-helper.socket rankmend-agent ||
             say "the agent did not start: journalctl -u rankmend-agent"
     fi

@@ -24,7 +24,16 @@ SYSTEMD = Path("/lib/systemd/systemd")
 _CGROUPS = Path("/sys/fs/cgroup")
 _V1 = ("cpu", "cpuacct", "memory", "pids", "devices")
 _DEVICES = "null zero full random urandom tty kmsg"
-_ENTER = ("-m", "-p", "-u", "-i", "-C", "-r", "-w")  # mount, pid, uts, ipc, cgroup, root, folder
+_ENTER = (
+    "-m",
+    "-p",
+    "-u",
+    "-i",
+    "-n",
+    "-C",
+    "-r",
+    "-w",
+)  # mount, pid, uts, ipc, net, cgroup, root, folder
 _UP_S = 30.0
 
 _INNER = r"""
@@ -182,7 +191,7 @@ def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
     """Run systemd over a copy of the root with ``files`` laid over it.
 
     ``has_rankmend``: /opt/rankmend runs this source. Without it, the bed is for the package: /mnt/changes has what differs
-    from this machine's root, and package managers may start services.
+    from this machine's root, it has a network of its own, and package managers may start services.
     """
     name = f"rankmend-bed-{uuid.uuid4().hex[:8]}"
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -204,6 +213,8 @@ def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
     }
     enter = "; ".join(f"echo $$ > {json.dumps(str(folder / 'cgroup.procs'))}" for folder in cgroups)
     unshare = "exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc"
+    if not has_rankmend:
+        unshare += " --net"
     with console.open("wb") as output:
         outer = subprocess.Popen(
             ["bash", "-c", f'set -e; {enter}; {unshare} bash -c "$INNER"'],
