@@ -311,3 +311,24 @@ def test_a_failed_read_is_not_kept_for_the_next_viewer() -> None:
         return told
 
     assert asyncio.run(run()) == ["broken", "fine"]
+
+
+def test_viewers_who_see_different_things_share_nothing() -> None:
+    class TellingSource(MemorySource):
+        async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+            return [job_of(f"seen by {viewer.sees}")]
+
+    source, door = TellingSource(), OpenDoor()
+
+    async def look(client: Any) -> list[str]:
+        texts = []
+        for sees in ("all", "little"):
+            door.who = Viewer("ann", "127.0.0.1", sees, is_signed_in=True)
+            texts.append(await (await client.get("/jobs")).text())
+        return texts
+
+    first, second = visit(source, look, door)
+
+    assert "seen by all" in first
+    assert "seen by little" in second
+    assert "seen by all" not in second
