@@ -6,6 +6,7 @@ hosts its job's controller, and for tests.
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import socket
 import ssl
@@ -191,6 +192,8 @@ class Service:
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
 
     def _make_console(self) -> ConsoleSite:
+        if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
+            log.warning("no console: Jinja2 is missing (pip install 'rankmend[controller]')")
         title = f"controller on {socket.gethostname()}"
         return ConsoleSite(
             ServiceSource(self.api, self._journal, read_boot_id(), title),

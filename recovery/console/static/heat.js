@@ -94,15 +94,15 @@
       if (state === "standing" || state === "failed") marks.push([x, y, state]);
     }
     for (const [shade, path] of byShade) { pen.fillStyle = shade; pen.fill(path); }
-    pen.strokeStyle = pen.fillStyle = own.ink;
-    pen.lineWidth = Math.max(1, size / 7);
+    pen.fillStyle = own.ink;
     for (const [x, y, state] of marks) {
       const far = size - gap;
       if (state === "failed") { pen.fillRect(x, y, far, far); continue; }
-      pen.beginPath();
-      pen.moveTo(x, y + far);
-      pen.lineTo(x + far, y);
-      pen.stroke();
+      pen.beginPath(); // a triangle: a line can't be seen where cells have four pixels
+      pen.moveTo(x, y);
+      pen.lineTo(x, y + far);
+      pen.lineTo(x + far, y + far);
+      pen.fill();
     }
     if (hasFocus) {
       pen.strokeStyle = own.accent;
