@@ -1,0 +1,233 @@
+"""deploy/compose.yaml: a valid file, whose mounts are the files that other tests run, without a secret in it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from recovery.service.controller_config import load
+from recovery.service.roles import Role
+from recovery.service.tokens import read_tokens
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+FILE = DEPLOY / "compose.yaml"
+COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = ("setup", "controller", "agent")
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Return what is mounted where."""
+    parts = [one.split(":") for one in SERVICES[service].get("volumes", ())]
+    return {target: source for source, target, *_mode in parts}
+
+
+def run(*argv: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        argv,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_file_fits_the_compose_specification() -> None:
+    pytest.importorskip("check_jsonschema", reason="no check-jsonschema: rankmend[dev]")
+    checker = Path(sys.executable).with_name("check-jsonschema")
+
+    checked = run(str(checker), "--builtin-schema", "vendor.compose-spec", str(FILE))
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose")
+@pytest.mark.real
+def test_docker_compose_reads_the_file() -> None:
+    read = run("docker-compose", "-f", str(FILE), "config", "-q")
+
+    assert read.returncode == 0, read.stderr
+
+
+def test_every_mounted_file_is_there_and_every_volume_is_declared() -> None:
+    for service in SERVICES:
+        for source in mounts(service).values():
+            if source.startswith("."):
+                assert (DEPLOY / source).exists(), f"{service}: {source}"
+            else:
+                assert source in COMPOSE["volumes"], f"{service}: {source}"
+
+
+def test_mounts_are_the_shipped_files_and_no_copies() -> None:
+    assert mounts("prometheus")["/etc/rankmend/prometheus"] == "./prometheus"
+    assert mounts("alertmanager")["/etc/rankmend/alertmanager"] == "./alertmanager"
+    assert mounts("agent")["/etc/rankmend/agent.toml"] == "./agent.toml"
+    assert mounts("grafana")["/etc/grafana/provisioning"] == "./grafana/provisioning"
+    (provider,) = yaml.safe_load(
+        (DEPLOY / "grafana/provisioning/dashboards/rankmend.yml").read_text()
+    )["providers"]
+    assert mounts("grafana")[provider["options"]["path"]] == "./grafana/dashboards"
+
+
+@pytest.mark.parametrize(
+    ("service", "path"),
+    [
+        ("prometheus", "prometheus/rankmend-controller.yml"),
+        ("alertmanager", "alertmanager/rankmend.yml"),
+        ("grafana", "grafana/provisioning/datasources/rankmend.yml"),
+    ],
+)
+def test_hosts_in_the_configurations_are_names_of_services(service: str, path: str) -> None:
+    aliases = {
+        alias
+        for one in SERVICES.values()
+        for alias in one.get("networks", {}).get("default", {}).get("aliases", ())
+    }
+
+    named = set(re.findall(r"\b(\w+\.example):\d+", (DEPLOY / path).read_text()))
+
+    assert named - {"pager.example"} <= aliases
+    assert named
+
+
+def test_images_are_pinned_and_ours_has_the_version_of_this_tree() -> None:
+    from rankmend.version import RANKMEND_VERSION
+
+    for name, service in SERVICES.items():
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", service["image"]), name
+    assert {SERVICES[name]["image"] for name in OURS} == {f"rankmend:{RANKMEND_VERSION}"}
+    assert re.search(r"^FROM python:\d+\.\d+\.\d+-slim", DOCKERFILE, re.MULTILINE)
+
+
+def test_services_are_watched_restarted_and_open_to_this_machine_alone() -> None:
+    for name, service in SERVICES.items():
+        if name != "setup":
+            assert service["healthcheck"]["test"][0] == "CMD", name
+            assert service["restart"] == "unless-stopped", name
+        assert service["cap_drop"] == ["ALL"], name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    for name, service in SERVICES.items():
+        for variable in service.get("environment", {}):
+            is_secret = re.search("PASSWORD|TOKEN|KEY|SECRET", variable)
+            assert not is_secret or variable.endswith("__FILE"), (name, variable)
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that `setup` fills, in a folder of ours."""
+    if os.geteuid() != 0:
+        pytest.skip("setup.sh gives files to other users: it needs root")
+    folder = tmp_path_factory.mktemp("compose") / "secrets"
+    rankmend = Path(sys.executable).with_name("rankmend")
+    done = run("sh", str(DEPLOY / "compose/setup.sh"), str(folder), RANKMEND=str(rankmend))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.real
+def test_setup_makes_the_files_that_the_configurations_name(secrets: Path) -> None:
+    for service in ("prometheus", "alertmanager"):
+        texts = "".join(path.read_text() for path in (DEPLOY / service).glob("*.yml"))
+        wanted = set(re.findall(rf"_file: (/etc/{service}/\S+)", texts))
+        assert mounts(service)[f"/etc/{service}"] == f"{service}-secrets"
+        for path in wanted:
+            file = secrets / service / Path(path).name
+            assert file.stat().st_mode & 0o777 == 0o600, file
+        assert len(wanted) == 2
+    password = Path(SERVICES["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"])
+    assert mounts("grafana")[str(password.parent)] == "grafana-secrets"
+    assert len((secrets / "grafana" / password.name).read_text()) == 32
+
+
+@pytest.mark.real
+def test_controller_reads_the_configuration_that_setup_made(secrets: Path, tmp_path: Path) -> None:
+    text = (secrets / "controller" / "controller.toml").read_text()
+    assert str(secrets) not in text, "paths are those inside of the container"
+    path = tmp_path / "controller.toml"
+    path.write_text(text)
+
+    config = load(path)
+
+    assert config.alertmanagers.urls == ("http://alertmanager.example:9093",)
+    (receiver,) = re.findall(
+        r"- name: (rankmend-controller)\b", (DEPLOY / "alertmanager/rankmend.yml").read_text()
+    )
+    assert config.alertmanagers.receiver == receiver
+    assert config.discovery.nodes == (SERVICES["agent"]["hostname"],)
+    assert config.tls is not None
+    where = mounts("controller")
+    for named in (config.tokens_file, config.tls.cert_file, config.tls.key_file):
+        assert named is not None
+        assert where[str(Path(named).parent)] == "controller-secrets"
+        assert (secrets / "controller" / Path(named).name).is_file()
+    assert where[config.state_dir] == "controller-state"
+    roles = {one.subject: set(one.roles) for one in read_tokens(secrets / "controller/tokens.toml")}
+    assert roles["prometheus"] == {Role.READ}
+    assert roles["alertmanager"] == {Role.ALERT}
+
+
+@pytest.mark.real
+def test_a_second_setup_overwrites_nothing(secrets: Path) -> None:
+    before = (secrets / "prometheus/rankmend.token").read_text()
+
+    again = run("sh", str(DEPLOY / "compose/setup.sh"), str(secrets), RANKMEND="false")
+
+    assert again.returncode == 1
+    assert "is there already" in again.stderr
+    assert (secrets / "prometheus/rankmend.token").read_text() == before
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("service", ["controller", "agent"])
+def test_our_command_has_the_options_that_the_service_gives(service: str) -> None:
+    command = [str(one) for one in SERVICES[service]["command"]]
+
+    shown = run(str(Path(sys.executable).with_name("rankmend")), *command, "--help")
+
+    assert shown.returncode == 0, shown.stderr
+
+
+def test_dockerfile_copies_what_the_wheel_is_built_from() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.MULTILINE)
+
+    sources = {word for line in copied for word in line.split()}
+
+    assert all((ROOT / word).exists() for word in sources)
+    assert {"rankmend", "agent", "detectors", "recovery", "pyproject.toml"} <= sources
+
+
+@pytest.mark.real
+@pytest.mark.long
+def test_commands_of_the_dockerfile_install_the_program(tmp_path: Path) -> None:
+    for sources, target in re.findall(r"^COPY (.*) (\S+)$", DOCKERFILE, re.MULTILINE):
+        for word in sources.split():
+            here, there = ROOT / word, tmp_path / target.lstrip("/")
+            if here.is_dir():
+                shutil.copytree(here, there)
+            else:
+                there.mkdir(parents=True, exist_ok=True)
+                shutil.copy(here, there)
+    lines = re.findall(r"^RUN (.*)$", DOCKERFILE, re.MULTILINE)
+    ours = [line for line in lines if "/opt/rankmend" in line]
+    assert len(ours) == 3, "make the environment, install, show the version"
+
+    for line in ours:
+        words = line.replace("/opt/", f"{tmp_path}/opt/").replace("/src", f"{tmp_path}/src")
+        words = words.replace("--no-cache-dir ", "")  # that a second run takes seconds
+        done = run("sh", "-c", words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for command in ("controller run --help", "agent --help"):
+        argv = [f"{tmp_path}/opt/rankmend/bin/rankmend", *command.split()]
+        assert run(*argv).returncode == 0, command
