@@ -68,8 +68,8 @@ def test_every_mounted_file_is_there_and_every_volume_is_declared() -> None:
 
 
 def test_mounts_are_the_shipped_files_and_no_copies() -> None:
-    assert mounts("prometheus")["/etc/rankmend/prometheus"] == "./prometheus"
-    assert mounts("alertmanager")["/etc/rankmend/alertmanager"] == "./alertmanager"
+    assert mounts("prometheus")["/usr/share/rankmend/prometheus"] == "./prometheus"
+    assert mounts("alertmanager")["/usr/share/rankmend/alertmanager"] == "./alertmanager"
     assert mounts("agent")["/etc/rankmend/agent.toml"] == "./agent.toml"
     assert mounts("grafana")["/etc/grafana/provisioning"] == "./grafana/provisioning"
     (provider,) = yaml.safe_load(
@@ -138,9 +138,11 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.real
 def test_setup_makes_the_files_that_the_configurations_name(secrets: Path) -> None:
-    for service in ("prometheus", "alertmanager"):
-        texts = "".join(path.read_text() for path in (DEPLOY / service).glob("*.yml"))
-        wanted = set(re.findall(rf"_file: (/etc/{service}/\S+)", texts))
+    for service, name in (("prometheus", "rankmend-controller"), ("alertmanager", "rankmend")):
+        whole = (DEPLOY / service / f"{name}.yml").read_text()
+        text = re.sub(r"^\s*#.*$", "", whole, flags=re.MULTILINE)  # examples of receivers
+        assert f"/{service}/{name}.yml" in SERVICES[service]["command"][0], "the file that it runs"
+        wanted = set(re.findall(rf"_file: (/etc/{service}/\S+)", text))
         assert mounts(service)[f"/etc/{service}"] == f"{service}-secrets"
         for path in wanted:
             file = secrets / service / Path(path).name
