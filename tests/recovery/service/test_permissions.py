@@ -76,6 +76,7 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "agents": ({READ}, ALL),
     "metrics": ({READ}, CLUSTER),
     "slurm": ({READ}, CLUSTER),
+    "untaken": ({READ}, CLUSTER),
     "healthz": (set(), ALL),
     "readyz": (set(), ALL),
     "openapi": (set(), ALL),
@@ -194,6 +195,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("permissions") / "files"
     make_folder(folder)
     with running(folder, unlimited) as up, ExitStack() as stack:
+        up.service.pager.stop()  # it journals what people are told, whenever that is
+        up.service.pager.join()
         tokens, entries = {}, []
         for role in TOKEN_ROLES:
             for name, limit in LIMITS.items():

@@ -8,6 +8,7 @@ import pytest
 
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from recovery.cluster.cluster_ledger import ClusterLedger
+from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import Paused
 from recovery.journal.ledger import Ledger
 from recovery.service.short_jobs import ShortJobs
@@ -34,10 +35,12 @@ def job(job_id: str, ledger: Ledger = LEDGER, **attributes: str) -> Any:
     return SimpleNamespace(job_id=job_id, controller=controller, stored=stored)
 
 
-def bench(*jobs: Any, cluster: ClusterLedger | None = None) -> tuple[ShortJobs, FakeScheduler]:
+def bench(
+    *jobs: Any, cluster: ClusterLedger | None = None, policy: ClusterPolicy | None = None
+) -> tuple[ShortJobs, FakeScheduler]:
     scheduler = FakeScheduler()
     registry: Any = SimpleNamespace(running={one.job_id: one for one in jobs})
-    desk: Any = SimpleNamespace(ledger=cluster or ClusterLedger())
+    desk: Any = SimpleNamespace(ledger=cluster or ClusterLedger(), policy=policy or ClusterPolicy())
     short = ShortJobs(registry, desk, scheduler, 60.0, lambda one: one.stored.owner)
     return short, scheduler
 
@@ -54,6 +57,15 @@ def test_slurm_is_asked_once_after_the_wait() -> None:
     (request,) = scheduler.asked
     assert (request.slurm_job, request.nodes, request.owner) == ("41", ("n3", "n4"), "ada")
     assert request.shared_by == ()
+
+
+def test_observe_mode_asks_slurm_for_nothing() -> None:
+    short, scheduler = bench(job("a"), policy=ClusterPolicy(observe=True))
+
+    short.tick(100.0)
+    short.tick(200.0)
+
+    assert scheduler.asked == []
 
 
 def test_the_wait_begins_anew_once_a_node_was_found() -> None:
