@@ -280,6 +280,8 @@ def _is_over(told: CauseTold, unmanaged: frozenset[str], listened_s: float) -> b
 
 
 def _end_of(told: CauseTold, ends: Mapping[str, str]) -> str:
+    if len(told.job_ids) == 1 and told.job_ids[0] in ends:
+        return ends[told.job_ids[0]]
     said = [
         f"{name}: {ends[job_id]}"
         for job_id, name in zip(told.job_ids, told.jobs, strict=False)

@@ -104,7 +104,8 @@ def _most_urgent(troubles: Sequence[PresentTrouble]) -> PresentTrouble | None:
 
 
 def _what(told: CauseTold, troubles: Sequence[PresentTrouble]) -> str:
-    lines = [f"{one.job}: {one.what}" if one.job else one.what for one in troubles]
+    named = ((one.job or ", ".join(one.nodes[:1]), one.what) for one in troubles)
+    lines = [f"{name}: {what}" if name else what for name, what in named]
     if not lines:
         return _line(told.what)
     shown = [_line(line) for line in dict.fromkeys(lines)]

@@ -8,11 +8,12 @@ from typing import Final, Protocol
 
 from detectors.finding import Finding, Kind, Severity
 from detectors.wording import ranks_in_words
-from recovery.cluster.notices import Notice, NoticeKind
+from recovery.cluster.notices import Notice, NoticeKind, job_argument
 from recovery.watched.verdict import WatchedState, WatchedVerdict
 
 _SLOW_MAX: Final = 8  # ranks of one job; more of them have a common cause
 _RANKS_MAX: Final = 32
+_NEED_MAX: Final = 60
 
 
 class JudgedJob(Protocol):
@@ -59,6 +60,9 @@ def _hung(job: JudgedJob, finding: Finding) -> Notice:
         job.name,
         node=finding.node,
         rank=",".join(str(rank) for rank in sorted(finding.ranks)[:_RANKS_MAX]),
+        what=finding.summary,
+        need=f"hung, {who}"[:_NEED_MAX],
+        command=f"rankmend status {job_argument(job.name, job.job_id)}",
     )
 
 
@@ -73,4 +77,7 @@ def _slow(job: JudgedJob, finding: Finding) -> Notice:
         job.name,
         node=finding.node,
         rank=",".join(str(rank) for rank in finding.ranks),
+        what=finding.summary,
+        need="trains on, slower",
+        command=f"rankmend status {job_argument(job.name, job.job_id)}",
     )

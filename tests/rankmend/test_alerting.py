@@ -115,6 +115,19 @@ def test_alert_that_ended_once_more_while_its_end_was_told_is_told_again() -> No
     assert [told(body, clock) for body in post.bodies] == [{"A": False}, {"A": False}]
 
 
+def test_end_has_words_of_its_own_also_of_an_alert_that_an_earlier_process_sent() -> None:
+    target, post, clock = make_target()
+    target.update([alert("A", summary="it stands")])
+    target.send()
+
+    target.update([], [alert("A", summary="it trains"), alert("B", summary="over meanwhile")])
+    target.send()
+
+    assert told(post.bodies[1], clock) == {"A": False, "B": False}
+    words = [one["annotations"] for one in post.bodies[1]]
+    assert words == [{"summary": "it trains"}, {"summary": "over meanwhile"}]
+
+
 def test_alert_that_comes_back_is_not_told_as_ended() -> None:
     target, post, clock = make_target()
     target.update([alert("A")])

@@ -92,7 +92,7 @@ def test_an_incident_that_recovers_alone_is_for_the_record_and_never_a_page() ->
     assert site.only(INCIDENT).severity == "info"
     (over,) = site.look(ends={JOB: "trains again"}).closed
 
-    assert (over.severity, over.end) == ("info", "llama: trains again")
+    assert (over.severity, over.end) == ("info", "trains again")
     assert site.look().records == (), "closed once"
 
 
@@ -127,7 +127,7 @@ def test_the_same_labels_from_waiting_over_approval_to_the_end() -> None:
         "job_name": "llama",
         "node": "n1",
     }
-    assert end.annotations["summary"].startswith("llama: over: llama: trains again")
+    assert end.annotations["summary"].startswith("llama: over: trains again")
 
 
 def test_a_finding_of_the_node_joins_its_incident_and_outlasts_it_in_silence() -> None:
