@@ -112,6 +112,7 @@ def test_documented_peaks_are_those_of_the_table() -> None:
         told = [peak.flops_per_s[kind] / 1e12 for kind in order if kind in peak.flops_per_s]
         assert shown == told
         assert peak.source in row
+        assert (peak.checked or "**not checked**") in row
 
 
 def test_each_peak_has_a_source_and_no_type_beats_a_narrower_one() -> None:

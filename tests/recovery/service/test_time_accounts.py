@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from recovery.goodput.held_sums import Counted, HeldSums
+from recovery.goodput.timeline import TimePart
+from recovery.journal.attempt_records import Milestone
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal
 from recovery.service.measures import Measures
@@ -162,3 +164,25 @@ def test_journal_handed_over_at_the_start_is_the_one_on_disk(tmp_path: Path) -> 
     again.close()
     (standing,) = accounts.standings
     assert standing.totals.wall_s == pytest.approx(20.0)
+
+
+def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it() -> None:
+    class Ticking(SetClock):
+        def now_s(self) -> float:
+            self.at_s += 0.2  # each look at the clock costs more than a turn has
+            return self.at_s
+
+    clock = Ticking()
+    accounts = TimeAccounts(clock, "boot-1")
+    entries = entries_of(*BEGIN, *((11.0 + n, Milestone(1, n, n)) for n in range(500)))
+    accounts.opened("job-1", "llama", entries[:-1])
+    accounts.entry("job-1", entries[-1])
+
+    accounts.turn()
+    after_one = accounts.standings
+    for _turn in range(20):
+        accounts.turn()
+
+    assert after_one == ()
+    (standing,) = accounts.standings
+    assert standing.totals.seconds(TimePart.PRODUCTIVE) >= 500.0
