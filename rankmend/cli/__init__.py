@@ -9,7 +9,7 @@ import click
 
 from rankmend.cli.output import echo, failure
 from rankmend.errors import MissingPackageError
-from rankmend.parts_path import put_on_path
+from rankmend.parts_path import PARTS_ROOT, put_on_path
 from rankmend.version import RANKMEND_VERSION
 
 _NO_MORE_FITS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -164,6 +164,9 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
+    if not os.path.isdir(PARTS_ROOT):  # noqa: PTH112 - pathlib takes 5 ms of a start
+        echo(f"rankmend: can't run from an archive: install {PARTS_ROOT} with pip", err=True)
+        sys.exit(os.EX_CONFIG)
     put_on_path()
     try:
         cli(args=args, prog_name="rankmend")

@@ -4,16 +4,20 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from tests.support.agent import wait_for
+
 ROOT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 BUILD_S_MAX = 300.0
+DEADLINE_S = 120.0  # machines are slow
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
@@ -111,3 +115,67 @@ def clean_variables(**more: str) -> dict[str, str]:
         if not name.startswith(("PYTHON", "RANKMEND_", "VIRTUAL_ENV", "SLURM_"))
     }
     return kept | more
+
+
+def run(
+    *command: str, cwd: Path, timeout_s: float = DEADLINE_S, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=clean_variables(**variables),
+        timeout=timeout_s,
+    )
+
+
+@contextmanager
+def started(
+    log: Path, *command: str, cwd: Path, **variables: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=clean_variables(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_said(log: Path, text: str) -> str:
+    """Return the first line with this text, once it is there."""
+
+    def line() -> str:
+        lines = log.read_text(errors="replace").splitlines()
+        return next((one for one in lines if text in one), "")
+
+    try:
+        wait_for(lambda: line() != "", text, DEADLINE_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{log.read_text(errors='replace')}") from None
+    return line()
+
+
+def has_child(pid: int, word: str) -> bool:
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in tasks.read_text().split():
+            try:
+                if word in Path(f"/proc/{child}/cmdline").read_text():
+                    return True
+            except OSError:
+                continue
+    return False

@@ -9,8 +9,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +18,19 @@ from tests.agent.test_gpu_child import build as build_nvml_stub
 from tests.support.agent import FIXTURE, ROOT, wait_for
 from tests.support.nvml_stub.node import StubNode
 from tests.support.wheel import (
+    DEADLINE_S,
     Environment,
     build_sdist,
     build_wheel,
-    clean_variables,
+    has_child,
     make_environment,
+    run,
+    started,
+    wait_said,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 PARTS = ("agent", "detectors", "recovery")
-DEADLINE_S = 120.0
 
 # Runs as a program of rankmend: imports each module of the wheel, and prints which can't be.
 IMPORT_ALL = """
@@ -140,59 +141,6 @@ def traps(tmp_path: Path) -> str:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("raise SystemExit('another package')\n")
     return str(folder)
-
-
-def run(
-    *command: str, cwd: Path, timeout_s: float = DEADLINE_S, **variables: str
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=clean_variables(**variables),
-        timeout=timeout_s,
-    )
-
-
-@contextmanager
-def started(
-    log: Path, *command: str, cwd: Path, **variables: str
-) -> Iterator["subprocess.Popen[bytes]"]:
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=clean_variables(**variables),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_said(log: Path, text: str) -> str:
-    """Return the first line with this text, once it is there."""
-
-    def line() -> str:
-        lines = log.read_text(errors="replace").splitlines()
-        return next((one for one in lines if text in one), "")
-
-    try:
-        wait_for(lambda: line() != "", text, DEADLINE_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{log.read_text(errors='replace')}") from None
-    return line()
 
 
 def content(wheel: Path) -> dict[str, bytes]:
@@ -359,17 +307,6 @@ def test_two_launchers_need_no_extra_to_host_a_controller_and_copy_snapshots(
     assert "the copier of snapshots" not in said, "one that can't start is named so"
 
 
-def has_child(pid: int, word: str) -> bool:
-    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in tasks.read_text().split():
-            try:
-                if word in Path(f"/proc/{child}/cmdline").read_text():
-                    return True
-            except OSError:
-                continue
-    return False
-
-
 def test_agent_serves_gpus_of_its_child_and_plugins_of_others(
     whole: Environment, project: Path, tmp_path: Path, traps: str
 ) -> None:
@@ -458,6 +395,15 @@ def test_controller_runs_and_has_a_killed_rank_restarted(
     assert done.returncode == 0, done.stderr + log.read_text()
     assert "attempt 2: ranks 0 to 1 of 2 run here" in done.stderr
     assert code == 0, log.read_text()
+
+
+def test_wheel_that_is_not_installed_says_so(
+    base: Environment, wheel: Path, tmp_path: Path
+) -> None:
+    done = run(base.python, "-m", "rankmend.cli", "status", cwd=tmp_path, PYTHONPATH=str(wheel))
+
+    assert done.returncode == os.EX_CONFIG
+    assert done.stderr == f"rankmend: can't run from an archive: install {wheel} with pip\n"
 
 
 def test_checkout_and_editable_installation_have_the_parts_at_their_top() -> None:
