@@ -48,7 +48,7 @@ FORMS: Final[Mapping[ActName, ActForm]] = {
             "An approval also releases a plan that a pause or a dry run holds.",
         ),
         ("job", "incident"),
-        "rankmend approve {incident}",
+        "rankmend approve {which}",
         takes=("plan",),
     ),
     ActName.REJECT: ActForm(
@@ -59,7 +59,7 @@ FORMS: Final[Mapping[ActName, ActForm]] = {
             "Its checkpoints stay, and starting it again resumes it.",
         ),
         ("job", "incident"),
-        "rankmend reject {incident} --reason ...",
+        "rankmend reject {which} --reason ...",
         takes=("plan",),
         is_grave=True,
     ),
@@ -117,6 +117,7 @@ def words_of(name: ActName, about: Mapping[str, str]) -> dict[str, str]:
         kind, _colon, rest = about["scope"].partition(":")
         words["what"] = "the whole cluster" if kind == "cluster" else f"{kind} {rest}"
         words["option"] = "--cluster" if kind == "cluster" else f"--{kind} {rest}"
+    words["which"] = about.get("incident") or about.get("job", "")
     if not words.get("incident", "-"):
         words["incident"] = f"the start of job {about.get('job', '')}"
     return words

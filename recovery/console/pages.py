@@ -15,7 +15,7 @@ from recovery.console.job_time import view_time
 from recovery.console.journal_page import row_of, view_journal
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
-from recovery.console.source import JobRecords, PageError, Source, Viewer
+from recovery.console.source import EndedJob, JobRecords, PageError, Source, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.job_records import OutcomeKind
 from recovery.views.incident_view import view_incidents
@@ -81,6 +81,7 @@ class Pages:
         incidents = await self._get(viewer, source.incidents)
         watched = await self._get(viewer, source.watched)
         slurm = await self._get(viewer, source.slurm)
+        ended = await self._get(viewer, source.ended)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
         rows = choose(fleet.nodes, wanted, state)
@@ -97,8 +98,8 @@ class Pages:
                 "q": wanted,
                 "state": state,
                 "is_filtered": is_filtered,
-                "jobs": [one for one in jobs if one.state not in _ENDED],
-                "ended": sum(one.state in _ENDED for one in jobs),
+                "jobs": jobs,
+                "ended": len(ended),
                 "plans": plans,
                 "open_incidents": [one for one in incidents if one.outcome in _OPEN],
                 "newest": incidents[:5],
@@ -114,9 +115,12 @@ class Pages:
         watched = await self._get(viewer, self.source.watched)
         plans = await self._get(viewer, self.source.plans)
         wanted = query.get("q", "")[:100]
-        chosen = [one for one in jobs if wanted.lower() in one.name.lower() or one.job_id == wanted]
-        running = [one for one in chosen if one.state not in _ENDED]
-        ended = [one for one in chosen if one.state in _ENDED]
+        running = [one for one in jobs if wanted.lower() in one.name.lower()]
+        ended = [
+            one
+            for one in await self._get(viewer, self.source.ended)
+            if wanted.lower() in one.name.lower()
+        ]
         return Page(
             "jobs.html.j2",
             "Jobs",
@@ -248,7 +252,10 @@ class Pages:
         before = (
             int(text) if (text := query.get("before", "")).isdecimal() and len(text) < 16 else None
         )
-        jobs = await self._get(viewer, self.source.jobs)
+        jobs: list[wire.JobView | EndedJob] = [
+            *await self._get(viewer, self.source.jobs),
+            *await self._get(viewer, self.source.ended),
+        ]
         if not wanted and not self.source.is_controller and jobs:
             wanted = jobs[0].job_id
         records = JobRecords("", "the cluster", ())

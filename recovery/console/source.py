@@ -52,6 +52,17 @@ class JobRecords:
     entries: Sequence[Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What is known of an ended job without a look at its journal."""
+
+    job_id: str
+    name: str
+    owner: str
+    state: str
+    reason: str
+
+
 class Source(Protocol):
     """A controller or a state folder. Every method refuses with PageError what the viewer may not see."""
 
@@ -63,7 +74,11 @@ class Source(Protocol):
     @property
     def is_controller(self) -> bool: ...
     async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
-        """Return all jobs, those that have ended, too."""
+        """Return the jobs that have not ended."""
+        ...
+
+    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+        """Return the jobs that have ended, the newest first."""
         ...
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail: ...

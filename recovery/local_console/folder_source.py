@@ -13,13 +13,14 @@ from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import FORMS, AskedAct, words_of
-from recovery.console.source import JobRecords, PageError, Viewer
+from recovery.console.source import EndedJob, JobRecords, PageError, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.job.rank_picture import RankState
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.job_folder import is_held
+from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.report.overview import (
@@ -35,6 +36,8 @@ from recovery.views.incident_view import view_incidents
 from recovery.views.plan_view import view_plan
 
 _INCIDENTS: Final = 200
+_JOBS_MAX: Final = 100  # the newest: each look reads their journals
+_ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
 _LOOK_S: Final = 0.5  # between two looks at the files' times
 _STANDS_S_MIN: Final = 10.0  # as recovery.job.rank_picture
 _STANDS_STEPS: Final = 10.0
@@ -58,8 +61,11 @@ class FolderSource:
         except RankmendError as error:
             raise PageError(str(error), 503) from error
 
+    def _folders(self) -> list[Path]:
+        return list_folders(self._state)[:_JOBS_MAX]
+
     def _views(self) -> list[StoredJobView]:
-        return [view_job(one, time.monotonic, time.time()) for one in list_folders(self._state)]
+        return [view_job(one, time.monotonic, time.time()) for one in self._folders()]
 
     def _view_of(self, job_id: str) -> StoredJobView:
         found = next((one for one in self._views() if one.job_id == job_id), None)
@@ -69,7 +75,15 @@ class FolderSource:
 
     async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
         del viewer
-        return list(await self._read(self._views))
+        return [one for one in await self._read(self._views) if one.state not in _ENDED]
+
+    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+        del viewer
+        return [
+            EndedJob(one.job_id, one.name, one.owner, one.state, one.reason or "")
+            for one in await self._read(self._views)
+            if one.state in _ENDED
+        ]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
         del viewer
@@ -113,7 +127,7 @@ class FolderSource:
 
         def read() -> list[wire.PlanView]:
             found = []
-            for folder in list_folders(self._state):
+            for folder in self._folders():
                 if is_held(folder):
                     entries = read_entries(folder)
                     ledger = fold_all(entries)
@@ -135,7 +149,7 @@ class FolderSource:
 
         def read() -> list[wire.IncidentView]:
             found: list[wire.IncidentView] = []
-            for folder in list_folders(self._state):
+            for folder in self._folders():
                 entries = _quietly(folder)
                 found += view_incidents(entries, name_of(folder, entries))
             return sorted(found, key=lambda one: -one.opened_unix_s)[:_INCIDENTS]
@@ -149,9 +163,7 @@ class FolderSource:
     def _records(self, wanted: str) -> tuple[Path, JobRecords]:
         folder, _entries = find_story(self._state, wanted)
         if folder is None:
-            folder = next(
-                (one for one in list_folders(self._state) if _job_id(one) == wanted), None
-            )
+            folder = next((one for one in self._folders() if _job_id(one) == wanted), None)
         if folder is None:
             raise PageError(f"no incident or job {wanted[:80]}", 404)
         entries = read_entries(folder)
@@ -176,7 +188,7 @@ class FolderSource:
         if time.monotonic() - looked_at_s >= _LOOK_S:
             text = ".".join(
                 f"{_changed_ns(folder / name):x}"
-                for folder in list_folders(self._state)[:100]
+                for folder in self._folders()[:100]
                 for name in ("journal.db", "journal.db-wal", "run.json")
             )
             self._revision = (f"{hash(text):x}", time.monotonic())

@@ -1,5 +1,6 @@
 """Gives the console what the API gives: the same handlers, with the same permissions, rates and audit lines."""
 
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
@@ -9,7 +10,7 @@ import msgspec
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import ActName, AskedAct
-from recovery.console.source import JobRecords, PageError, Viewer
+from recovery.console.source import EndedJob, JobRecords, PageError, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.journal.ledger import Moment
@@ -20,14 +21,20 @@ from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.console_door import subject_of
 from recovery.service.error_answers import AnsweredError, answer_error
-from recovery.service.handlers.incidents import IncidentsQuery
 from recovery.service.handlers.jobs import JobsQuery
 from recovery.service.permission import Asked, Touches, World, demand, is_limited, permit, touch_of
 from recovery.service.roles import Role
 from recovery.service.web import Api
+from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import entries_of_incident
 
 _INCIDENTS: Final = 200
+_JOURNALS_MAX: Final = (
+    50  # read at once, the newest first: after a start the others follow with the next looks
+)
+_ENDED: Final = -1  # in place of a journal's length: it grows no more
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 
@@ -42,6 +49,7 @@ class ServiceSource:
         self._cluster_journal = cluster_journal
         self._boot_id = boot_id
         self.title = title
+        self._incidents: dict[str, tuple[int, list[wire.IncidentView]]] = {}
 
     @property
     def _backend(self) -> Backend:
@@ -54,8 +62,16 @@ class ServiceSource:
             raise PageError(str(error), error.answer.status) from error
 
     async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
-        found: wire.Jobs = await self._ask(viewer, "jobs", JobsQuery(ended=True))
+        found: wire.Jobs = await self._ask(viewer, "jobs", JobsQuery())
         return found.jobs
+
+    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+        subject = subject_of(viewer)
+        return [
+            EndedJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
+            for job_id, one in reversed(list(self._backend.worker.jobs.known.items()))
+            if one.outcome is not None and subject.may_use_job(one.name)
+        ]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
         found: wire.JobDetail = await self._ask(viewer, "job", job=job_id)
@@ -94,10 +110,51 @@ class ServiceSource:
         return found if found.enabled else None
 
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
-        found: wire.Incidents = await self._ask(
-            viewer, "incidents", IncidentsQuery(limit=_INCIDENTS)
-        )
-        return found.incidents
+        """Return the newest incidents. Journals that have not grown are not read again."""
+        try:
+            demand(subject_of(viewer), Role.READ)
+            await self._read_incidents()
+        except RankmendError as error:
+            raise self._refused(error) from error
+        subject, known = subject_of(viewer), self._backend.worker.jobs.known
+        seen = [
+            incident
+            for job_id, (_entries, incidents) in self._incidents.items()
+            if job_id in known and subject.may_use_job(known[job_id].name)
+            for incident in incidents
+        ]
+        return sorted(seen, key=lambda one: -one.opened_unix_s)[:_INCIDENTS]
+
+    async def _read_incidents(self) -> None:
+        jobs = self._backend.worker.jobs
+        known, running = jobs.known, jobs.running
+        for job_id in self._incidents.keys() - known.keys():
+            del self._incidents[job_id]
+        lengths = {
+            job_id: _ENDED if (job := running.get(job_id)) is None else job.entries
+            for job_id in reversed(list(known))
+        }
+        grown = [
+            job_id
+            for job_id, length in lengths.items()
+            if self._incidents.get(job_id, (None, ()))[0] != length
+        ][:_JOURNALS_MAX]
+
+        def read() -> dict[str, list[wire.IncidentView]]:
+            found = {}
+            for job_id in grown:
+                try:
+                    entries = views.read_entries(known[job_id].path)
+                except RankmendError as error:
+                    log.warning("cannot read the journal of a job", extra={"error": str(error)})
+                    entries = ()
+                found[job_id] = view_incidents(entries, known[job_id].name)
+            return found
+
+        if grown:
+            found = await self._backend.disk.read(read)
+            for job_id, incidents in found.items():
+                self._incidents[job_id] = (lengths[job_id], incidents)
 
     async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
         known, desk = self._backend.worker.jobs.known, self._backend.worker.desk
