@@ -168,13 +168,21 @@ def _time(made: Dashboard) -> None:
             f"max(rankmend_controller_job_tokens_per_second{{{JOB}}})",
             "Of all ranks; empty where the script tells no tokens.",
         ),
+        lines(
+            "A step's parts",
+            [(f"max by (part) (rankmend_controller_job_step_seconds{{{JOB}}})", "{{part}}")],
+            "Mean over the ranks, by the newest record. Of communication and I/O only what is not hidden behind compute. Needs sections in the script.",
+            unit="s",
+            width=12,
+            is_stacked=True,
+        ),
         bars(
             "GPU-hours by part",
             f"max by (category) (rankmend_controller_job_gpu_seconds{{{JOB}}}) / 3600",
             "{{category}}",
             "Since the job's start. The page on goodput defines the parts; recovery is the sum of the phases of MTTR.",
             unit="h",
-            width=24,
+            width=12,
         ),
     ):
         made.with_panel(panel)
