@@ -75,6 +75,12 @@ def test_a_rank_that_dies_ends_the_job_as_torchrun_would_and_the_restart_is_only
     assert "started again" in decision["instead"]
     assert decision["took_s"] > 0
     assert decision["saved_s"] is None, "no recovery of any job was measured"
+    page = tmp_path / "report.html"
+    table = rankmend(tmp_path, "report", "--would-have", "--csv", f"--html={page}")
+    assert table.returncode == 0, table.stderr
+    assert table.stdout.splitlines()[1].split(",")[1] == "watch-me"
+    assert "was started again" in page.read_text()
+    assert "right 1, wrong 0, unknown 0" in rankmend(tmp_path, "report", "--would-have").stdout
 
 
 def test_the_same_failure_without_observe_mode_is_recovered(tmp_path: Path) -> None:
