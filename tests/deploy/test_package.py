@@ -1,4 +1,4 @@
-"""The Debian package on a real systemd: installed, upgraded under a running job, removed, purged."""
+"""The Debian package on a real systemd: installed, upgraded under a running job, removed, purged. The RPM in an empty root."""
 
 import json
 import shutil
@@ -373,3 +373,40 @@ def test_environment_of_pip_in_the_way_is_refused_and_a_running_agent_of_pip_is_
 
     assert "another agent runs, not the package's: process" in said
     assert not is_active(clean, "rankmend-agent")
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("rpmbuild") is None, reason="rpmbuild is not installed")
+def test_rpm_has_the_same_files_and_installs_into_an_empty_root(
+    debs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    tree = packages.rpm_tree_of(debs[0], tmp_path)
+    wanted = {f"/{path.relative_to(tree)}" for path in tree.rglob("*") if not path.is_dir()}
+    wanted = {f"{path}.gz" if path.startswith("/usr/share/man/") else path for path in wanted}
+    packages.load_build().build_rpm(tmp_path, tree, tmp_path / "made", is_fast=True)
+    (rpm,) = (tmp_path / "made").glob("rankmend-*.rpm")
+
+    root = tmp_path / "root"
+    root.mkdir()
+    run("rpm", "--root", root, "--initdb")
+    run("rpm", "--root", root, "--nodeps", "--noscripts", "-i", rpm)
+
+    listed = run("rpm", "-qlp", rpm).splitlines()
+    assert wanted <= set(listed)
+    assert {
+        f"/{path.relative_to(root)}"
+        for path in root.rglob("*")
+        if path.is_file() or path.is_symlink()
+    } >= wanted
+    assert run("rpm", "-qcp", rpm).split() == ["/etc/rankmend/agent.toml"]
+    assert "/usr/bin/python3." in run("rpm", "-qp", "--requires", rpm)
+    scripts = run("rpm", "-qp", "--scripts", rpm)
+    assert "setup activate" in scripts
+    assert "setup deactivate" in scripts

@@ -1,11 +1,14 @@
 """The Debian package for the tests: built once, and the same with another version."""
 
+import gzip
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 from tests.support.wheelhouse import fill_wheelhouse
 
@@ -41,6 +44,31 @@ def build_deb(folder: Path) -> Path:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return Path(done.stdout.split()[-1])
+
+
+def load_build() -> ModuleType:
+    """Return the program that builds packages, as a module."""
+    spec = importlib.util.spec_from_file_location("build", ROOT / "deploy/packages/build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    return build
+
+
+def rpm_tree_of(deb: Path, folder: Path) -> Path:
+    """Return the files of the Debian package where an RPM has them, as `build_tree` would make them."""
+    tree = folder / "tree"
+    subprocess.run(["dpkg-deb", "-x", str(deb), str(tree)], check=True)
+    if (tree / "lib").is_dir():
+        (tree / "lib/systemd").rename(tree / "usr/lib/systemd")
+        (tree / "lib").rmdir()
+    (tree / "usr/share/zsh/vendor-completions").rename(tree / "usr/share/zsh/site-functions")
+    for page in (tree / "usr/share/man/man1").glob("*.gz"):
+        page.with_suffix("").write_bytes(gzip.decompress(page.read_bytes()))
+        page.unlink()
+    shutil.rmtree(tree / "usr/share/lintian")
+    return tree
 
 
 def with_version(deb: Path, version: str) -> Path:
