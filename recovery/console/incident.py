@@ -190,7 +190,7 @@ def _next_after(view: wire.IncidentView) -> Next:
         if view.node and view.blame == Blame.RANK.value:
             return Next(
                 "The job has ended. Check the node, then start the job again: it resumes from its checkpoint.",
-                f"rankmend check node {view.node}",
+                f"ssh {view.node} rankmend check node",
             )
         return Next(
             "The job has ended. Correct the cause, then start it again: it resumes from its checkpoint.",
@@ -199,6 +199,6 @@ def _next_after(view: wire.IncidentView) -> Next:
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
         return Next(
             "Training goes on. If this node is blamed again, have it looked at.",
-            f"rankmend check node {view.node}",
+            f"ssh {view.node} rankmend check node",
         )
     return Next("Nothing to do.", f"rankmend why {incident}")

@@ -53,7 +53,7 @@ class JobRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedJob:
+class PastJob:
     """What is known of an ended job without a look at its journal."""
 
     job_id: str
@@ -77,7 +77,7 @@ class Source(Protocol):
         """Return the jobs that have not ended."""
         ...
 
-    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+    async def ended(self, viewer: Viewer) -> list[PastJob]:
         """Return the jobs that have ended, the newest first."""
         ...
 

@@ -13,7 +13,7 @@ from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import FORMS, AskedAct, words_of
-from recovery.console.source import EndedJob, JobRecords, PageError, Viewer
+from recovery.console.source import PastJob, JobRecords, PageError, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.job.rank_picture import RankState
@@ -77,10 +77,10 @@ class FolderSource:
         del viewer
         return [one for one in await self._read(self._views) if one.state not in _ENDED]
 
-    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+    async def ended(self, viewer: Viewer) -> list[PastJob]:
         del viewer
         return [
-            EndedJob(one.job_id, one.name, one.owner, one.state, one.reason or "")
+            PastJob(one.job_id, one.name, one.owner, one.state, one.reason or "")
             for one in await self._read(self._views)
             if one.state in _ENDED
         ]

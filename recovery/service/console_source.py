@@ -10,7 +10,7 @@ import msgspec
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import ActName, AskedAct
-from recovery.console.source import EndedJob, JobRecords, PageError, Viewer
+from recovery.console.source import PastJob, JobRecords, PageError, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.journal.ledger import Moment
@@ -65,10 +65,10 @@ class ServiceSource:
         found: wire.Jobs = await self._ask(viewer, "jobs", JobsQuery())
         return found.jobs
 
-    async def ended(self, viewer: Viewer) -> list[EndedJob]:
+    async def ended(self, viewer: Viewer) -> list[PastJob]:
         subject = subject_of(viewer)
         return [
-            EndedJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
+            PastJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
             for job_id, one in reversed(list(self._backend.worker.jobs.known.items()))
             if one.outcome is not None and subject.may_use_job(one.name)
         ]

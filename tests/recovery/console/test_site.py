@@ -15,7 +15,7 @@ from recovery.console.acts import AskedAct
 from recovery.console.live import STREAMS_OF_VIEWER_MAX
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, ConsoleSite
-from recovery.console.source import EndedJob, JobRecords, PageError, Viewer
+from recovery.console.source import PastJob, JobRecords, PageError, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.records import Entry
 
@@ -43,8 +43,8 @@ class MemorySource:
         await asyncio.sleep(0)
         return [job_of(self.name)]
 
-    async def ended(self, viewer: Viewer) -> list[EndedJob]:
-        return [EndedJob(JOB, self.name, self.name, "done", self.name)]
+    async def ended(self, viewer: Viewer) -> list[PastJob]:
+        return [PastJob(JOB, self.name, self.name, "done", self.name)]
 
     async def job(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
         return wire.JobDetail(job_of(self.name), await self.nodes(viewer))
