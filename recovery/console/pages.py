@@ -15,7 +15,7 @@ from recovery.console.job_time import view_time
 from recovery.console.journal_page import row_of, view_journal
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
-from recovery.console.source import PastJob, JobRecords, PageError, Source, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, Source, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.job_records import OutcomeKind
 from recovery.views.incident_view import view_incidents

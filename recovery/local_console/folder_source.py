@@ -13,7 +13,7 @@ from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import FORMS, AskedAct, words_of
-from recovery.console.source import PastJob, JobRecords, PageError, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.job.rank_picture import RankState

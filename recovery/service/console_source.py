@@ -10,7 +10,7 @@ import msgspec
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.console.acts import ActName, AskedAct
-from recovery.console.source import PastJob, JobRecords, PageError, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
 from recovery.journal.ledger import Moment

@@ -73,7 +73,7 @@ def test_every_certificate_in_an_example_is_for_the_controller_of_the_examples()
         for name, text in texts().items()
         for command in re.findall(r"rankmend controller (?:init|server-cert)[^\n`]*", text)
         for host in re.findall(r"--host ([\w.]+)", command)
-        if host != "NAME"
+        if host not in ("NAME", "localhost")  # who tries it on one machine
     }
 
     assert {host for _name, host in made} == {HOST}, made

@@ -15,7 +15,7 @@ from recovery.console.acts import AskedAct
 from recovery.console.live import STREAMS_OF_VIEWER_MAX
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, ConsoleSite
-from recovery.console.source import PastJob, JobRecords, PageError, Viewer
+from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.records import Entry
 
