@@ -64,8 +64,9 @@ class _Gap:
     """The time without a launcher or controller, at its end."""
 
     begin_s: float  # the record before
-    alive_s: float | None  # when the launcher before was last alive
+    alive_s: float | None  # when the launcher or controller before was last alive
     end_s: float
+    ranks_ended: bool  # it was a launcher: its ranks ended with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,8 @@ class TimeReading:
                 self._job_id, self._name = job_id, name
             case NodesJoined(nodes=nodes) | Adopted(nodes=nodes):
                 self._kinds.update({one.node: one.kinds for one in nodes})
-            case LauncherStarted(alive_age_s=age_s):
-                self._note_launcher(age_s, since_s, before)
+            case LauncherStarted():
+                self._note_launcher(record, since_s, before)
             case AttemptAbandoned() | TryFailed():
                 self._close_gap(until_s=self._now_s)
             case SlowFound() | SlowExplained() | SlowEnded():
@@ -215,22 +216,26 @@ class TimeReading:
 
     # Launchers.
 
-    def _note_launcher(self, alive_age_s: float | None, since_s: float, before: Ledger) -> None:
+    def _note_launcher(self, record: LauncherStarted, since_s: float, before: Ledger) -> None:
         """Note the time in which no launcher or controller wrote; what it was shows in what follows."""
         if before.ended is not None or before.number == 0 or self._now_s == 0:
             return
         alive_s = None
-        if alive_age_s is not None:
-            alive_s = min(max(since_s, self._now_s - alive_age_s), self._now_s)
-        self._gap = _Gap(since_s, alive_s, self._now_s)
+        if record.alive_age_s is not None:
+            alive_s = min(max(since_s, self._now_s - record.alive_age_s), self._now_s)
+        self._gap = _Gap(since_s, alive_s, self._now_s, ranks_ended=bool(record.nodes))
 
     def _close_gap(self, until_s: float) -> None:
-        """Account the time without a launcher: the ranks had ended with it."""
+        """Account the time without a launcher or controller: no rank has outlived it.
+
+        They ended with a launcher. Without a controller they may have trained on: when they ended nobody knows.
+        """
         gap, self._gap = self._gap, None
         if gap is None:
             return
-        if gap.alive_s is None:
-            self._line.paint(gap.begin_s, gap.end_s, TimePart.UNACCOUNTED, only=TRAINING)
+        if gap.alive_s is None or not gap.ranks_ended:
+            begin_s = gap.begin_s if gap.alive_s is None else gap.alive_s
+            self._line.paint(begin_s, gap.end_s, TimePart.UNACCOUNTED, only=TRAINING)
             self._line.paint(gap.end_s, until_s, TimePart.INTERRUPTED, only=TRAINING)
         else:
             self._line.paint(gap.alive_s, until_s, TimePart.INTERRUPTED)

@@ -3,19 +3,10 @@
 The first step that is heard of a rank is no part of it: it may have begun with the start.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from recovery.journal.attempt_records import StepsSeen
-from recovery.messages.exchange import RankReport, Report, StepTiming
+from recovery.messages.exchange import Report, StepTiming
 
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A step of a rank: when it ended, and the totals until then."""
-
-    end_s: float
-    timing: StepTiming
+_Mark = tuple[float, StepTiming]  # a step of a rank: when it was told, and the totals until then
 
 
 class StepMeter:
@@ -32,42 +23,43 @@ class StepMeter:
         """Take in the steps that a report tells of."""
         if report.attempt != self._attempt:
             return
+        base, newest = self._base, self._newest
         for rank in report.ranks:
-            if rank.timings and rank.sections_entered:
-                self._note(rank, now_s)
-
-    def _note(self, rank: RankReport, now_s: float) -> None:
-        timing = rank.timings[-1]
-        mark = self._newest[rank.rank] = _Mark(now_s - timing.age_s, timing)
-        base = self._base.setdefault(rank.rank, mark)
-        if timing.number < base.timing.number:  # another process
-            self._base[rank.rank] = mark
+            if not (rank.timings and rank.sections_entered):
+                continue
+            timing = rank.timings[-1]
+            mark = newest[rank.rank] = (now_s, timing)
+            known = base.get(rank.rank)
+            if known is None or timing.number < known[1].number:  # of another process
+                base[rank.rank] = mark
 
     def take(self) -> StepsSeen | None:
         """Return what was spent since the last call; None where no rank with sections has made a step."""
-        pairs = [
-            (self._base[rank], newest)
-            for rank, newest in self._newest.items()
-            if newest.timing.number > self._base[rank].timing.number
-        ]
-        if not pairs:
+        ranks = steps = 0
+        step_s = compute_s = communication_s = waited_s = io_s = checkpoint_s = 0.0
+        for rank, (told_s, after) in self._newest.items():
+            known_s, before = self._base[rank]
+            if after.number <= before.number:
+                continue
+            ranks += 1
+            steps += after.number - before.number
+            step_s += max(0.0, (told_s - after.age_s) - (known_s - before.age_s))
+            compute_s += max(0.0, after.compute_s - before.compute_s)
+            communication_s += max(0.0, after.communication_s - before.communication_s)
+            waited_s += max(0.0, after.waited_s - before.waited_s)
+            io_s += max(0.0, after.io_s - before.io_s)
+            checkpoint_s += max(0.0, after.checkpoint_s - before.checkpoint_s)
+        if not steps:
             return None
         self._base = dict(self._newest)
-
-        def spent(total_of: Callable[[StepTiming], float]) -> float:
-            return sum(
-                max(0.0, total_of(after.timing) - total_of(before.timing))
-                for before, after in pairs
-            )
-
         return StepsSeen(
-            attempt=self._attempt,
-            ranks=len(pairs),
-            steps=sum(after.timing.number - before.timing.number for before, after in pairs),
-            step_s=sum(max(0.0, after.end_s - before.end_s) for before, after in pairs),
-            compute_s=spent(lambda one: one.compute_s),
-            communication_s=spent(lambda one: one.communication_s),
-            waited_s=spent(lambda one: one.waited_s),
-            io_s=spent(lambda one: one.io_s),
-            checkpoint_s=spent(lambda one: one.checkpoint_s),
+            self._attempt,
+            ranks,
+            steps,
+            step_s,
+            compute_s,
+            communication_s,
+            waited_s,
+            io_s,
+            checkpoint_s,
         )

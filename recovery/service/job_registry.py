@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from rankmend.clock import Clock
+from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
 from recovery.job.adoption import EPOCH_JUMP_MAX
 from recovery.journal.job_records import JobOutcome
+from recovery.journal.ledger import Moment
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.service import stored_jobs
@@ -69,8 +70,11 @@ class JobRegistry:
         jobs_max: int = 500,
         ended_kept_s: float = 90 * 86400.0,
         ended_max: int = ENDED_MAX,
+        alive: Moment | None = None,
     ) -> None:
-        """``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
+        """``alive``: when the controller before was last alive; None: not known.
+
+        ``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
         self._folder = folder
         self._board = board
         self._listener = listener
@@ -82,6 +86,7 @@ class JobRegistry:
         self._jobs_max = jobs_max
         self._ended_kept_s = ended_kept_s
         self._ended_max = ended_max
+        self._alive = alive
         self.running: dict[str, Job] = {}  # by job id
         self._by_key: dict[tuple[str, str], str] = {}
         self._ended: dict[str, stored_jobs.FoundJobs] = {}
@@ -126,6 +131,9 @@ class JobRegistry:
         kept = StoredJob(owner, secret, join, prefix)
         try:
             settings = settings_of(job_id, join, self.policy_for(join.name), parts, prefix)
+            if not resumes and self._alive is not None:
+                now = Moment(self._clock.unix_s(), self._clock.now_s(), read_boot_id())
+                settings = replace(settings, alive_age_s=self._alive.until_s(now))
             if job_id in self.running:
                 raise CallConflictError(f"job {job_id} has another key", "job_id", job_id)
             # One taken up is on disk as it is; writing it again would fail on a full disk.

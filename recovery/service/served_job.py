@@ -261,6 +261,8 @@ class Job:
         )
         controller.start()
         self.controller, self.resumes = controller, False
+        # From now on it is this process that lives.
+        self.settings = replace(self.settings, alive_age_s=None)
 
     def _heard(self, entry: Entry) -> None:
         self.entries = entry.number

@@ -26,8 +26,10 @@ from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.console.site import ConsoleSite
+from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
+from recovery.journal.watched_journal import FOLDER as WATCHED_FOLDER
 from recovery.service.access import Doorman
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
@@ -145,6 +147,7 @@ class Service:
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
+                alive=read_heartbeat(state / WATCHED_FOLDER),
             )
             self.worker = Worker(
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched

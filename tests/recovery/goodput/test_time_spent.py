@@ -355,3 +355,28 @@ def test_painting_never_makes_a_gap_or_an_overlap(
     assert (spans[0].begin_s, spans[-1].end_s) == (0.0, 90.0)
     assert all(one.end_s == two.begin_s for one, two in pairwise(spans))
     assert all(span.length_s > 0 for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [(("n1",), {"interrupted": 300.0}), ((), {"unaccounted": 300.0})],
+    ids=["launcher", "controller of several nodes"],
+)
+def test_time_after_the_last_sign_of_life_is_unknown_where_ranks_could_have_trained_on(
+    nodes: tuple[str, ...], expected: dict[str, float]
+) -> None:
+    back = LauncherStarted(nodes, 4, 2, "0", alive_age_s=300.0)
+
+    found = time_of(*BEGIN, (800.0, back), (800.0, AttemptAbandoned(1, "not found")))
+
+    seconds = parts(found)
+    assert {part: seconds.get(part, 0.0) for part in expected} == expected
+    assert seconds["productive"] == 492.0
+
+
+def test_ranks_that_outlived_the_controller_have_trained_all_the_time() -> None:
+    back = LauncherStarted((), 4, 2, "0", alive_age_s=300.0)
+
+    found = time_of(*BEGIN, (800.0, back), (805.0, Milestone(1, 800, 800)), now_s=900.0)
+
+    assert parts(found) == {"wait_nodes": 1.0, "startup": 7.0, "productive": 892.0}

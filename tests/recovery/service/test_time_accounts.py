@@ -8,11 +8,13 @@ import pytest
 from recovery.goodput.held_sums import Counted, HeldSums
 from recovery.goodput.timeline import TimePart
 from recovery.journal.attempt_records import Milestone
+from recovery.journal.job_records import LauncherStarted
 from recovery.journal.records import Entry
-from recovery.journal.store import Journal
+from recovery.journal.store import Journal, open_readonly
 from recovery.service.measures import Measures
 from recovery.service.time_accounts import TimeAccounts
 from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of, time_of
+from tests.support.service import make_folder, running, two_speakers, wait_until
 
 
 class SetClock:
@@ -186,3 +188,27 @@ def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it()
     assert after_one == ()
     (standing,) = accounts.standings
     assert standing.totals.seconds(TimePart.PRODUCTIVE) >= 500.0
+
+
+@pytest.mark.real
+def test_controller_that_comes_back_journals_when_the_one_before_was_last_alive(
+    tmp_path: Path,
+) -> None:
+    config = make_folder(tmp_path)
+    assert config.is_file()
+    with running(tmp_path) as up:
+        two_speakers(up.client())
+        wait_until((tmp_path / "state/watched/alive").exists, "a sign of life")
+
+    with running(tmp_path):
+        (folder,) = (tmp_path / "state/jobs").iterdir()
+        started = [
+            entry.record
+            for entry in open_readonly(folder / "journal.db").entries
+            if isinstance(entry.record, LauncherStarted)
+        ]
+
+    assert len(started) == 2
+    assert started[0].alive_age_s is None
+    assert started[1].alive_age_s is not None
+    assert 0.0 <= started[1].alive_age_s < 60.0
