@@ -40,7 +40,7 @@ from recovery.journal.job_records import (
 )
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import PlanStep
-from recovery.journal.node_records import Joined
+from recovery.journal.node_records import Joined, NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import Restore, Stop
@@ -380,3 +380,17 @@ def test_ranks_that_outlived_the_controller_have_trained_all_the_time() -> None:
     found = time_of(*BEGIN, (800.0, back), (805.0, Milestone(1, 800, 800)), now_s=900.0)
 
     assert parts(found) == {"wait_nodes": 1.0, "startup": 7.0, "productive": 892.0}
+
+
+def test_job_that_goes_on_with_fewer_ranks_is_counted_with_what_it_holds() -> None:
+    small = replace(SECOND, placement=(Placement("n1", (0, 1)),))
+    records = tuple((at_s, small if record is SECOND else record) for at_s, record in FAILED)
+    spare = NodesJoined((Joined("n2", "launcher-n2", "boot-1", 4),))
+
+    found = time_of(*BEGIN[:2], (0.5, spare), *BEGIN[2:], *records, now_s=1500.0)
+
+    trained = [span for span in found.spans if span.part is TimePart.PRODUCTIVE]
+    assert [span.devices for span in trained] == [4, 2]  # a spare counts as none
+    assert sum(span.length_s for span in found.spans) == pytest.approx(1500.0)
+    wall_s = sum(span.device_s for span in found.spans if span.attempt == 2)
+    assert wall_s == pytest.approx(2 * (1500.0 - 1001.125))
