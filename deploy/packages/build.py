@@ -37,6 +37,7 @@ SHIPPED: Final = (
     ("deploy/slurm", "usr/share/rankmend/slurm"),
     ("deploy/prometheus", "usr/share/rankmend/prometheus"),
     ("deploy/alertmanager", "usr/share/rankmend/alertmanager"),
+    ("deploy/grafana", "usr/share/rankmend/grafana"),
     ("deploy/controller.toml", "usr/share/doc/rankmend/examples/controller.toml"),
     ("deploy/policy.toml", "usr/share/doc/rankmend/examples/policy.toml"),
     ("CHANGELOG.md", "usr/share/doc/rankmend/NEWS.md"),
