@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from recovery.api import wire
@@ -35,6 +35,9 @@ class NodeUse(Enum):
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ORDER: Final = {state: place for place, state in enumerate(NodeUse)}
+
+# Names a node's rack; None where no racks are configured.
+RackFinder: TypeAlias = Callable[[], Callable[[str], str | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,10 @@ def view_fleet(
     known: Iterable[str],
     cluster: wire.Cluster,
     jobs: Mapping[str, str],
-    rack_pattern: str,
+    rack_of: Callable[[str], str | None] | None,
     now_unix_s: float,
 ) -> Fleet:
-    """Return all nodes; ``jobs``: names by id, ``rack_pattern``: a regular expression whose first group is the rack."""
+    """Return all nodes; ``jobs``: names by id, ``rack_of``: names a node's rack, None where none are configured."""
     by_node: dict[str, list[wire.NodeView]] = {name: [] for name in known}
     for node in nodes:
         by_node.setdefault(node.node, []).append(node)
@@ -92,9 +95,9 @@ def view_fleet(
     for name in holds:
         by_node.setdefault(name, [])
     windows = [one for one in cluster.windows if one.from_unix_s <= now_unix_s < one.until_unix_s]
-    rack_of = _racks(rack_pattern)
+    named = _own_rack if rack_of is None else lambda name: rack_of(name) or "other"
     rows = tuple(
-        _row(name, by_node[name], holds.get(name), windows, jobs, rack_of(name))
+        _row(name, by_node[name], holds.get(name), windows, jobs, named(name))
         for name in sorted(by_node, key=natural)
     )
     racks: dict[str, list[NodeRow]] = {}
@@ -138,17 +141,9 @@ def _row(
     return NodeRow(name, state, rack, why, ranks, found, age_s)
 
 
-def _racks(pattern: str) -> Callable[[str], str]:
-    """Return the function that names a node's rack."""
-    if not pattern:
-        return lambda name: name.rstrip("0123456789").rstrip("-_.")
-    compiled = re.compile(pattern)
-
-    def rack_of(name: str) -> str:
-        found = compiled.search(name)
-        return "other" if found is None else found[1] if compiled.groups else found[0]
-
-    return rack_of
+def _own_rack(name: str) -> str:
+    """Return a node's name without its last number."""
+    return name.rstrip("0123456789").rstrip("-_.")
 
 
 def _blocks(name: str, members: Sequence[NodeRow]) -> list[Rack]:

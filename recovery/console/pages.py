@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, words_of
-from recovery.console.fleet import Fleet, NodeUse, choose, view_fleet
+from recovery.console.fleet import Fleet, NodeUse, RackFinder, choose, view_fleet
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
 from recovery.console.journal_page import row_of, view_journal
@@ -42,10 +42,10 @@ class Page:
 class Pages:
     """Belongs to the event loop."""
 
-    def __init__(self, source: Source, clock: Clock, rack_pattern: Callable[[], str]) -> None:
+    def __init__(self, source: Source, clock: Clock, racks: RackFinder) -> None:
         self.source = source
         self._clock = clock
-        self._rack_pattern = rack_pattern
+        self._racks = racks
         self.shared = SharedReads(clock.now_s, source.revision)
 
     async def _get(self, viewer: Viewer, read: Callable[..., Awaitable[_T]], *about: str) -> _T:
@@ -61,9 +61,9 @@ class Pages:
             jobs = await self._get(viewer, source.jobs)
             names = {one.job_id: one.name for one in jobs}
             now_unix_s = self._clock.unix_s()
-            pattern = self._rack_pattern()
+            rack_of = self._racks()
             return await asyncio.to_thread(
-                view_fleet, nodes, known, cluster, names, pattern, now_unix_s
+                view_fleet, nodes, known, cluster, names, rack_of, now_unix_s
             )
 
         return await self.shared.get(("fleet", viewer.sight), lambda: make(viewer))

@@ -22,6 +22,7 @@ from rankmend.clock import Clock
 from rankmend.errors import ConfigError
 from rankmend.version import RANKMEND_VERSION
 from recovery.console.acts import REASON_CHARACTERS_MAX, AskedAct
+from recovery.console.fleet import RackFinder
 from recovery.console.live import Live, LiveFullError
 from recovery.console.pages import Page, Pages, read_act
 from recovery.console.rendering import render
@@ -98,7 +99,7 @@ class ConsoleSite:
         door: Door,
         clock: Clock,
         *,
-        rack_pattern: Callable[[], str] = lambda: "",
+        racks: RackFinder = lambda: None,
         wrap: Callable[[_Handler], _Handler] = lambda handler: handler,
     ) -> None:
         """``wrap`` is put around each handler, by who serves it."""
@@ -106,7 +107,7 @@ class ConsoleSite:
         self._door = door
         self._clock = clock
         self._wrap = wrap
-        self._pages = Pages(source, clock, rack_pattern)
+        self._pages = Pages(source, clock, racks)
         self._live = Live(source.revision)
         # One thread: pages must not take the processor from the deciding thread more than one at a time.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="console")

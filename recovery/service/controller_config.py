@@ -71,7 +71,9 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     nodes: tuple[str, ...] = ()  # nodes that are there whether a job uses them or not
     cluster: str = ""  # label `cluster` of every agent
     # Node name or shell pattern to a value: a name counts first, then the first pattern that matches.
-    racks: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}  # label `rack`
+    # Regular expression; its first group is the rack of a node's name: label `rack`, and racks of the console.
+    rack_pattern: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    racks: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}  # before it
     # HOST:PORT of the agent, if it is not at the node's name and agent_port; {node} stands for the name
     addresses: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}
 
@@ -108,8 +110,6 @@ class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     enabled: bool = True
     open: bool = False  # whoever reaches the port may read; acting takes a token in any case
-    # Regular expression; its first group is the rack of a node's name. Empty: names without their last number.
-    rack_pattern: Annotated[str, msgspec.Meta(max_length=200)] = ""
     url: str = ""  # at which people reach it; empty: made of this host's name and `listen`
 
 
@@ -157,10 +157,10 @@ def check(config: Config) -> None:
         )
     read_networks(config.limits.shared_addresses)
     try:
-        re.compile(config.console.rack_pattern)
+        re.compile(config.discovery.rack_pattern)
     except re.error as error:
         raise ConfigError(
-            f"console.rack_pattern {config.console.rack_pattern!r} is no regular expression: {error}"
+            f"discovery.rack_pattern {config.discovery.rack_pattern!r} is no regular expression: {error}"
         ) from error
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")

@@ -5,9 +5,10 @@ configuration alone, so that a node's series stay the same series whichever job 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
+from functools import lru_cache
 from typing import Final
 
 from recovery.api import wire
@@ -17,6 +18,7 @@ from recovery.service.controller_config import NODE_MARK, Discovery
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _WILD: Final = frozenset("*?[")  # what makes a name a pattern
 JOBS_LABEL: Final = "__meta_rankmend_job_ids"
+_NODES_KEPT: Final = 20_000  # whose rack need not be looked for again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[
 
     With a thousand patterns and 10,000 nodes this takes seconds: not for the event loop.
     """
-    addresses, racks = _read(told.addresses), _read(told.racks)
+    addresses, rack_of = _read(told.addresses), rack_finder(told)
     found = []
     for node, job_ids in sorted(jobs_of_node.items()):
         address = _address_of(node, addresses.get(node), told)
@@ -46,10 +48,40 @@ def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[
         labels = {"node": node, JOBS_LABEL: ",".join(sorted(job_ids))}
         if told.cluster:
             labels["cluster"] = told.cluster
-        if (rack := racks.get(node)) is not None:
+        if rack_of is not None and (rack := rack_of(node)) is not None:
             labels["rack"] = rack
         found.append(wire.Target([address], labels))
     return found
+
+
+def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:
+    """Return the function that names a node's rack, by the table before the pattern; None where neither is configured."""
+    if not told.racks and not told.rack_pattern:
+        return None
+    racks, pattern = _read(told.racks), re.compile(told.rack_pattern or "(?!)")
+
+    @lru_cache(_NODES_KEPT)
+    def rack_of(node: str) -> str | None:
+        if (rack := racks.get(node)) is not None:
+            return rack
+        found = pattern.search(node)
+        return None if found is None else found[1] if pattern.groups else found[0]
+
+    return rack_of
+
+
+class RackNames:
+    """The racks of the configuration in force."""
+
+    def __init__(self, told: Callable[[], Discovery]) -> None:
+        self._told = told
+        self._read: tuple[Discovery, Callable[[str], str | None] | None] | None = None
+
+    def finder(self) -> Callable[[str], str | None] | None:
+        told = self._told()
+        if self._read is None or self._read[0] is not told:
+            self._read = (told, rack_finder(told))
+        return self._read[1]
 
 
 def _address_of(node: str, given: str | None, told: Discovery) -> str | None:

@@ -40,6 +40,7 @@ from recovery.service.bmcs import BmcDirectory
 from recovery.service.console_door import ServiceDoor
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, make_context
+from recovery.service.discovery import RackNames
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.job_registry import JobRegistry
@@ -202,7 +203,7 @@ class Service:
             ServiceSource(self.api, self._journal, read_boot_id(), title),
             ServiceDoor(self.api, lambda: self._context is not None),
             self._clock,
-            rack_pattern=lambda: self.config.console.rack_pattern,
+            racks=RackNames(lambda: self.config.discovery).finder,
             wrap=self.api.serve_page,
         )
 

@@ -74,8 +74,11 @@ state_dir = @state_dir@
 #nodes = []
 # Label `cluster` of every agent, where several clusters share a Prometheus. Default: none.
 #cluster = "pool-a"
+# Regular expression whose first group is the rack in a node's name: '^(r[0-9]+)-'. It becomes the label `rack`, and the console
+# shows nodes by it. Default: no such label, and the console goes by names without their last number.
+#rack_pattern = ""
 
-# Node name or shell pattern to the label `rack`: a name counts first, then the first pattern that matches. Default: no such label.
+# Node name or shell pattern to its rack, before rack_pattern: a name counts first, then the first pattern that matches.
 [discovery.racks]
 #"gpu-00[0-9]" = "r01"
 
@@ -158,9 +161,6 @@ state_dir = @state_dir@
 # Whoever reaches the port may read everything. Acting takes a token with the role act in any case.
 # Default: reading takes a token with the role read.
 #open = false
-# Regular expression whose first group is the rack in a node's name: '^(r[0-9]+)-'.
-# Default: the name without its last number.
-#rack_pattern = ""
 # Address at which people reach the controller, through a proxy or by another name: messages link to URL/incidents/ID.
 # Default: this host's name and the port of `listen`. (restart)
 #url = "https://rankmend.example"

@@ -10,7 +10,7 @@ from types import TracebackType
 import msgspec
 
 from recovery.messages.exchange import RankExit, RankReport, StepTiming
-from recovery.service.controller_config import Config, ConsoleSection
+from recovery.service.controller_config import Config
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.service import (
@@ -50,10 +50,8 @@ def make_files(folder: Path) -> Path:
 
 def with_racks(config: Config) -> Config:
     nodes = tuple(f"r{rack}-n{node:02}" for rack in (1, 2, 3, 4) for node in range(1, 17))
-    discovery = msgspec.structs.replace(config.discovery, nodes=nodes)
-    return msgspec.structs.replace(
-        config, discovery=discovery, console=ConsoleSection(rack_pattern="^(r[0-9]+)-")
-    )
+    discovery = msgspec.structs.replace(config.discovery, nodes=nodes, rack_pattern="^(r[0-9]+)-")
+    return msgspec.structs.replace(config, discovery=discovery)
 
 
 @dataclass

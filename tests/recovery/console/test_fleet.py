@@ -4,8 +4,11 @@ import pytest
 
 from recovery.api import wire
 from recovery.console.fleet import Fleet, NodeUse, choose, natural, view_fleet
+from recovery.service.controller_config import Discovery
+from recovery.service.discovery import rack_finder
 
 NOW_UNIX_S = 1000.0
+NO_RACKS = Discovery()
 
 
 def node_of(name: str, **changes: object) -> wire.NodeView:
@@ -21,10 +24,10 @@ def fleet_of(
     held: tuple[wire.HoldView, ...] = (),
     windows: tuple[wire.WindowView, ...] = (),
     known: tuple[str, ...] = (),
-    pattern: str = "",
+    discovery: Discovery = NO_RACKS,
 ) -> Fleet:
     cluster = wire.Cluster([], list(held), list(windows), [])
-    return view_fleet(nodes, known, cluster, {"j1": "train"}, pattern, NOW_UNIX_S)
+    return view_fleet(nodes, known, cluster, {"j1": "train"}, rack_finder(discovery), NOW_UNIX_S)
 
 
 def test_a_node_with_ranks_trains_and_one_without_is_a_spare() -> None:
@@ -76,9 +79,19 @@ def test_maintenance_counts_while_its_window_is_open(
 
 
 def test_racks_are_named_by_the_pattern_and_what_it_does_not_match_stands_apart() -> None:
-    fleet = fleet_of(known=("r1-n1", "r1-n2", "r2-n1", "login"), pattern="^(r[0-9]+)-")
+    fleet = fleet_of(
+        known=("r1-n1", "r1-n2", "r2-n1", "login"), discovery=Discovery(rack_pattern="^(r[0-9]+)-")
+    )
 
     assert {rack.name: len(rack.nodes) for rack in fleet.racks} == {"other": 1, "r1": 2, "r2": 1}
+
+
+def test_a_rack_of_the_table_counts_before_the_pattern() -> None:
+    told = Discovery(rack_pattern="^(r[0-9]+)-", racks={"r1-n2": "spares", "login*": "front"})
+
+    fleet = fleet_of(known=("r1-n1", "r1-n2", "login1"), discovery=told)
+
+    assert {rack.name for rack in fleet.racks} == {"r1", "spares", "front"}
 
 
 def test_nodes_without_racks_are_shown_in_blocks() -> None:
