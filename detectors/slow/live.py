@@ -253,7 +253,9 @@ class SlowLive:
             excess_s = max(float(np.nanmedian(own[:, place] - _middle(own, int(place)))), 0.0)
             impact = excess_s / step_s
             ease = float(easing[place])
-            if held < limits.held or sigmas < limits.sigmas * ease or impact < limits.impact * ease:
+            # A figure that is no number accuses nobody.
+            is_enough = sigmas >= limits.sigmas * ease and impact >= limits.impact * ease
+            if held < limits.held or not is_enough:
                 continue
             known = self._onsets.get(row)
             onset = known or self._find_onset(row, rows, slots, is_always=is_always)

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from recovery.api.contact import is_loopback
 from recovery.service.roles import LOOPBACK, DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import TokenRefusedError, Tokens
 
@@ -95,6 +97,27 @@ class Doorman:
         if self.tokens is None:
             return LOOPBACK
         raise DeniedError("no token: Authorization: Bearer TOKEN is needed", 401)
+
+
+def names_loopback(host: str) -> bool:
+    """Return whether a Host header names this machine to itself: localhost or a loopback address, with or without a port."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    return is_loopback(name.strip("[]"))
+
+
+def refuse_foreign_pages(headers: Mapping[str, str], host: str) -> None:
+    """Raise DeniedError for a request that a page of another site has a browser on this machine send.
+
+    For a controller without tokens, where whoever reaches the port may do everything.
+    """
+    if not names_loopback(host):  # a name that was made to lead here (DNS rebinding)
+        raise DeniedError(
+            f"without tokens this answers to localhost only, not to {host!r:.80}", 403
+        )
+    site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+    is_foreign = site not in (None, "none", "same-origin")
+    if is_foreign or (site is None and origin is not None and urlsplit(origin).netloc != host):
+        raise DeniedError("a page of another site sent this: nothing was done", 403)
 
 
 def node_names(certificate: Mapping[str, Any]) -> tuple[str, ...]:

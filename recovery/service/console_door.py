@@ -10,11 +10,10 @@ from typing import Final
 from aiohttp import web
 
 from rankmend.errors import RankmendError
-from recovery.api.contact import is_loopback
 from recovery.console.sessions import AGE_S_MAX, SessionBook, SignedIn
 from recovery.console.site import FORM_BYTES_MAX
 from recovery.console.source import PageError, Viewer
-from recovery.service.access import BURST_S, Rate
+from recovery.service.access import BURST_S, Rate, names_loopback
 from recovery.service.body_reader import BodyReader
 from recovery.service.error_answers import answer_error
 from recovery.service.roles import LOOPBACK, Role, Subject, TooManyError
@@ -41,7 +40,7 @@ class ServiceDoor:
 
     def check_host(self, request: web.Request) -> None:
         """Without tokens every process of this machine may act, so no other name may lead a browser here (DNS rebinding)."""
-        if not self.takes_tokens and not _names_loopback(request.host):
+        if not self.takes_tokens and not names_loopback(request.host):
             raise PageError(
                 f"this console answers on localhost only, not as {request.host!r:.80}", 421
             )
@@ -141,8 +140,3 @@ def subject_of(viewer: Viewer) -> Subject:
     """Return whom the API knows as this viewer."""
     assert isinstance(viewer.subject, Subject), "made here"
     return viewer.subject
-
-
-def _names_loopback(host: str) -> bool:
-    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-    return is_loopback(name.strip("[]"))

@@ -18,7 +18,13 @@ from aiohttp import web
 
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget, target_of
-from recovery.service.access import BURST_S, Doorman, Rate, peer_certificate
+from recovery.service.access import (
+    BURST_S,
+    Doorman,
+    Rate,
+    peer_certificate,
+    refuse_foreign_pages,
+)
 from recovery.service.audit import Audit
 from recovery.service.backend import Backend
 from recovery.service.body_reader import BodyReader
@@ -193,6 +199,8 @@ class Api:
     def _identify(self, route: Route[Any, Any], request: web.Request) -> Subject:
         if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
+        if self.doorman.tokens is None:
+            refuse_foreign_pages(request.headers, request.host)
         header, certificate = request.headers.get("Authorization"), None
         if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
