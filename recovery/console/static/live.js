@@ -51,7 +51,9 @@
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
       if (answer.status === 401 || answer.redirected) { location.reload(); return; }
-      if (answer.ok) { show(await answer.text()); lostAt = null; say("Live", "on"); }
+      if (!answer.ok) return;
+      show(await answer.text());
+      if (events.readyState === EventSource.OPEN) { lostAt = null; say("Live", "on"); }
     } catch {
       lose();
     } finally {
@@ -72,7 +74,9 @@
     });
     events.onerror = () => {
       lose();
-      if (events.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS); // it gives up on an answer that is no stream
+      if (events.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      renew(); // the answer was no stream: perhaps the session has ended, which only the page itself can tell
+      setTimeout(listen, RETRY_MS);
     };
   }
 

@@ -259,3 +259,25 @@ def test_a_session_ends_with_its_token(browser: Any, tmp_path: Path) -> None:
         up.service.api.doorman.tokens = type(kept)([])
 
         assert "/sign-in" in visit.go("/jobs").url
+
+
+def test_an_open_page_leads_to_the_door_once_a_restart_has_ended_its_session(
+    browser: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    make_files(folder)
+    port = 0
+
+    def change(config: Config) -> Config:
+        return msgspec.structs.replace(config, listen=f"127.0.0.1:{port}")
+
+    with running(folder, change) as first:
+        port = first.port
+        visit = Visit(browser, first.url)
+        visit.sign_in((folder / "reader.token").read_text())
+        visit.go("/jobs")
+        visit.page.wait_for_selector("#live.on")
+    with visit:
+        visit.page.wait_for_selector("#live.off:has-text('Not live since')")
+        with running(folder, change):
+            visit.page.wait_for_url("**/sign-in?next=%2Fjobs")
