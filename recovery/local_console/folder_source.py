@@ -58,6 +58,8 @@ class FolderSource:
     async def _read(self, act: Callable[[], _T]) -> _T:
         try:
             return await asyncio.to_thread(act)
+        except PageError:
+            raise
         except RankmendError as error:
             raise PageError(str(error), 503) from error
 
