@@ -6,6 +6,7 @@ from typing import Final
 
 from detectors.finding import Blame
 from recovery.api import wire
+from recovery.checkpoints.names import counted
 from recovery.console.job_time import WIDTH
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
@@ -138,7 +139,9 @@ def _evidence(entries: Sequence[Entry]) -> tuple[EvidenceLine, ...]:
                 if finding is not None:
                     lines += [EvidenceLine(one.source, one.text) for one in finding.evidence]
                 lines += [
-                    EvidenceLine(f"saved on {one.node}", f"{one.files} files in {one.folder}")
+                    EvidenceLine(
+                        f"saved on {one.node}", f"{counted(one.files, 'file')} in {one.folder}"
+                    )
                     for one in saved
                 ]
             case _:

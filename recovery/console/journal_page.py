@@ -2,15 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import msgspec
 
+from recovery.journal.cluster_narrator import narrate_cluster
+from recovery.journal.cluster_records import CLUSTER_KINDS
 from recovery.journal.narrator import details, narrate
 from recovery.journal.records import Entry, kind_of
 
 ROWS: Final = 100
+LOOKED_THROUGH: Final = (
+    2_000  # a job that trains undisturbed adds 1,440 milestones and times an hour
+)
 _TEXT_MAX: Final = 600
+_OF_CLUSTER: Final = tuple(CLUSTER_KINDS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,17 @@ def view_journal(entries: Sequence[Entry], kind: str, before: int | None) -> Jou
     )
 
 
+def newest_plain(entries: Sequence[Entry], count: int) -> list[JournalLine]:
+    """Return the newest rows that the narrator has words for, of the last `LOOKED_THROUGH` at most."""
+    newest = reversed(entries[-LOOKED_THROUGH:])
+    return list(islice((row for row in map(row_of, newest) if row.is_plain), count))
+
+
 def row_of(entry: Entry) -> JournalLine:
-    text = narrate(entry.record)
+    record = entry.record
+    text = narrate(record)
+    if text is None and isinstance(record, _OF_CLUSTER):
+        text = narrate_cluster(record)
     plain = text if text is not None else _fields(entry)
     return JournalLine(
         entry.number,
@@ -73,7 +89,10 @@ def _fields(entry: Entry) -> str:
 def _words(found: object) -> Iterator[str]:
     """Give the plain values of a record, and of what it holds."""
     for name, value in found.items() if isinstance(found, dict) else ():
-        if isinstance(value, str | int | float) and value != "":
-            yield f"{str(name).replace('_', ' ')} {value}"
+        words = str(name).replace("_", " ")
+        if isinstance(value, float) and not words.endswith("unix s"):
+            yield f"{words} {value:.4g}"
+        elif isinstance(value, str | int | float) and value != "":
+            yield f"{words} {value}"
         elif isinstance(value, dict):
             yield from _words(value)

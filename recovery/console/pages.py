@@ -12,7 +12,7 @@ from recovery.console.acts import FORMS, ActName, words_of
 from recovery.console.fleet import Fleet, NodeUse, RackFinder, choose, view_fleet
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
-from recovery.console.journal_page import row_of, view_journal
+from recovery.console.journal_page import newest_plain, row_of, view_journal
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
 from recovery.console.source import JobRecords, PageError, PastJob, Source, Viewer
@@ -99,6 +99,7 @@ class Pages:
                 "state": state,
                 "is_filtered": is_filtered,
                 "jobs": jobs,
+                "names": {f"job:{one.job_id}": one.name for one in jobs},
                 "ended": len(ended),
                 "plans": plans,
                 "open_incidents": [one for one in incidents if one.outcome in _OPEN],
@@ -162,7 +163,7 @@ class Pages:
                 "highest": max((step for step in ranks.steps if step is not None), default=None),
                 "pause": next((one for one in cluster.paused if one.scope == scope), None),
                 "scope": scope,
-                "newest": [row_of(entry) for entry in reversed(records.entries[-8:])],
+                "newest": newest_plain(records.entries, 8),
             },
         )
 
@@ -258,7 +259,8 @@ class Pages:
         ]
         if not wanted and not self.source.is_controller and jobs:
             wanted = jobs[0].job_id
-        records = JobRecords("", "the cluster", ())
+        whose = "the cluster" if self.source.is_controller else "this machine's jobs"
+        records = JobRecords("", whose, ())
         if wanted:
             _check_uuid(wanted)
             records = await self._get(viewer, self.source.records, wanted)

@@ -7,6 +7,7 @@ so that both tell the same story.
 from functools import singledispatch
 
 from detectors.wording import names_in_words
+from recovery.checkpoints.names import counted
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptEnded,
@@ -220,7 +221,7 @@ def _(record: IncidentEvent) -> str | None:
 def _(record: EvidenceCollected) -> str:
     size_bytes = sum(saved.size_bytes for saved in record.saved)
     files = sum(saved.files for saved in record.saved)
-    line = f"evidence: {files} files, {size_bytes / 1000:.0f} kB"
+    line = f"evidence: {counted(files, 'file')}, {size_bytes / 1000:.0f} kB"
     if not record.cause:
         return line
     return f"{line}: {record.cause}: {record.reason} (confidence {record.confidence:.2f})"

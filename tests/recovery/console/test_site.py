@@ -335,3 +335,19 @@ def test_viewers_who_see_different_things_share_nothing() -> None:
     assert "seen by all" in first
     assert "seen by little" in second
     assert "seen by all" not in second
+
+
+def test_a_pause_of_a_job_is_told_by_the_jobs_name() -> None:
+    class PausedSource(MemorySource):
+        async def cluster(self, viewer: Viewer) -> wire.Cluster:
+            scopes = (f"job:{JOB}", "node:n1")
+            return wire.Cluster([wire.Pause(scope, "ann", "why") for scope in scopes], [], [], [])
+
+    async def look(client: Any) -> str:
+        return await (await client.get("/")).text()
+
+    text = visit(PausedSource(), look)
+
+    assert "Paused: job train<" in text
+    assert "Paused: node n1<" in text
+    assert "<b>1</b> node<" in text

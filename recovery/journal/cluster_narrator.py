@@ -1,0 +1,90 @@
+"""Explains records of the cluster's journal in plain words. Pure. `recovery.journal.narrator` does so for a job's."""
+
+from datetime import datetime, timezone
+
+from detectors.wording import names_in_words
+from recovery.journal.cluster_records import (
+    Acknowledged,
+    CauseTold,
+    ClusterRecord,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NodeReleased,
+    NotDone,
+    NotDoneAct,
+    Paused,
+    PowerOffAsked,
+    Spent,
+    Unpaused,
+    WatchedAsked,
+    WindowAdded,
+    WindowRemoved,
+)
+
+
+def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a line for each kind
+    """Return one line about a record of the cluster's journal."""
+    match record:
+        case NodeBlamed():
+            return f"{record.node} is blamed in {record.incident_id}: {record.summary}"
+        case NodeHeld():
+            held = "drained" if record.hold is Hold.DRAIN else "quarantined"
+            until = "" if record.until_unix_s is None else f" until {_moment(record.until_unix_s)}"
+            return f"{record.node} is {held}{until} by {record.who}{_why(record.reason)}"
+        case NodeReleased():
+            return f"{record.node} is taken back by {record.who}{_why(record.reason)}"
+        case Paused():
+            return f"{_scope(record.scope)} is paused by {record.who}{_why(record.reason)}"
+        case Unpaused():
+            return f"{_scope(record.scope)} is resumed by {record.who}{_why(record.reason)}"
+        case Spent():
+            left = f", leaving {names_in_words(record.nodes)}" if record.nodes else ""
+            words = record.step.replace("_", " ")
+            return f"allowed for {record.incident_id}, try {record.try_number}: {words}{left}"
+        case WindowAdded():
+            span = f"from {_moment(record.from_unix_s)} to {_moment(record.until_unix_s)}"
+            names = names_in_words(record.nodes)
+            return f"maintenance of {names} {span}, by {record.who}{_why(record.reason)}"
+        case WindowRemoved():
+            return f"maintenance window {record.window_id} is removed by {record.who}{_why(record.reason)}"
+        case Acknowledged():
+            return f"{record.incident_id} is acknowledged by {record.who}{_why(record.reason)}"
+        case PowerOffAsked():
+            return f"asks the BMC of {record.node}, which is lost, to switch its power off"
+        case WatchedAsked():
+            asks = "would ask" if record.is_dry else "asks"
+            job = f"job {record.slurm_job} ({record.job})"
+            about = job if not record.nodes else f"{job}, for {names_in_words(record.nodes)}"
+            return f"{asks} Slurm: {record.action} about {about}{_why(record.reason)}"
+        case NotDone():
+            is_power = record.act is NotDoneAct.POWER_OFF
+            act = "switch off the power of" if is_power else "quarantine"
+            return f"observe mode: would {act} {record.node}{_why(record.reason)}"
+        case CauseTold():
+            return _told(record)
+
+
+def _told(record: CauseTold) -> str:
+    whom = ", ".join(name for name in (record.job, record.node) if name)
+    line = f"{record.cause_id} ({record.severity}{f'; {whom}' if whom else ''}): {record.what}"
+    if record.is_over:
+        return f"over: {line}" + (f"; {record.end}" if record.end else "")
+    idle = f"; {record.gpus_idle} GPUs idle" if record.gpus_idle else ""
+    return line + idle + ("" if record.paged_unix_s is None else "; people have a message of it")
+
+
+def _scope(scope: str) -> str:
+    return "the whole cluster" if scope == "cluster" else scope.replace(":", " ", 1)
+
+
+def _why(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _moment(unix_s: float) -> str:
+    try:
+        at = datetime.fromtimestamp(unix_s, tz=timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return f"{unix_s:g} s since 1970"
+    return at.strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,86 @@
+"""What a journal's page says of each record."""
+
+import pytest
+
+from recovery.console.journal_page import newest_plain, row_of
+from recovery.journal.attempt_records import Milestone, StepsSeen
+from recovery.journal.cluster_records import (
+    CLUSTER_KINDS,
+    Acknowledged,
+    CauseTold,
+    Hold,
+    NodeBlamed,
+    NodeHeld,
+    NodeReleased,
+    NotDone,
+    NotDoneAct,
+    Paused,
+    PowerOffAsked,
+    Spent,
+    Unpaused,
+    WatchedAsked,
+    WindowAdded,
+    WindowRemoved,
+)
+from recovery.journal.records import Entry, Record
+
+SAID: dict[Record, str] = {
+    NodeBlamed("n1", "j", "j-1", "rank 1 failed"): "n1 is blamed in j-1: rank 1 failed",
+    NodeHeld("n1", Hold.DRAIN, "ann", "fan", None): "n1 is drained by ann: fan",
+    NodeHeld("n1", Hold.QUARANTINE, "policy", "", 0.0): (
+        "n1 is quarantined until 1970-01-01 00:00 UTC by policy"
+    ),
+    NodeReleased("n1", "ann", "mended"): "n1 is taken back by ann: mended",
+    Paused("cluster", "ann", "move"): "the whole cluster is paused by ann: move",
+    Unpaused("node:n1", "ann", ""): "node n1 is resumed by ann",
+    Spent("j", "j-1", 2, "restart_in_place", (), True): "allowed for j-1, try 2: restart in place",
+    Spent("j", "j-1", 1, "move", ("n1",), True): "allowed for j-1, try 1: move, leaving n1",
+    WindowAdded("w1", ("n*",), 0.0, 3600.0, "ann", "fans"): (
+        "maintenance of n* from 1970-01-01 00:00 UTC to 1970-01-01 01:00 UTC, by ann: fans"
+    ),
+    WindowRemoved("w1", "ann", ""): "maintenance window w1 is removed by ann",
+    Acknowledged("j-1", "ann", "seen"): "j-1 is acknowledged by ann: seen",
+    PowerOffAsked("n1", "j", "j-1"): (
+        "asks the BMC of n1, which is lost, to switch its power off"
+    ),
+    WatchedAsked("k", "j", "train", "77", "drain", ("n1",), "hangs", True): (
+        "would ask Slurm: drain about job 77 (train), for n1: hangs"
+    ),
+    NotDone(NotDoneAct.POWER_OFF, "n1", "j", "j-1", "lost"): (
+        "observe mode: would switch off the power of n1: lost"
+    ),
+    CauseTold("j-1", 0.0, "j", "train", "n1", "critical", "a rank failed", gpus_idle=8): (
+        "j-1 (critical; train, n1): a rank failed; 8 GPUs idle"
+    ),
+    CauseTold("j-1", 0.0, "j", "train", "", "info", "a rank failed", is_over=True, end="trains"): (
+        "over: j-1 (info; train): a rank failed; trains"
+    ),
+}  # fmt: skip
+
+
+def entry_of(record: Record, number: int = 1) -> Entry:
+    return Entry(number, 0.0, 0.0, "b", record)
+
+
+@pytest.mark.parametrize(("record", "said"), SAID.items(), ids=lambda one: type(one).__name__)
+def test_each_record_of_the_cluster_is_told_in_a_sentence(record: Record, said: str) -> None:
+    row = row_of(entry_of(record))
+
+    assert (row.text, row.is_plain) == (said, True)
+
+
+def test_no_kind_of_the_clusters_journal_is_without_words() -> None:
+    assert {type(record) for record in SAID} == set(CLUSTER_KINDS.values())
+
+
+def test_figures_of_a_record_without_words_are_short() -> None:
+    record = StepsSeen(1, 2, 50, 5.120146787998237, 5.0, 0.0, 0.0, 0.0, 0.0)
+
+    assert "step s 5.12," in row_of(entry_of(record)).text
+
+
+def test_the_newest_of_a_job_are_not_its_milestones() -> None:
+    told = entry_of(Acknowledged("j-1", "ann", "seen"))
+    milestones = [entry_of(Milestone(1, step), step) for step in range(2, 100)]
+
+    assert [row.number for row in newest_plain([told, *milestones], 8)] == [1]
