@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from rankmend.cli.controller_options import Access, explain, find_job
+from rankmend.cli.output import echo
 from rankmend.cli.reader import JobJournal, Picture, Wanted
 from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
-from recovery.api.controller_errors import RefusedError, UnreachableError
+from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
 from recovery.goodput.job_time import JobTime
 from recovery.journal.records import MAJOR, MINOR, Entry, decode_record
@@ -71,9 +72,20 @@ class ControllerReader:
             ):
                 return
             jobs = [find_job(self._client, job, with_ended=True)]
+        problem, has_read = None, False
         for one in jobs:
-            story = self._client.story(one.job_id)
+            try:
+                story = self._client.story(one.job_id)
+            except BusyError as error:
+                if error.reason != wire.JOURNAL_UNREADABLE:
+                    raise
+                problem = error  # a damaged journal of one job hides no other's
+                echo(f"rankmend: left out: {error}", err=True)
+                continue
+            has_read = True
             yield JobJournal([entry_of(line) for line in story.lines], None)
+        if problem is not None and not has_read:
+            raise problem
 
     def watched_times(self, job: str | None) -> list[JobTime]:
         return [time_of_view(one) for one in self._watched() if job is None or _is_named(one, job)]

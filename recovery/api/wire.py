@@ -19,6 +19,7 @@ VERSION: Final = 1
 WAIT_S_MAX: Final = 25.0  # per long poll: below the 30 s after which proxies give up
 NODES_MAX: Final = 20_000
 SLOTS_MAX: Final = 1024
+JOURNAL_UNREADABLE: Final = "journal"  # refusal of a 503: a journal cannot be read or written
 INCIDENTS_MAX: Final = 1000  # incidents of one answer, and ended jobs
 
 POLICY_OVERRIDES: Final = frozenset(

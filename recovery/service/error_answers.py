@@ -28,7 +28,7 @@ class NotNow(Enum):
     STARTING = "starting"  # the controller is resuming its jobs
     STOPPING = "stopping"
     BUSY = "busy"  # the queue is full, or the deciding thread does not answer
-    JOURNAL = "journal"  # a journal cannot be read or written
+    JOURNAL = wire.JOURNAL_UNREADABLE  # a journal cannot be read or written
     JOB = "job"  # this one job has no working controller
 
 

@@ -7,13 +7,18 @@ import sys
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
 from detectors.finding import Finding
 from rankmend.cli import cli
-from rankmend.cli.controller_reader import entry_of
+from rankmend.cli.controller_options import Access
+from rankmend.cli.controller_reader import ControllerReader, entry_of
+from recovery.api import wire
+from recovery.api.controller_errors import BusyError
+from recovery.api.operator_client import OperatorClient
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import JobOpened
 from recovery.journal.records import Record
@@ -214,3 +219,41 @@ def test_damaged_file_of_one_job_hides_neither_another_nor_its_own_journal(
     assert "7*7" in own.stdout
     if words != ["incidents"]:  # it had none
         assert "calm" in calm.stdout
+
+
+class OneDamaged:
+    """A controller that can't read the journals of the jobs named ``damaged``."""
+
+    def __init__(self, *damaged: str) -> None:
+        self.damaged = damaged
+
+    def jobs(self, *, with_ended: bool = False) -> list[wire.JobView]:
+        del with_ended
+        return [
+            wire.JobView(name, name, name, "done", 1, 2, 1, 0, 0, 7, 0, None, "ann")
+            for name in ("job-1", "job-2")
+        ]
+
+    def story(self, wanted: str) -> wire.Story:
+        if wanted in self.damaged:
+            raise BusyError(f"{wanted} is damaged", status=503, reason=wire.JOURNAL_UNREADABLE)
+        story = view_story(entries_of(*BEGIN), wanted, wanted, None)
+        assert story is not None
+        return story
+
+
+def test_a_damaged_journal_of_one_job_at_a_controller_hides_no_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = cast("OperatorClient", OneDamaged("job-1"))
+    journals = list(ControllerReader(client, Access((), None, None)).journals(None))
+
+    assert [one.entries for one in journals] == [entries_of(*BEGIN)]
+    assert "left out: job-1 is damaged" in capsys.readouterr().err
+
+
+def test_a_controller_that_reads_no_journal_at_all_is_an_error() -> None:
+    client = cast("OperatorClient", OneDamaged("job-1", "job-2"))
+
+    with pytest.raises(BusyError, match="job-2 is damaged"):
+        list(ControllerReader(client, Access((), None, None)).journals(None))
