@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, words_of
-from recovery.console.fleet import Fleet, NodeUse, RackFinder, choose, view_fleet
+from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, view_fleet
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
@@ -56,7 +56,11 @@ class Pages:
         async def make(viewer: Viewer) -> Fleet:
             source = self.source
             nodes = await self._get(viewer, source.nodes)
-            known = await self._get(viewer, source.known_nodes)
+            watched = await self._get(viewer, source.watched)
+            known = [
+                *await self._get(viewer, source.known_nodes),
+                *(node for job in watched for node in job.nodes),
+            ]
             cluster = await self._get(viewer, source.cluster)
             jobs = await self._get(viewer, source.jobs)
             names = {one.job_id: one.name for one in jobs}
@@ -219,6 +223,8 @@ class Pages:
         cluster = await self._get(viewer, self.source.cluster)
         job_alerts = await self._cluster_rows(viewer, name)
         row = next((one for one in fleet.nodes if one.name == name), None)
+        if row is None and job_alerts:  # a message of an agent's finding leads here
+            row = NodeRow(name, NodeUse.IDLE, "-", "", 0, (), None)
         if row is None:
             raise PageError(f"no node {name[:80]}: no launcher, alert or person has named it", 404)
         scope = f"node:{name}"
@@ -245,7 +251,12 @@ class Pages:
             entries = await self._get(viewer, self.source.cluster_records)
         except PageError:  # not for this viewer
             return []
-        about = [entry for entry in entries if getattr(entry.record, "node", None) == node]
+        about = [
+            entry
+            for entry in entries
+            if getattr(entry.record, "node", None) == node
+            or node in getattr(entry.record, "nodes", ())
+        ]
         return [row_of(entry) for entry in reversed(about[-ROWS:])]
 
     async def journal(self, viewer: Viewer, query: Mapping[str, str]) -> Page:

@@ -27,7 +27,7 @@ class Links:
     """What messages link to: absolute addresses without a final slash."""
 
     runbooks: str
-    console: str
+    console: str  # empty: no console is served
 
 
 def alerts_of(causes: Sequence[OpenCause], links: Links) -> tuple[Alert, ...]:
@@ -95,10 +95,8 @@ def _links_of(told: CauseTold, links: Links, section: str) -> dict[str, str]:
         page = f"/nodes/{quote(told.node, safe='')}"
     elif told.job_ids:
         page = f"/jobs/{told.job_ids[0]}"
-    return {
-        "console_url": f"{links.console}{page}",
-        "runbook_url": f"{links.runbooks}/controller.md#{section}",
-    }
+    runbook = {"runbook_url": f"{links.runbooks}/controller.md#{section}"}
+    return {"console_url": f"{links.console}{page}"} | runbook if links.console else runbook
 
 
 def _runbook_of(cause: OpenCause) -> str:

@@ -197,7 +197,9 @@ def _check_addresses(discovery: Discovery) -> None:
 
 
 def console_base(config: Config, host_name: str) -> str:
-    """Return the address of the pages for people, without a final slash."""
+    """Return the address of the pages for people, without a final slash; empty where none are served."""
+    if not config.console.enabled:
+        return ""
     if config.console.url:
         return config.console.url.rstrip("/")
     host, port = parse_listen(config.listen)

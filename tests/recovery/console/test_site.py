@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -17,6 +18,7 @@ from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, ConsoleSite
 from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
+from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
 
 JOB = "00000000-0000-4000-8000-000000000001"
@@ -351,3 +353,25 @@ def test_a_pause_of_a_job_is_told_by_the_jobs_name() -> None:
     assert "Paused: job train<" in text
     assert "Paused: node n1<" in text
     assert "<b>1</b> node<" in text
+
+
+def test_a_node_that_only_a_message_or_a_watched_job_names_has_a_page() -> None:
+    class TellingSource(MemorySource):
+        async def nodes(self, viewer: Viewer) -> list[wire.NodeView]:
+            return []
+
+        async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
+            return [
+                msgspec.structs.replace(one, nodes=["seen"])
+                for one in await super().watched(viewer)
+            ]
+
+        async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
+            told = CauseTold("node-told", 0.0, "", "", "told", "warning", "GPU lost", nodes=("b",))
+            return [Entry(1, 0.0, 0.0, "boot", told)]
+
+    async def look(client: Any) -> list[int]:
+        names = ("seen", "told", "b", "nobody")
+        return [(await client.get(f"/nodes/{name}")).status for name in names]
+
+    assert visit(TellingSource(), look) == [200, 200, 200, 404]

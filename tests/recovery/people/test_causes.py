@@ -19,6 +19,7 @@ from recovery.people.causes import (
 from recovery.people.daily_record import daily_record
 from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble
 from recovery.people.wording import SUMMARY_MAX, annotations_of
+from recovery.service.controller_config import Config, ConsoleSection, console_base
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
@@ -326,3 +327,13 @@ def test_the_daily_record_names_what_was_over_alone_and_what_waits_for_repair() 
     assert daily_record(site.ledger.causes, [], 8, NOW + 43_201) is None, "not for ever"
     assert daily_record({}, [], 8, NOW + 1) is None, "nothing to tell"
     assert site.look(held).open == (), "a repair that can wait is no message"
+
+
+def test_a_message_links_to_no_console_that_is_not_served() -> None:
+    off = Config(state_dir="/s", console=ConsoleSection(enabled=False))
+    links = Links("https://wiki/runbooks", console_base(off, "host"))
+    (alert,) = alerts_of(Site().look(INCIDENT).open, links)
+
+    assert "console_url" not in alert.annotations
+    assert alert.annotations["runbook_url"].startswith("https://wiki/runbooks/")
+    assert console_base(Config(state_dir="/s"), "host").startswith("http://")
