@@ -82,7 +82,7 @@ def _whole(made: Dashboard) -> None:
         ),
         number(
             "Restarts in 1,000 GPU-days",
-            f"max(rankmend_controller_restarts_per_1000_gpu_days{{{CLUSTER}}})",
+            f"max(rankmend_controller_restarts_per_1000_gpu_day{{{CLUSTER}}})",
             "Restarts after failures, of the jobs that run now.",
         ),
         number(

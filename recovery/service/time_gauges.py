@@ -33,7 +33,7 @@ _CLUSTER: Final[tuple[tuple[str, str, Callable[[TimeTotals], float | None]], ...
     ("goodput_ratio", "Share of the run time of the jobs that run now that was spent on new steps", lambda one: one.goodput_ratio),
     ("ettr_ratio", "Share of the wall time of the jobs that run now that was spent on new steps", lambda one: one.ettr_ratio),
     ("availability_ratio", "Share of the run time of the jobs that run now in which no failure kept them from training", lambda one: one.availability_ratio),
-    ("restarts_per_1000_gpu_days", "Restarts after failures per 1,000 GPU-days of the jobs that run now", lambda one: one.restarts_per_1000_gpu_days),
+    ("restarts_per_1000_gpu_day", "Restarts after failures per 1,000 GPU-days of the jobs that run now", lambda one: one.restarts_per_1000_gpu_days),
 )  # fmt: skip
 _SUMS: Final = (
     (Counted.SECONDS, "job_seconds", "Wall time of jobs since the controller's start, by part (docs/reference/goodput.md).", "part"),
