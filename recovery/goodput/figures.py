@@ -210,12 +210,21 @@ def _slow_losses(job: JobTime) -> list[Loss]:
     ]
 
 
+def costs_of(job: JobTime) -> dict[str, list[TimeSpan]]:
+    """Return the spans that are the cost of each incident."""
+    found: dict[str, list[TimeSpan]] = {}
+    for span in job.spans:
+        found.setdefault(span.incident_id, []).append(span)
+    return found
+
+
 def _reliability(
     failed: Sequence[tuple[JobTime, JobFailure]],
     key_of: Callable[[JobFailure], str],
     training_s: float,
 ) -> dict[str, Reliability]:
     groups: dict[str, list[tuple[JobTime, JobFailure]]] = {}
+    costs = {id(job): costs_of(job) for job, _failure in failed}
     for job, failure in failed:
         if key := key_of(failure):
             groups.setdefault(key, []).append((job, failure))
@@ -225,10 +234,7 @@ def _reliability(
             mtbf_s=ratio(training_s, len(group)),
             mttr_s=_mean(one.mttr_s for _job, one in group),
             lost_device_s=sum(
-                span.device_s
-                for job, one in group
-                for span in job.spans
-                if span.incident_id == one.span_id
+                span.device_s for job, one in group for span in costs[id(job)].get(one.span_id, ())
             ),
         )
         for key, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from detectors.finding import Finding, SymptomKind
+from recovery.goodput.job_standing import devices_of, going_on, runs_on
 from recovery.goodput.job_time import (
     AttemptTime,
     IncidentTime,
     JobTime,
-    SlowTime,
     StepsTime,
     WorkTime,
 )
-from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
+from recovery.goodput.slow_spells import SlowSpells
+from recovery.goodput.time_ledger import TimeLedger
+from recovery.goodput.timeline import TRAINING, Timeline, TimePart
+from recovery.goodput.told_work import steps_of, work_of
 from recovery.journal.accounting import Accounting, divide_start
 from recovery.journal.attempt_records import (
     Adopted,
@@ -34,29 +36,23 @@ from recovery.journal.attempt_records import (
     StepsSeen,
     WorkSeen,
 )
-from recovery.journal.fold.entry_fold import fold
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import (
     CaughtUp,
     IncidentEvent,
     IncidentOpened,
     TryFailed,
-    WaitsFor,
 )
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
-from recovery.journal.ledger import Ledger, Moment, OpenIncident, Wish, stands_paused
+from recovery.journal.ledger import Ledger, Moment, OpenIncident
 from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import Entry, Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.messages.exchange import NodeKinds
-from recovery.messages.outside import trains
 
 _WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
 _NO_WAITS: Final = frozenset(TimePart) - _WAITS
 _SHOWS_LIFE: Final = (Milestone, RelativeMilestone, AttemptVerified, CheckpointSeen, CaughtUp)
-
-# Change nothing of what a job does, and are two of three records: a fold costs 0.1 ms.
-_MEASURED: Final = (WorkSeen, StepsSeen, SavesStalled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,8 @@ class TimeReading:
     """Reads one journal, entry by entry: whoever follows a running job never reads it again."""
 
     def __init__(self, first: Entry) -> None:
-        self._ledger = Ledger()
+        self._ledger = TimeLedger()
+        self._going_on = going_on(Ledger())
         self._line = Timeline()
         self._at = _moment(first)
         self._now_s = 0.0
@@ -125,8 +122,7 @@ class TimeReading:
         self._gap: _Gap | None = None
         self._gap_attempt_s = 0.0
         self._faults: dict[str, tuple[float, float]] = {}
-        self._slow: dict[int, SlowTime] = {}
-        self._was_slow: list[SlowTime] = []
+        self._slow = SlowSpells()
         self._saves_noted_s = 0.0
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: list[WorkTime] = []
@@ -138,24 +134,17 @@ class TimeReading:
 
     def take(self, entry: Entry) -> None:
         """Add the time until an entry, and what the entry tells."""
-        before = self._ledger
-        passed_s = self._at.until_s(_moment(entry))
-        self._line.append(self._now_s + passed_s, self._going_on(before))
+        at = _moment(entry)
+        passed_s = self._at.until_s(at)
+        self._line.append(self._now_s + passed_s, self._going_on)
         since_s, self._now_s = self._now_s, self._now_s + passed_s
-        self._at = _moment(entry)
+        self._at = at
         self._unix_offset_s = entry.unix_s - self._now_s
-        after = before
-        if not isinstance(entry.record, _MEASURED):
-            # Numbered without those that are not folded.
-            self._ledger = after = fold(before, replace(entry, number=before.number + 1))
+        before, after = self._ledger.take(entry)
+        if after is not before:
+            self._going_on = going_on(after)
             self._accounting.take(entry)
         self._note(entry, since_s, before, after)
-
-    def _going_on(self, ledger: Ledger) -> TimeSpan:
-        """Return the time from the newest record on, but for its bounds."""
-        part, incident_id = _part_of(ledger)
-        devices = 0 if part is TimePart.ENDED else _devices(ledger)
-        return TimeSpan(0.0, 0.0, part, ledger.attempt, devices, incident_id)
 
     def _note(self, entry: Entry, since_s: float, before: Ledger, after: Ledger) -> None:
         record = entry.record
@@ -176,7 +165,7 @@ class TimeReading:
             case AttemptAbandoned() | TryFailed():
                 self._close_gap(until_s=self._now_s)
             case SlowFound() | SlowExplained() | SlowEnded():
-                self._note_slow(record)
+                self._slow.take(record, self._now_s)
             case _:
                 pass
 
@@ -195,9 +184,9 @@ class TimeReading:
             case SavesStalled():
                 self._note_stalls(record)
             case WorkSeen():
-                self._note_work(record)
+                self._work.append(work_of(record, self._now_s))
             case StepsSeen():
-                self._note_steps(record)
+                self._steps.append(steps_of(record, self._now_s))
             case AttemptEnded() | JobEnded():
                 self._end(record)
             case _:
@@ -259,13 +248,13 @@ class TimeReading:
         )
         self._modes.append(_Mode(self._now_s, TimePart.UNDIVIDED))
         self._saves_noted_s, self._has_stalls = self._now_s, False
-        self._end_slow()
+        self._slow.end_all(self._now_s)
         self._attempts.append(
             AttemptTime(
                 record.attempt,
                 record.cause,
                 self._now_s,
-                _devices(after),
+                devices_of(after),
                 tuple(place.node for place in record.placement) or after.nodes,
                 begins_at,
             )
@@ -281,7 +270,7 @@ class TimeReading:
         since_s = modified_unix_s - self._unix_offset_s
         return sum(
             max(0.0, span.end_s - max(span.begin_s, since_s))
-            for span in self._line.spans
+            for span in self._line.spans_after(since_s)
             if span.part in TRAINING
         )
 
@@ -372,7 +361,7 @@ class TimeReading:
 
     def _end(self, record: AttemptEnded | JobEnded) -> None:
         self._close_gap(until_s=self._now_s)
-        self._end_slow()
+        self._slow.end_all(self._now_s)
         if self._attempts and self._attempts[-1].ended_s is None:
             result = record.result if isinstance(record, AttemptEnded) else None
             self._attempts[-1] = replace(self._attempts[-1], ended_s=self._now_s, result=result)
@@ -394,44 +383,13 @@ class TimeReading:
 
     def _paint_last(self, since_s: float, stalls_s: float) -> None:
         """Take the length of stalls whose moments are not known from the newest training."""
-        for span in reversed(self._line.spans):
-            if span.end_s <= since_s or stalls_s <= 0:
+        for span in reversed(self._line.spans_after(since_s)):
+            if stalls_s <= 0:
                 return
             if span.part in TRAINING:
                 begin_s = max(span.begin_s, since_s, span.end_s - stalls_s)
                 stalls_s -= span.end_s - begin_s
                 self._line.paint(begin_s, span.end_s, TimePart.CHECKPOINT, is_estimated=True)
-
-    def _note_work(self, record: WorkSeen) -> None:
-        end_s = self._now_s - record.age_s
-        self._work.append(
-            WorkTime(
-                end_s - record.took_s,
-                end_s,
-                record.ranks,
-                record.flops,
-                record.tokens,
-                record.samples,
-                record.data_type,
-                record.device,
-            )
-        )
-
-    def _note_steps(self, record: StepsSeen) -> None:
-        self._steps.append(
-            StepsTime(
-                self._now_s,
-                record.attempt,
-                record.ranks,
-                record.steps,
-                record.step_s,
-                record.compute_s,
-                record.communication_s,
-                record.waited_s,
-                record.io_s,
-                record.checkpoint_s,
-            )
-        )
 
     # Incidents.
 
@@ -444,7 +402,7 @@ class TimeReading:
         fault_s = max(0.0, fault_s)
         incident_id = record.incident_id
         self._faults[incident_id] = (fault_s, self._now_s)
-        if _runs_on(record.failure.finding):
+        if runs_on(record.failure.finding):
             return
         if record.step_age_s is not None:
             stepped_s = self._now_s - record.step_age_s
@@ -452,7 +410,7 @@ class TimeReading:
                 stepped_s, fault_s, TimePart.UNFINISHED, only=TRAINING, incident_id=incident_id
             )
         self._line.paint(fault_s, self._now_s, TimePart.DETECT, incident_id=incident_id)
-        self._end_slow()
+        self._slow.end_all(self._now_s)
 
     def _follow(self, entry: Entry, before: Ledger, after: Ledger) -> None:
         incident = after.incident
@@ -473,42 +431,14 @@ class TimeReading:
             incident_id=incident.state.incident_id,
         )
 
-    # Slow ranks.
-
-    def _note_slow(self, record: SlowFound | SlowExplained | SlowEnded) -> None:
-        known = self._slow.get(record.rank)
-        match record:
-            case SlowFound() if known is None:
-                self._slow[record.rank] = SlowTime(
-                    record.attempt,
-                    record.rank,
-                    record.finding.node,
-                    record.section,
-                    record.step_factor,
-                    self._now_s,
-                    self._now_s,
-                )
-            case SlowExplained(cause=cause) if known is not None:
-                self._slow[record.rank] = replace(known, cause=cause)
-            case SlowEnded() if known is not None:
-                self._was_slow.append(replace(known, end_s=self._now_s))
-                del self._slow[record.rank]
-            case _:
-                pass
-
-    def _end_slow(self) -> None:
-        self._was_slow += [replace(one, end_s=self._now_s) for one in self._slow.values()]
-        self._slow.clear()
-
     # What it comes to.
 
     def so_far(self, now: Moment | None = None) -> JobTime:
         """Return where the time went until the newest entry, or until ``now``. Changes nothing."""
-        line, end_s = self._line.copy(), self._now_s
-        if now is not None and self._ledger.ended is None:
-            line.append(end_s + self._at.until_s(now), self._going_on(self._ledger))
+        line, end_s, ledger = self._line.copy(), self._now_s, self._ledger.standing
+        if now is not None and ledger.ended is None:
+            line.append(end_s + self._at.until_s(now), self._going_on)
             end_s = line.end_s
-        slow = [replace(one, end_s=end_s) for one in self._slow.values()]
         ends = [mode.from_s for mode in self._modes[1:]] + [line.end_s]
         for mode, until_s in zip(self._modes, ends, strict=False):
             if mode.part is not TimePart.UNDIVIDED:
@@ -526,13 +456,13 @@ class TimeReading:
             if account.incident_id in self._faults
         )
         return JobTime(
-            self._job_id or self._ledger.job_id or "",
+            self._job_id or ledger.job_id or "",
             self._name,
             self._began_unix_s,
             line.spans,
             tuple(self._attempts),
             incidents,
-            (*self._was_slow, *slow),
+            self._slow.until(end_s),
             tuple(self._work),
             tuple(self._steps),
             dict(self._kinds),
@@ -546,56 +476,3 @@ def _moment(entry: Entry) -> Moment:
 def _incident_of(started: Entry) -> str:
     record = started.record
     return (record.incident_id or "") if isinstance(record, AttemptStarted) else ""
-
-
-def _runs_on(finding: Finding) -> bool:
-    """Return whether ranks go on while the incident is decided."""
-    return trains(finding) or finding.symptom.kind is SymptomKind.ALERT
-
-
-def _devices(ledger: Ledger) -> int:
-    """Return how many devices the job holds: a rank stands for one; before the first attempt, a slot does."""
-    if ledger.attempt > 0 and ledger.placement:
-        return ledger.world_size
-    slots = sum(member.slots for member in ledger.members.values() if member.left is None)
-    return max(ledger.world_size, slots)
-
-
-def _part_of(ledger: Ledger) -> tuple[TimePart, str]:
-    """Return what a job does whose journal stands so, and the incident that this is the cost of."""
-    incident_id = ""
-    if ledger.ended is not None:
-        part = TimePart.ENDED
-    elif ledger.closing is not None:
-        part, incident_id = TimePart.STOPPING, ledger.closing.outcome.incident_id or ""
-    elif stands_paused(ledger) or (ledger.start_waits is not None and ledger.incident is None):
-        part = TimePart.WAIT_PERSON
-    elif ledger.incident is not None:
-        part, incident_id = _part_of_incident(ledger, ledger.incident)
-    elif not ledger.is_attempt_open:
-        is_restart = ledger.attempt > 0 and not ledger.is_resumed
-        part = TimePart.INTERRUPTED if is_restart else TimePart.WAIT_NODES
-    elif ledger.wish is not Wish.RANKS:
-        part = TimePart.INTERRUPTED
-    else:
-        part = TimePart.UNDIVIDED if ledger.has_run else TimePart.STARTUP
-    return part, incident_id
-
-
-def _part_of_incident(ledger: Ledger, incident: OpenIncident) -> tuple[TimePart, str]:
-    phase, incident_id = incident.state.phase, incident.state.incident_id
-    if phase is Phase.VERIFYING and ledger.is_verified:
-        return TimePart.UNDIVIDED, ""
-    if phase is Phase.OPENED and _runs_on(incident.failure.finding) and ledger.has_run:
-        return TimePart.UNDIVIDED, ""
-    is_ordered = phase is Phase.VERIFYING
-    is_ordered |= phase is Phase.RESTORING and ledger.is_attempt_open
-    if incident.waits is not None and not is_ordered:
-        is_nodes = incident.waits_for is WaitsFor.NODES
-        return (TimePart.WAIT_NODES if is_nodes else TimePart.WAIT_PERSON), incident_id
-    if phase is Phase.OPENED:
-        return TimePart.DECIDE, incident_id
-    if phase is Phase.FENCING:
-        is_first = incident.state.try_number == 1
-        return (TimePart.FENCE if is_first else TimePart.RETRIES), incident_id
-    return (TimePart.START if is_ordered else TimePart.PREPARE), incident_id

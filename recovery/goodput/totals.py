@@ -3,7 +3,8 @@
 Definitions with their sources: docs/reference/goodput.md. A ratio that nothing was measured for is None, never zero.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
@@ -237,7 +238,7 @@ def slow_seconds(job: JobTime) -> float:
     found_s, end_s = 0.0, job.begin_s
     for one in sorted(job.slow, key=lambda slow: slow.begin_s):
         begin_s = max(one.begin_s, end_s)
-        for span in job.spans if one.end_s > begin_s else ():
+        for span in _overlapping(job.spans, begin_s, one.end_s):
             if span.part in TRAINING:
                 found_s += max(0.0, min(span.end_s, one.end_s) - max(span.begin_s, begin_s))
         end_s = max(end_s, one.end_s)
@@ -248,12 +249,20 @@ def _plus_slow(
     time: PartTime, spans: Sequence[TimeSpan], slow: SlowTime, begin_s: float, end_s: float
 ) -> PartTime:
     share = 1.0 - 1.0 / max(1.0, slow.step_factor)
-    for span in spans:
+    for span in _overlapping(spans, begin_s, end_s):
         length_s = min(span.end_s, end_s) - max(span.begin_s, begin_s)
         if span.part in TRAINING and length_s > 0:
             lost_s = length_s * share
             time = time.plus(lost_s, lost_s * span.devices)
     return time
+
+
+def _overlapping(spans: Sequence[TimeSpan], begin_s: float, end_s: float) -> Iterator[TimeSpan]:
+    """Return the spans that share time with a stretch, of spans in order and without gap."""
+    place = bisect_right(spans, begin_s, key=lambda span: span.end_s)
+    while place < len(spans) and spans[place].begin_s < end_s:
+        yield spans[place]
+        place += 1
 
 
 def class_of(incident: IncidentTime) -> str:

@@ -10,6 +10,7 @@ from recovery.goodput.figures import (
     Figures,
     Reliability,
     cause_in_words,
+    costs_of,
     figures_of,
 )
 from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime
@@ -60,7 +61,7 @@ def plain_report(reports: Sequence[JobReport], *, with_jobs: bool = True) -> dic
 
 def plain_job(report: JobReport) -> dict[str, Any]:
     time = report.time
-    at = time.began_unix_s
+    at, costs = time.began_unix_s, costs_of(time)
     return {
         "job": time.name,
         "job_id": time.job_id,
@@ -70,7 +71,9 @@ def plain_job(report: JobReport) -> dict[str, Any]:
         "throughput": None if report.throughput is None else plain_throughput(report.throughput),
         "step": None if report.anatomy is None else plain_anatomy(report.anatomy),
         "attempts": [_attempt(one, at) for one in time.attempts],
-        "incidents": [_incident(one, time) for one in time.incidents],
+        "incidents": [
+            _incident(one, at, costs.get(one.account.incident_id, ())) for one in time.incidents
+        ],
         "stalls": [_stall(one, at) for one in time.stalls],
         "slow_ranks": [
             {
@@ -245,15 +248,14 @@ def _attempt(one: AttemptTime, at: float) -> dict[str, Any]:
     }
 
 
-def _incident(one: IncidentTime, time: JobTime) -> dict[str, Any]:
+def _incident(one: IncidentTime, at: float, costs: Sequence[TimeSpan]) -> dict[str, Any]:
     account = one.account
-    costs = [span for span in time.spans if span.incident_id == account.incident_id]
     return {
         "incident_id": account.incident_id,
         "cause": cause_in_words(one),
         "summary": account.opened.failure.finding.summary,
         "outcome": account.state.phase.value,
-        "fault_unix_s": time.began_unix_s + one.fault_s,
+        "fault_unix_s": at + one.fault_s,
         "mttr_s": account.total_s,
         "steps_recomputed": account.steps_recomputed,
         "gpu_hours": sum(span.device_s for span in costs) / HOUR_S,
