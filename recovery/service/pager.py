@@ -21,6 +21,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
+from recovery.checkpoints.names import counted
 from recovery.cluster.notices import (
     NOTICES_MAX,
     EndedJob,
@@ -191,7 +192,7 @@ def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:
             ledger = job.controller.ledger
             nodes = len(ledger.placement)
             if ledger.wish is Wish.RANKS and ledger.is_verified:
-                said[job_id] = f"trains again (attempt {ledger.attempt}, {nodes} nodes)"
+                said[job_id] = f"trains again (attempt {ledger.attempt}, {counted(nodes, 'node')})"
             else:
                 said[job_id] = "its incident is over, and it does not train yet"
         elif known is not None and known.outcome is not None:

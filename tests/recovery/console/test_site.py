@@ -13,7 +13,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from rankmend.clock import SystemClock
 from recovery.api import wire
 from recovery.console.acts import AskedAct
+from recovery.console.incident import IncidentPage, Next, PhaseBar
 from recovery.console.live import STREAMS_OF_VIEWER_MAX
+from recovery.console.rendering import render
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, ConsoleSite
 from recovery.console.source import JobRecords, PageError, PastJob, Viewer
@@ -375,3 +377,25 @@ def test_a_node_that_only_a_message_or_a_watched_job_names_has_a_page() -> None:
         return [(await client.get(f"/nodes/{name}")).status for name in names]
 
     assert visit(TellingSource(), look) == [200, 200, 200, 404]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        ("recovered", "not seen on its own"),
+        ("escalated", "not reached<"),
+        ("opened", "not reached yet"),
+    ],
+)
+def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: str) -> None:
+    """The template alone: `view_page` makes the rest from a journal."""
+    bar = PhaseBar("fence", "Fence", None, 0.0, 0.0)
+    page = IncidentPage(None, (bar,), (), (), "nobody", outcome == "opened", Next("Wait."))  # type: ignore[arg-type]
+    (incident,) = asyncio.run(MemorySource().incidents(VIEWER))
+    incident = msgspec.structs.replace(incident, outcome=outcome)
+    text = render(
+        "incident.html.j2", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
+        may_act=False, is_controller=True,
+    )  # fmt: skip
+
+    assert said in text
