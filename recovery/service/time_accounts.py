@@ -27,7 +27,7 @@ from recovery.service.watched_accounts import WatchedAccounts
 _PAUSE_S_MIN: Final = 1.0
 _PAUSE_S_MAX: Final = 60.0
 _SHARE: Final = 1 / 20  # of a core
-_READING_SHARE: Final = 1 / 2  # while the journals of the start are read: 0.1 ms a record
+_READING_SHARE: Final = 1 / 2  # while the journals of the start are read
 _READ_S_MAX: Final = 0.5  # of one turn
 _LOOK_AT_CLOCK: Final = 64  # records
 _STOP_S: Final = 5.0
