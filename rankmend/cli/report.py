@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 import time
 from enum import Enum
 from pathlib import Path
@@ -19,9 +20,14 @@ from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rankmend.cli.reader import JobJournal
     from recovery.report.time_report import JobReport
 
 _USAGE: Final = 2
+_QUIET_S: Final = 2.0  # a report that takes longer shows how far it is
+_CLEAR_LINE: Final = "\r\x1b[K"
 
 
 class _Shown(Enum):
@@ -127,7 +133,7 @@ def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[
     from recovery.report.time_report import report_of
 
     reports = []
-    for journal in reader.journals(job):
+    for journal in _counted(reader.journals(job)):
         spent = read_time(journal.entries, journal.until)
         if spent is not None and since_unix_s is not None:
             spent = clip(spent, since_unix_s)
@@ -138,6 +144,18 @@ def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[
         if shown is not None:
             reports.append(report_of(shown))
     return reports
+
+
+def _counted(journals: "Iterator[JobJournal]") -> "Iterator[JobJournal]":
+    """Return the journals; once that takes long, show on a terminal how many were read."""
+    began_s, is_shown = time.monotonic(), False
+    for count, journal in enumerate(journals, start=1):
+        yield journal
+        if sys.stderr.isatty() and time.monotonic() - began_s > _QUIET_S:
+            echo_exact(f"\rjournals read: {count} ", err=True, nl=False)
+            is_shown = True
+    if is_shown:
+        echo_exact(_CLEAR_LINE, err=True, nl=False)
 
 
 def _since_unix_s(since: "float | TimeOfDay | None") -> float | None:
