@@ -145,7 +145,8 @@ def check_writable(folder: Path) -> None:
             f"checkpoint folder {shown(path, _PATH_SHOWN_MAX)} can't be used: its path is not UTF-8, and "
             "the journal could not hold it. Rename it"
         ) from error
-    probe = folder / f".rankmend-probe-{os.getpid()}.tmp"
+    # No process id in it: launchers in containers have the same one on every node.
+    probe = folder / f".rankmend-probe-{os.urandom(8).hex()}.tmp"
     try:
         folder.mkdir(exist_ok=True)
         try:

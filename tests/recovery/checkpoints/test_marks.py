@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,16 @@ def test_a_folder_is_created_and_proved_writable_without_a_trace(tmp_path: Path)
     check_writable(tmp_path / "checkpoints")
 
     assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_launchers_of_one_process_id_prove_a_shared_folder_at_the_same_time() -> None:
+    # As PID 1 of a container each, on as many nodes: threads have one process id, too.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:  # no disk, so that many meet
+        with ThreadPoolExecutor(16) as pool:
+            for done in [pool.submit(check_writable, Path(name)) for _number in range(3000)]:
+                done.result()
+
+        assert list(Path(name).iterdir()) == []
 
 
 def test_a_folder_without_parent_is_named_with_its_errno(tmp_path: Path) -> None:
