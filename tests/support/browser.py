@@ -55,7 +55,8 @@ class Visit:
     def sign_in(self, token: str) -> None:
         self.go("/sign-in")
         self.page.fill("#token", token)
-        with self.page.expect_navigation():  # whatever the answer is: the next step would cut it off
+        # Whatever the answer is: the next step would cut it off.
+        with self.page.expect_navigation():
             self.page.click("main button")
 
     def complaints(self) -> list[str]:

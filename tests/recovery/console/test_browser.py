@@ -253,7 +253,8 @@ def test_a_session_ends_with_its_token(browser: Any, tmp_path: Path) -> None:
     with running(folder) as up, Visit(browser, up.url) as visit:
         visit.sign_in((folder / "reader.token").read_text())
         assert visit.go("/jobs").url.endswith("/jobs")
-        visit.page.goto("about:blank")  # an open page would go to the door by itself, in mid-navigation
+        # An open page would go to the door by itself, in mid-navigation.
+        visit.page.goto("about:blank")
 
         kept = up.service.api.doorman.tokens
         assert kept is not None
