@@ -82,6 +82,11 @@ def test_all_brings_every_extra_and_so_do_the_tools_for_developers() -> None:
     assert "all" in developers.extras
 
 
+def test_the_demo_brings_the_agent_that_it_starts() -> None:
+    # `make demo` is the README's first command, in an environment with nothing but this extra.
+    assert any(one.name == "rankmend" and "agent" in one.extras for one in extra_of("demo"))
+
+
 def test_every_import_is_of_a_package_that_rankmend_asks_for() -> None:
     known = {one.module for packages in (BASE, *EXTRAS.values()) for one in packages}
 
