@@ -20,9 +20,7 @@ settings.register_profile("thorough", deadline=None, max_examples=100)  # `make 
 settings.load_profile("quick")
 
 ROOT = Path(__file__).parents[1]
-# What a module begins for the whole session: event loops, caches; and connections that a browser still held to a service
-# in this process when it stopped (TLS waits for the other side, and its loop does not run any more).
-DESCRIPTORS_LEFT_MAX = 24
+DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 
 
 def pytest_configure() -> None:

@@ -135,6 +135,11 @@ class ConnectionRoom:
     def close(self) -> None:
         self._timer.cancel()
 
+    def cut_rest(self) -> None:
+        """Cut what is still open: TLS would wait for the other side's farewell, and a stream's reader sends none."""
+        for guard in list(self._guards):
+            guard.cut()
+
     def _look(self) -> None:
         self._timer = self._loop.call_later(_LOOK_S, self._look)
         now_s = self.now_s()

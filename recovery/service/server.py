@@ -341,6 +341,8 @@ class Service:
         await loop.run_in_executor(None, self.pager.join)
         await loop.run_in_executor(None, self.worker.stop, STOP_S_MAX)
         await loop.run_in_executor(None, self.accounts.stop)
+        if self._room is not None:  # last answers have had the time of these waits to leave
+            self._room.cut_rest()
         await loop.run_in_executor(None, self.close)
 
     def close(self) -> None:
