@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -98,6 +98,9 @@ bench-agent: $(VENV)/.dev ## the node agent beside prometheus-node-exporter: mem
 bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill -9 beside torchrun, ft_launcher and torchft (hours; RECOVERY_ARGS='--rounds 1')
 	$(BIN)/python -m bench.recovery.install $(VENV)/peers --torch '$(TORCH)'
 	$(BIN)/python -m bench.recovery --peers-venv $(VENV)/peers --plot results/recovery.svg $(RECOVERY_ARGS)
+
+gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/reference/proved-on-gpu.md (10 minutes; GPU_ARGS='--only nvml')
+	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)
