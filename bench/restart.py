@@ -207,7 +207,7 @@ def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
             time.sleep(max(0.0, max(first_steps) / 1e9 + settle_s - time.monotonic()))
             trials = _kill_and_watch(run, plan, killed_rank)
             if peer.name.startswith("rankmend"):
-                trials = with_accounts(trials, _read_incidents(folder / "state"))
+                trials = with_accounts(trials, read_incidents(folder / "state"))
             if not (plan.measures_memory and trials[-1].is_recovered):
                 return Outcome(trials, settle_s)
             time.sleep(max(settle_s, STEADY_S_MIN))
@@ -292,7 +292,7 @@ def started_pids(folder: Path) -> list[int]:
     return found
 
 
-def _read_incidents(state: Path) -> list[dict[str, Any]]:
+def read_incidents(state: Path) -> list[dict[str, Any]]:
     """Return what `rankmend incidents --json` says; raise if it fails."""
     command = [str(BIN / "rankmend"), "incidents", f"--state-dir={state}", "--json"]
     done = subprocess.run(command, capture_output=True, check=True, timeout=ASK_S_MAX)
@@ -321,7 +321,7 @@ def with_accounts(trials: Sequence[Trial], incidents: Sequence[Mapping[str, Any]
 def _kill_and_watch(run: Run, plan: Plan, killed_rank: int) -> list[Trial]:
     trials: list[Trial] = []
     for number in range(1, plan.kills + 1):
-        trial = _kill_once(run, plan, (killed_rank + number - 1) % plan.ranks)
+        trial = harm_once(run, plan, (killed_rank + number - 1) % plan.ranks)
         trials.append(replace(trial, kill=number))
         if not trial.is_recovered:
             break
@@ -329,13 +329,18 @@ def _kill_and_watch(run: Run, plan: Plan, killed_rank: int) -> list[Trial]:
     return trials
 
 
-def _kill_once(run: Run, plan: Plan, killed_rank: int) -> Trial:
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def harm_once(run: Run, plan: Plan, killed_rank: int, harm: Callable[[int], None] = kill) -> Trial:
+    """Do harm to a rank's process, and wait until every rank has made a new step."""
     run.log.read()
     before = {event.pid for event in run.log.events}
     highest = max(event.step for event in run.log.events)
     victim = next(event.pid for event in reversed(run.log.events) if event.rank == killed_rank)
     killed_ns, killed_unix_s = time.monotonic_ns(), time.time()
-    os.kill(victim, signal.SIGKILL)
+    harm(victim)
     read_before = len(run.log.events)
     keeps_survivors = run.peer.keeps_survivors
 

@@ -81,20 +81,24 @@ class Telling:
     @contextmanager
     def row(self, name: str) -> Iterator[Trial]:
         """Try a row: an exception fails it, NotTriedError says why it can't be tried here."""
-        trial = Trial()
+        with self.rows(name) as (trial,):
+            yield trial
+
+    @contextmanager
+    def rows(self, *names: str) -> Iterator[tuple[Trial, ...]]:
+        """Try several rows in one go: what ends the trial ends all of them."""
+        trials = tuple(Trial() for _ in names)
         outcome, why = Outcome.PASSED, ""
         try:
-            yield trial
+            yield trials
         except NotTriedError as reason:
             outcome, why = Outcome.NOT_TRIED, str(reason)
         except Exception as error:  # noqa: BLE001 - whatever a row meets is its result
             traceback.print_exc(file=sys.stderr)
-            trial.failures.append(f"{type(error).__name__}: {error}")
-        if trial.failures:
-            outcome = Outcome.FAILED
-        texts = [why, *trial.failures, *trial.notes]
-        why = "; ".join(" ".join(text.split()) for text in texts if text)[:WHY_CHARACTERS_MAX]
-        self._tell(Row(f"{self._area}.{name}", self._claims[name], outcome, trial.figures, why))
-
-    def _tell(self, row: Row) -> None:
-        print(row.to_json(), file=self._out, flush=True)
+            outcome, why = Outcome.FAILED, f"{type(error).__name__}: {error}"
+        for name, trial in zip(names, trials, strict=True):
+            texts = [why, *trial.failures, *trial.notes]
+            told = "; ".join(" ".join(text.split()) for text in texts if text)[:WHY_CHARACTERS_MAX]
+            end = Outcome.FAILED if trial.failures else outcome
+            row = Row(f"{self._area}.{name}", self._claims[name], end, trial.figures, told)
+            print(row.to_json(), file=self._out, flush=True)
