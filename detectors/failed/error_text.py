@@ -47,7 +47,8 @@ def _row(pattern: str, cause: FailureCause, source: str) -> ErrorPattern:
 
 
 # The first row that matches decides. Cause before consequence: a device error is told inside
-# a DistBackendError, and running out of memory inside a "CUDA error:".
+# a DistBackendError, and running out of memory inside a "CUDA error:". PyTorch ends each CUDA error with
+# "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions", which tells nothing.
 ROWS: Final = (
     _row(r"(?m)^KeyboardInterrupt\b", FailureCause.USER, "Python: SIGINT's default handler"),
     _row(
@@ -64,7 +65,7 @@ ROWS: Final = (
         "Python; numpy; errno ENOMEM; torch DefaultCPUAllocator and DataLoader.cpp",
     ),
     _row(
-        r"device-side assert|no kernel image is available|invalid configuration argument"
+        r"device-side assert triggered|no kernel image is available|invalid configuration argument"
         r"|invalid device (?:ordinal|function)|CUDA error: invalid argument"
         r"|CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED)",
         FailureCause.PROGRAM,

@@ -48,6 +48,31 @@ def error_in(*lines: str) -> ErrorText:
     return error
 
 
+# What PyTorch 2.11 puts behind each CUDA error, as seen on an H200.
+TRAILER = """
+Search for `cudaError...' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("an illegal memory access was encountered", FailureCause.KERNEL_FAULT),
+        ("misaligned address", FailureCause.KERNEL_FAULT),
+        ("unspecified launch failure", FailureCause.KERNEL_FAULT),
+        ("uncorrectable ECC error encountered", FailureCause.DEVICE),
+        ("device-side assert triggered", FailureCause.PROGRAM),
+    ],
+)
+def test_the_advice_behind_each_cuda_error_hides_no_cause(said: str, cause: FailureCause) -> None:
+    lines = traceback_of(f"torch.AcceleratorError: CUDA error: {said}{TRAILER}")
+
+    assert classify(error_in(*lines)) is cause
+
+
 def test_last_traceback_of_several_is_the_error() -> None:
     lines = [*traceback_of("KeyError: 'a'"), "epoch 2", *traceback_of("ValueError: bad batch 7")]
 
