@@ -18,6 +18,7 @@ _TITLES = {
     "sections": "Sections by CUDA events",
     "snapshots": "Snapshots",
     "recovery": "Recovery with a CUDA context",
+    "frameworks": "Frameworks",
     "nccl": "NCCL",
     "repeat": "Repeatability",
     "faults": "Faults that software can cause",

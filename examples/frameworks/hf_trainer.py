@@ -45,7 +45,7 @@ arguments = TrainingArguments(
     save_total_limit=2,
     per_device_train_batch_size=2,
     report_to=[],
-    use_cpu=True,
+    use_cpu=not torch.cuda.is_available(),
     disable_tqdm=True,
     seed=1,
 )

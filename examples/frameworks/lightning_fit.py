@@ -41,7 +41,7 @@ save = ModelCheckpoint(
     options.folder, every_n_train_steps=10, save_top_k=2, monitor="step", mode="max", save_last=True
 )
 trainer = lightning.Trainer(
-    accelerator="cpu",
+    accelerator="auto",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     strategy="ddp",
     max_steps=options.steps,

@@ -9,7 +9,16 @@ from typing import Final, NamedTuple
 
 from bench.gpu.rows import Telling
 
-NAMES: Final = ("nvml", "sections", "snapshots", "recovery", "nccl", "repeat", "faults")
+NAMES: Final = (
+    "nvml",
+    "sections",
+    "snapshots",
+    "recovery",
+    "frameworks",
+    "nccl",
+    "repeat",
+    "faults",
+)
 
 
 class Area(NamedTuple):
