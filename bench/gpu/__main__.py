@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from bench.gpu import areas, machine, table
@@ -38,6 +39,7 @@ def main() -> int:
         "--table", type=Path, default=ROOT / "docs" / "reference" / "proved-on-gpu.md"
     )
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for all areas")
+    parser.add_argument("--commit", help="name of this state of the code, where git can't tell")
     parser.add_argument("--area", help=argparse.SUPPRESS)  # one area, in a process of its own
     options = parser.parse_args()
     if options.area:
@@ -51,12 +53,12 @@ def main() -> int:
         print(f"skipped: {reason}", file=sys.stderr)
         return SKIPPED
     report = table.read(options.output)
-    report.machine = machine.describe()
+    report.machine = machine.describe(options.commit)
     print(f"{report.machine['gpu']}, driver {report.machine['driver']}", flush=True)
     end_s = time.monotonic() + options.budget
     for name in names:
         for row in run_area(name, end_s):
-            report.rows[row.id] = row
+            report.rows[row.id] = replace(row, commit=report.machine["commit"])
             print(f"{row.outcome.value:10} {row.id:34} {row.why or row.claim}"[:180], flush=True)
     report.write(options.output, options.table)
     print(f"{options.output} and {options.table} are written")

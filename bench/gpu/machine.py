@@ -26,7 +26,7 @@ def why_no_gpu() -> str:
     return f"{answer.stderr.strip()[-200:]} ({listed})" if answer.returncode else ""
 
 
-def describe() -> dict[str, str]:
+def describe(commit: str | None = None) -> dict[str, str]:
     """Return names and values for the report's head; "" where a value can't be found."""
     query = "--query-gpu=name,driver_version,memory.total,vbios_version"
     gpu, driver, memory, vbios = (
@@ -44,7 +44,8 @@ def describe() -> dict[str, str]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "commit": _ask("git", "-C", str(_HERE), "describe", "--always", "--dirty", "--abbrev=12"),
+        "commit": commit
+        or _ask("git", "-C", str(_HERE), "describe", "--always", "--dirty", "--abbrev=12"),
     }
 
 

@@ -36,6 +36,7 @@ class Row:
     outcome: Outcome
     figures: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""  # failed or not tried: the reason; passed: what a reader must know
+    commit: str = ""  # of rankmend, when it was tried
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)

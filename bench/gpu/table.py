@@ -1,5 +1,6 @@
 """The report's two files: JSON for programs, and the dated table of docs/reference/proved-on-gpu.md."""
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ _HEAD = """# Proved on a GPU
 Written by `make gpu` on the machine below; `bench/gpu/` has each row's code. *Not tried* says why, and counts as unproved.
 
 """
+_LINE_END = "<br>"
 _TITLES = {
     "nvml": "NVML",
     "sections": "Sections by CUDA events",
@@ -47,23 +49,26 @@ class Report:
         for name in areas.NAMES:
             rows = [row for row in self.rows.values() if row.id.partition(".")[0] == name]
             if rows:
-                parts += [
-                    f"\n## {_TITLES[name]}\n\n",
-                    "| claim | result | measured |\n| --- | --- | --- |\n",
-                ]
-                parts += [_line(row) for row in rows]
+                head = "| claim | result | measured |\n| --- | --- | --- |\n"
+                parts += [f"\n## {_TITLES[name]}\n\n", head, *map(self._line, rows)]
         return "".join(parts)
 
+    def _line(self, row: Row) -> str:
+        result = "passed" if row.outcome is Outcome.PASSED else f"**{row.outcome.value}**"
+        if row.commit != self.machine.get("commit"):
+            result += f" (at {row.commit or 'an unknown commit'})"
+        figures = [f"{name}: {value}" for name, value in row.figures.items()]
+        cells = (
+            row.claim,
+            result,
+            _LINE_END.join(_cell(text) for text in (*figures, row.why) if text),
+        )
+        return "| " + " | ".join(cells) + " |\n"
 
-def _line(row: Row) -> str:
-    figures = ", ".join(f"{name} {value}" for name, value in row.figures.items())
-    measured = "; ".join(filter(None, [figures, row.why]))
-    cells = (
-        row.claim,
-        f"**{row.outcome.value}**" if row.outcome is not Outcome.PASSED else "passed",
-        measured,
-    )
-    return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |\n"
+
+def _cell(text: str) -> str:
+    """Return a text that can neither end its cell nor become markup."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "&#124;").replace("`", "'")
 
 
 def read(path: Path) -> Report:
