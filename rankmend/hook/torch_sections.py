@@ -20,6 +20,7 @@ Nothing is changed in what these functions get or return, and none is traced by 
 import sys
 from _thread import get_ident
 from collections import deque
+from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
@@ -324,25 +325,33 @@ def _read_timeout(group):
 
 
 class _Events:
-    """Pairs of CUDA events around waiting, read once the stream has passed them."""
+    """Pairs of CUDA events around waiting, read once the stream has passed them.
 
-    def __init__(self, cuda):
+    Where the host stood still in the same place (a barrier, a backend that blocks, the first collective, which
+    connects the ranks), the stream did too, unless it had work: that time is in the section already, and counts once.
+    """
+
+    def __init__(self, cuda, now_ns=monotonic_ns):
         self._cuda = cuda
+        self._now_ns = now_ns
         self._free = []
         self._waiting = deque()
 
     def is_on(self):
         cuda = self._cuda
-        return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+        try:
+            return cuda.is_initialized() and not cuda.is_current_stream_capturing()
+        except OWN_ERRORS:  # a device that has failed answers every call with its error
+            return False
 
     def begin(self):
-        """Return an event recorded now, or None where that can't be."""
+        """Return an event recorded now and the time, or None where that can't be."""
         try:
             if len(self._waiting) >= _EVENTS_MAX:
                 return None
             start = self._take()
             start.record()
-            return start
+            return start, self._now_ns()
         except OWN_ERRORS:
             return None
 
@@ -351,10 +360,11 @@ class _Events:
         try:
             end = self._take()
             end.record()
-            self._waiting.append((start, end))
+            event, began_ns = start
+            self._waiting.append((event, end, self._now_ns() - began_ns))
             while self._waiting and self._waiting[0][1].query():
-                first, last = self._waiting.popleft()
-                writer.add_wait(int(first.elapsed_time(last) * 1e6))
+                first, last, host_ns = self._waiting.popleft()
+                writer.add_wait(max(int(first.elapsed_time(last) * 1e6) - host_ns, 0))
                 self._free += (first, last)
         except OWN_ERRORS:
             pass

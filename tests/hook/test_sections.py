@@ -290,7 +290,7 @@ def writer(own_rank: Rank, monkeypatch: pytest.MonkeyPatch) -> Writer:
 
 def test_events_are_read_only_once_the_stream_has_passed_them(writer: Writer) -> None:
     cuda = FakeCuda()
-    events = torch_sections._Events(cuda)
+    events = torch_sections._Events(cuda, now_ns=lambda: 0)
     told: list[int] = []
     writer.add_wait = told.append  # type: ignore[method-assign]
 
@@ -303,6 +303,28 @@ def test_events_are_read_only_once_the_stream_has_passed_them(writer: Writer) ->
     events.end(events.begin(), writer)
 
     assert told == [4_000_000, 4_000_000, 0]
+
+
+def test_wait_in_which_the_host_stood_still_with_an_idle_stream_counts_once(writer: Writer) -> None:
+    cuda = FakeCuda()
+    events = torch_sections._Events(cuda, now_ns=lambda: int(cuda.now_ms * 1e6))
+    told: list[int] = []
+    writer.add_wait = told.append  # type: ignore[method-assign]
+
+    start = events.begin()
+    cuda.now_ms += 4.0  # a barrier: the section has this time already
+    cuda.passed_ms = cuda.now_ms
+    events.end(start, writer)
+
+    assert told == [0]
+
+
+def test_device_that_has_failed_is_asked_for_no_events_and_raises_nothing(writer: Writer) -> None:
+    class Failed(FakeCuda):
+        def is_current_stream_capturing(self) -> bool:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    assert not torch_sections._Events(Failed()).is_on()
 
 
 def test_stream_that_passes_nothing_costs_no_more_than_a_bounded_number_of_events(

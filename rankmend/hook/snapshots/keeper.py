@@ -127,6 +127,8 @@ class SnapshotKeeper:
             accelerator = self._adapters["cuda"]
             device = accelerator.find_device(leaves, numbers)
             if accelerator.is_recording():
+                text = "no snapshot is kept while a CUDA graph is captured: take it outside of the capture, between two replays"
+                self._say("capture", text)
                 return False
         blob_places, structure_at = place_blobs(plan.end, leaves.blobs)
         document = structure.write_document(tree, plan.table_json, blob_places)
