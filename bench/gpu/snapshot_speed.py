@@ -142,7 +142,9 @@ class Speed:
         trial.figure("taken", len(hosts))
         trial.check(len(hosts) == taken, f"{len(hosts)} of {taken} snapshots were taken")
         trial.check(len(other_hosts) == taken, f"{len(other_hosts)} of {taken} on another stream")
-        trial.check(host_ms <= max(copy_ms / 10, HOST_MS_MIN), f"the host stood still {host_ms:.1f} ms")
+        trial.check(
+            host_ms <= max(copy_ms / 10, HOST_MS_MIN), f"the host stood still {host_ms:.1f} ms"
+        )
         limit_ms = RATIO_MAX * copy_ms + STALL_MS_MIN
         trial.check(stall_ms <= limit_ms, f"the stream stood still {stall_ms:.1f} ms")
         limit_ms = copy_ms / 5 + STALL_MS_MIN

@@ -65,5 +65,3 @@ def run(telling: Telling, device: Any = None) -> None:
         for kind in ("compile", "reduce-overhead", "graph-collective"):
             with telling.row(f"{kind}-equal") as trial:
                 harm.equal(trial, kind)
-
-
