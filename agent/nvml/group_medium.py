@@ -9,7 +9,8 @@ from agent.nvml import fields
 from agent.nvml.nvml_calls import NvmlCalls, one
 from agent.nvml.sampled_gpu import SampledGpu, Value
 
-_SRAM: Final = 7  # NVML_MEMORY_LOCATION_SRAM
+# NVML_MEMORY_LOCATION_*. Up to Ampere field values tell the places; Hopper answers for these two only, and by function.
+_ECC_PLACES: Final = {2: "dram", 7: "sram"}
 
 
 def read_medium(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
@@ -17,10 +18,11 @@ def read_medium(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
     yield from calls.read_fields(gpu, "medium", [(field, 0) for field in fields.MEDIUM])
     for number, kind in enumerate(("corrected", "uncorrected")):
         for counter_number, counter in enumerate(("volatile", "aggregate")):
-            errors = calls.read(
-                gpu, "nvmlDeviceGetMemoryErrorCounter", number, counter_number, _SRAM
-            )
-            yield from one("ecc_place_errors_total", errors, 1, kind, counter, "sram")
+            for location, place in _ECC_PLACES.items():
+                errors = calls.read(
+                    gpu, "nvmlDeviceGetMemoryErrorCounter", number, counter_number, location
+                )
+                yield from one("ecc_place_errors_total", errors, 1, kind, counter, place)
     banks = calls.read(gpu, "nvmlDeviceGetRowRemapperHistogram")
     if banks is not None:
         for spare in ("max", "high", "partial", "low", "none"):

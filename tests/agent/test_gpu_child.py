@@ -169,7 +169,7 @@ def test_errors_of_memory_and_links_are_read_from_a_page_of_once(
     tmp_path: Path, node: Node
 ) -> None:
     node.stub.field(0, 4, 3)
-    node.stub.field(0, 12, 3)
+    node.stub.set(0, "nvmlDeviceGetMemoryErrorCounter/1/0/2", 3)
     node.stub.field(0, 144, 1)
     node.stub.field(0, 163, 9, scope=2)
     node.stub.set(0, "nvmlDeviceGetNvLinkState/1", 0)

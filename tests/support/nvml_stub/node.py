@@ -86,7 +86,8 @@ class StubNode:
         put(gpu, "nvmlDeviceGetComputeRunningProcesses", "")
         for kind in range(2):
             for counter in range(2):
-                put(gpu, f"nvmlDeviceGetMemoryErrorCounter/{kind}/{counter}/7", 0)
+                for location in (2, 7):  # DRAM and SRAM; an H200 answers for no other, nor by fields
+                    put(gpu, f"nvmlDeviceGetMemoryErrorCounter/{kind}/{counter}/{location}", 0)
         put(gpu, "nvmlDeviceGetRowRemapperHistogram", 2560, 0, 0, 0, 0)
         put(gpu, "nvmlDeviceGetCurrPcieLinkGeneration", 5)
         put(gpu, "nvmlDeviceGetMaxPcieLinkGeneration", 5)
@@ -121,7 +122,7 @@ class StubNode:
     def _add_fields(self, gpu: int) -> None:
         values = {82: 58, 186: 310_500, 83: 10**9, 230: 0, 1: 1, 2: 1}
         values |= dict.fromkeys((74, 75, 76, 77, 78, 79, 80, 81, 269, 270, 271), 0)
-        values |= dict.fromkeys((3, 4, 5, 6, 9, 10, 11, 12, 20, 21, 22, 23), 0)
+        values |= dict.fromkeys((3, 4, 5, 6), 0)
         values |= dict.fromkeys((142, 143, 144, 145, 94, 95, 169, *range(173, 184)), 0)
         values |= {197: 10**12, 198: 2 * 10**12, 187: 200_000, 188: 700_000, 189: 700_000}
         values |= {91: LINKS, 147: LINKS, 194: -2}
