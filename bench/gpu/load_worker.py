@@ -24,6 +24,9 @@ def main() -> None:
         if name == "stop":
             continue
         try:
+            _held.clear()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()  # what the command before has left
             start = {"gemm": start_gemm, "copy": start_copy, "hold": start_hold}[name]
             run(torch, name, *start(torch, int(number)))
         except Exception as error:  # noqa: BLE001 - told; the next command is tried nevertheless
@@ -59,8 +62,6 @@ def run(torch: Any, name: str, launch: Callable[[], None] | None, work: float) -
                 marks.append((time.monotonic(), count))
     sys.stdin.readline()
     torch.cuda.synchronize()
-    del launch
-    torch.cuda.empty_cache()
     say({"stopped": name, "marks": marks})
 
 

@@ -33,14 +33,14 @@ PAGE: Final = ROOT / "bench" / "gpu" / "latest-metrics.txt"
 class AgentWithRanks:
     """Started at once, so that what imports PyTorch does so while something else is looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Path = SCRIPT) -> None:
         self.agent = AgentBeside()
         self.job: subprocess.Popen[bytes] | None = None
+        self.folder = self.agent.folder / "job"
         try:
             _port = self.agent.port  # a launcher finds the socket when it starts
             self.began_s = time.monotonic()
-            self.cpu_began_s = {pid: cpu_s(pid) for pid in (self.agent.process.pid,)}
-            self.folder = self.agent.folder / "job"
+            self.cpu_began_s = cpu_s(self.agent.process.pid)
             self.folder.mkdir()
             self._log = self.folder / "job.log"
             with self._log.open("wb") as log:
@@ -49,7 +49,7 @@ class AgentWithRanks:
                         *(*RANKMEND, "run", "--nproc-per-node", str(RANKS), "--standalone"),
                         *("--agent-socket", str(self.agent.socket), "--max-restarts", "0"),
                         *("--state-dir", str(self.folder / "state")),
-                        *(str(SCRIPT), str(self.folder), str(HELD_BYTES)),
+                        *(str(script), str(self.folder), str(HELD_BYTES)),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -144,7 +144,7 @@ def try_agent(trial: Trial, session: AgentWithRanks) -> None:
         scrapes_s.append(time.perf_counter() - began_s)
         time.sleep(max(0.0, 1.0 - scrapes_s[-1]))
     lasted_s = time.monotonic() - session.began_s
-    used_s = cpu_s(pid) - session.cpu_began_s[pid]
+    used_s = cpu_s(pid) - session.cpu_began_s
     family = family_of(pid)
     memory = {one: memory_mib(one) for one in family}
     total_mib = sum(pss for pss, _rss in memory.values())

@@ -56,9 +56,18 @@ def field_query(field: fields.Field, scope: int = 0) -> Query:
     return ask
 
 
+def _slowdown_margin(nvml: Any, handle: Any) -> float:
+    """Return T.Limit less the T.Limit at which the GPU slows down, a signed number of 32 bits."""
+    value = nvml.nvmlDeviceGetFieldValues(handle, [fields.SLOWDOWN_TLIMIT.id])[0]
+    if value.nvmlReturn != nvml.NVML_SUCCESS:
+        raise nvml.NVMLError(value.nvmlReturn)
+    return float(nvml.nvmlDeviceGetMarginTemperature(handle) - value.value.siVal)
+
+
 def _simple() -> Iterator[tuple[str, Query]]:
     yield "temperature_celsius", lambda n, h: n.nvmlDeviceGetTemperature(h, 0)
     yield "temperature_margin_celsius", lambda n, h: n.nvmlDeviceGetMarginTemperature(h)
+    yield "slowdown_margin_celsius", _slowdown_margin
     yield "power_watts", lambda n, h: n.nvmlDeviceGetPowerUsage(h) / 1e3
     yield "energy_joules_total", lambda n, h: n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3
     yield "power_limit_watts", lambda n, h: n.nvmlDeviceGetEnforcedPowerLimit(h) / 1e3
