@@ -219,7 +219,8 @@ class Speed:
         is_taken = rankmend.snapshot(self._taken, self._state)
         host_ms = (time.perf_counter() - began_s) * 1000
         if not is_taken:
-            raise RuntimeError("rankmend.snapshot refused it: see what it says on stderr")
+            shortage = getattr(rankmend._keeper, "_shortage", "see stderr")
+            raise RuntimeError(f"rankmend.snapshot refused it: {shortage}")
         settle(self._rank)
         return host_ms, self._watch.take_ms()
 

@@ -36,9 +36,12 @@ def run(telling: Telling, device: Any = None) -> None:
     """Try the rows. ``device``: stands in for the GPU where this code is tried without one."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read with the first handle
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool takes seconds to start
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rankmend-gpu-") as name:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{name}/inductor"
-        os.environ["TRITON_CACHE_DIR"] = f"{name}/triton"
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rankmend-gpu-") as name,
+        tempfile.TemporaryDirectory(prefix="rankmend-compiled-") as compiled,
+    ):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{compiled}/inductor"
+        os.environ["TRITON_CACHE_DIR"] = f"{compiled}/triton"
         rank = OwnRank(device or Gpu(), Path(name))
         harm, truth = Harm(rank), Truth(rank)
         trials = {

@@ -344,6 +344,27 @@ def test_tensors_of_two_devices_are_refused() -> None:
         accelerator.find_device(leaves, [0, 1])
 
 
+def test_snapshot_during_a_capture_is_skipped_and_says_why_once(
+    torch: Any,
+    rank: SnapshotRank,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Capturing(Accelerator):
+        def is_recording(self) -> bool:
+            return True
+
+    monkeypatch.setattr(tensors, "CPU", "cuda")  # tensors take the way of those on a device
+    keeper = rank.keeper()
+    keeper._find_adapters()
+    keeper._adapters["cuda"] = Capturing(torch)
+
+    taken = [keeper.take(step, {"weights": torch.ones(3)}) for step in (5, 6)]
+
+    assert taken == [False, False]
+    assert capfd.readouterr().err.count("while a CUDA graph is captured") == 1
+
+
 @pytest.mark.parametrize(
     ("shape", "stride", "dense"),
     [
