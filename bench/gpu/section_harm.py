@@ -28,9 +28,9 @@ class Harm:
         self._kinds: dict[str, Callable[[], str]] = {
             "training": self._train,
             "graph": lambda: self._replay(with_collective=False),
-            "graph-collective": lambda: self._replay(with_collective=True),
+            "graph_collective": lambda: self._replay(with_collective=True),
             "compile": lambda: self._train_compiled("default"),
-            "reduce-overhead": lambda: self._train_compiled("reduce-overhead"),
+            "reduce_overhead": lambda: self._train_compiled("reduce-overhead"),
         }
 
     def train_without(self, kind: str) -> None:

@@ -42,7 +42,10 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the page: the machine, then a table for each area, in the order of the areas."""
-        machine = [f"| {name} | {value or 'unknown'} |\n" for name, value in self.machine.items()]
+        machine = [
+            f"| {_cell(name)} | {_cell(value) or 'unknown'} |\n"
+            for name, value in self.machine.items()
+        ]
         counts = {kind: sum(row.outcome is kind for row in self.rows.values()) for kind in Outcome}
         parts = [_HEAD, "| | |\n| --- | --- |\n", *machine, "\n"]
         parts.append(", ".join(f"{count} {kind.value}" for kind, count in counts.items()) + ".\n")

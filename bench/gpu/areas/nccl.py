@@ -30,15 +30,15 @@ OFF_RATIO_MAX, OFF_MS_MAX = 0.1, 0.1
 _RAS_SINCE = (2, 24)
 _SWITCH = re.compile(rb"NCCL_[A-Z_]*MULTI_?RANK[A-Z_]*")
 CLAIMS: dict[str, str] = {
-    "dump-running": "A running process dumps its flight recorder when rankmend asks at its pipe, with nothing outstanding, and diagnose hang accuses nobody.",
+    "dump_running": "A running process dumps its flight recorder when rankmend asks at its pipe, with nothing outstanding, and diagnose hang accuses nobody.",
     "timing": "The durations of collectives in a dump (TORCH_NCCL_ENABLE_TIMING) are those that events around them measure.",
     "ras": "NCCL's RAS answers rankmend's question, and the answer is read.",
-    "dump-stuck": "A process whose GPU keeps a collective from ending still dumps, the dump shows what is outstanding, and diagnose hang says that one rank alone can't tell who is to blame.",
-    "ras-stuck": "NCCL's RAS still answers while a collective does not end.",
-    "dump-on-timeout": "A collective that runs into its time-out leaves a dump that rankmend can read.",
-    "timeout-said": "What the rank says when a collective times out is classified as communication.",
-    "duplicate-gpu": "Two ranks on one GPU are refused by NCCL, and rankmend blames the program and not the card.",
-    "two-ranks": "Of two ranks on one GPU, one of which does not enter a collective, diagnose hang names that one.",
+    "dump_stuck": "A process whose GPU keeps a collective from ending still dumps, the dump shows what is outstanding, and diagnose hang says that one rank alone can't tell who is to blame.",
+    "ras_stuck": "NCCL's RAS still answers while a collective does not end.",
+    "dump_on_timeout": "A collective that runs into its time-out leaves a dump that rankmend can read.",
+    "timeout_said": "What the rank says when a collective times out is classified as communication.",
+    "duplicate_gpu": "Two ranks on one GPU are refused by NCCL, and rankmend blames the program and not the card.",
+    "two_ranks": "Of two ranks on one GPU, one of which does not enter a collective, diagnose hang names that one.",
 }
 
 
@@ -48,15 +48,15 @@ def run(telling: Telling, device: Any = None) -> None:
     with tempfile.TemporaryDirectory(prefix="rankmend-nccl-") as folder:
         stage = _Stage(name, Path(folder))
         trials: dict[str, Callable[[Trial], None]] = {
-            "dump-running": stage.dump_running,
+            "dump_running": stage.dump_running,
             "timing": stage.timing,
             "ras": lambda trial: stage.ras(trial, "running"),
-            "dump-stuck": stage.dump_stuck,
-            "ras-stuck": lambda trial: stage.ras(trial, "stuck"),
-            "duplicate-gpu": stage.duplicate,
-            "dump-on-timeout": stage.dump_on_timeout,
-            "timeout-said": stage.timeout_said,
-            "two-ranks": stage.two_ranks,
+            "dump_stuck": stage.dump_stuck,
+            "ras_stuck": lambda trial: stage.ras(trial, "stuck"),
+            "duplicate_gpu": stage.duplicate,
+            "dump_on_timeout": stage.dump_on_timeout,
+            "timeout_said": stage.timeout_said,
+            "two_ranks": stage.two_ranks,
         }
         try:
             for row, attempt in trials.items():

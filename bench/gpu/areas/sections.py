@@ -14,19 +14,19 @@ from bench.gpu.section_truth import OFF_RATIO_MAX, PENDING_MAX, Truth
 LIMIT_S = 90.0
 _OFF = f"within {OFF_RATIO_MAX:.0%}"
 CLAIMS: dict[str, str] = {
-    "training-equal": "Training with DDP on the GPU ends with the same bits with the hook as without it.",
-    "graph-equal": "A captured CUDA graph of a training step replays to the same bits with the hook as without it.",
-    "compile-equal": "A model under torch.compile trains to the same bits with the hook as without it.",
-    "reduce-overhead-equal": "A model under torch.compile with CUDA graphs (reduce-overhead) trains to the same bits with the hook as without it.",
-    "graph-collective-equal": "A captured CUDA graph with an NCCL collective in it replays to the same bits with the hook as without it.",
+    "training_equal": "Training with DDP on the GPU ends with the same bits with the hook as without it.",
+    "graph_equal": "A captured CUDA graph of a training step replays to the same bits with the hook as without it.",
+    "compile_equal": "A model under torch.compile trains to the same bits with the hook as without it.",
+    "reduce_overhead_equal": "A model under torch.compile with CUDA graphs (reduce-overhead) trains to the same bits with the hook as without it.",
+    "graph_collective_equal": "A captured CUDA graph with an NCCL collective in it replays to the same bits with the hook as without it.",
     "wait": f"The time that the default stream waits for a collective is told {_OFF}, and so is the rank's own time.",
-    "wait-side-stream": f"The time that a side stream waits for a collective is told {_OFF}.",
+    "wait_side_stream": f"The time that a side stream waits for a collective is told {_OFF}.",
     "collective": f"The time of a blocking NCCL collective is told {_OFF} of what events measure around it.",
-    "backward-end": f"The time that DDP's end of backward waits for gradients is told {_OFF}.",
+    "backward_end": f"The time that DDP's end of backward waits for gradients is told {_OFF}.",
     "barrier": "A barrier in which host and stream stand still together counts once.",
     "loader": f"The time of a data loader's batches is told as io {_OFF}.",
-    "own-sections": f"Sections of the script that wait for the GPU are told {_OFF}.",
-    "no-sync": "The hook neither waits for the stream nor makes the host wait: 50 collectives return while a kernel runs.",
+    "own_sections": f"Sections of the script that wait for the GPU are told {_OFF}.",
+    "no_sync": "The hook neither waits for the stream nor makes the host wait: 50 collectives return while a kernel runs.",
     "bounded": f"With a stream that stands still at most {PENDING_MAX} pairs of events are kept, and none is waited for.",
     "cost": f"The hook costs a training step with DDP and one more collective less than {COST_US_MAX:g} µs.",
 }
@@ -46,25 +46,25 @@ def run(telling: Telling, device: Any = None) -> None:
         harm, truth = Harm(rank), Truth(rank)
         trials = {
             "wait": lambda trial: truth.wait(trial, on_side=False),
-            "wait-side-stream": lambda trial: truth.wait(trial, on_side=True),
+            "wait_side_stream": lambda trial: truth.wait(trial, on_side=True),
             "collective": truth.collective,
-            "backward-end": truth.backward_end,
+            "backward_end": truth.backward_end,
             "barrier": truth.barrier,
             "loader": truth.loader,
-            "own-sections": truth.own_sections,
-            "no-sync": truth.no_sync,
+            "own_sections": truth.own_sections,
+            "no_sync": truth.no_sync,
             "bounded": truth.bounded,
             "cost": harm.cost,
         }
         # Before the hook comes in, and what may spoil the process last.
-        for kind in ("training", "graph", "compile", "reduce-overhead", "graph-collective"):
+        for kind in ("training", "graph", "compile", "reduce_overhead", "graph_collective"):
             harm.train_without(kind)
         for kind in ("training", "graph"):
-            with telling.row(f"{kind}-equal") as trial:
+            with telling.row(f"{kind}_equal") as trial:
                 harm.equal(trial, kind)
         for row, attempt in trials.items():
             with telling.row(row) as trial:
                 attempt(trial)
-        for kind in ("compile", "reduce-overhead", "graph-collective"):
-            with telling.row(f"{kind}-equal") as trial:
+        for kind in ("compile", "reduce_overhead", "graph_collective"):
+            with telling.row(f"{kind}_equal") as trial:
                 harm.equal(trial, kind)

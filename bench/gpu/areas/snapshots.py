@@ -19,11 +19,11 @@ CLAIMS: dict[str, str] = {
     "update": "What the script changes in place right after a snapshot is not in the snapshot.",
     "capture": "A snapshot asked for while a CUDA graph is captured is skipped with a warning, and the graph is unharmed.",
     "register": "The driver pins the shared-memory file of a snapshot (cudaHostRegister).",
-    "speed-1gb": f"A snapshot of 1 GB takes the stream at most {RATIO_MAX:g} times as long as a plain copy into pinned memory.",
+    "speed_1gb": f"A snapshot of 1 GB takes the stream at most {RATIO_MAX:g} times as long as a plain copy into pinned memory.",
     "restore": "A snapshot of 1 GB comes back to the GPU with its bits.",
     "stall": "A snapshot stops the host for less than a tenth of its copy; the stream stands still for the copy, and not at all where it is taken on another stream.",
     "kill": f"Of {KILLS} ranks killed in mid-copy each leaves a whole older snapshot, and none that is torn.",
-    "speed-20gb": f"A snapshot of 20 GB (or of what fits) takes the stream at most {RATIO_MAX:g} times as long as a plain copy.",
+    "speed_20gb": f"A snapshot of 20 GB (or of what fits) takes the stream at most {RATIO_MAX:g} times as long as a plain copy.",
 }
 
 
@@ -40,7 +40,7 @@ def run(telling: Telling, device: Any = None) -> None:
             try_update(trial, rank)
         with telling.row("capture") as trial:
             try_capture(trial, rank)
-        with telling.row("speed-1gb") as trial:
+        with telling.row("speed_1gb") as trial:
             speed.compare(trial, 1_000_000_000)
         with telling.row("register") as trial:
             speed.register(trial)
@@ -51,5 +51,5 @@ def run(telling: Telling, device: Any = None) -> None:
         speed.end()
         with telling.row("kill") as trial:
             try_kills(trial, device.name, Path(name))
-        with telling.row("speed-20gb") as trial:
+        with telling.row("speed_20gb") as trial:
             speed.compare_large(trial, 20_000_000_000, began_s + AIM_S)

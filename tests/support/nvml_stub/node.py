@@ -86,7 +86,10 @@ class StubNode:
         put(gpu, "nvmlDeviceGetComputeRunningProcesses", "")
         for kind in range(2):
             for counter in range(2):
-                for location in (2, 7):  # DRAM and SRAM; an H200 answers for no other, nor by fields
+                for location in (
+                    2,
+                    7,
+                ):  # DRAM and SRAM; an H200 answers for no other, nor by fields
                     put(gpu, f"nvmlDeviceGetMemoryErrorCounter/{kind}/{counter}/{location}", 0)
         put(gpu, "nvmlDeviceGetRowRemapperHistogram", 2560, 0, 0, 0, 0)
         put(gpu, "nvmlDeviceGetCurrPcieLinkGeneration", 5)
