@@ -205,17 +205,34 @@ def _has_stack(shown: wire.WatchedView, rank: int) -> bool:
 
 def _wait_for_message(site: Site, node: str, jobs: Sequence[str]) -> None:
     """Wait until a message of this node is told that names these jobs."""
+
+    def names_all(message: dict[str, dict[str, str]]) -> bool:
+        text = f"{message['labels']} {message['annotations']}"
+        return message["labels"].get("node") == node and all(job in text for job in jobs)
+
+    _wait_until_told(site, names_all)
+
+
+def _wait_for_line(site: Site, job: str, who: str) -> None:
+    """Wait until a message is told with a line of this job that says who it waits for.
+
+    The labels name the first trouble of a message: an earlier one of the same node may have been another job's.
+    """
+
+    def has_line(message: dict[str, dict[str, str]]) -> bool:
+        lines = message["annotations"].get("what", "").splitlines()
+        return any(line.startswith(f"{job}: ") and who in line for line in lines)
+
+    _wait_until_told(site, has_line)
+
+
+def _wait_until_told(site: Site, is_it: Callable[[dict[str, dict[str, str]]], bool]) -> None:
     until_s = time.monotonic() + PATIENT_S
     while True:
         told = [
             one for one in list(site.alerts) if one["labels"]["alertname"] == "RankmendIncident"
         ]
-        texts = [
-            f"{one['labels']} {one['annotations']}"
-            for one in told
-            if one["labels"].get("node") == node
-        ]
-        if any(all(job in text for job in jobs) for text in texts):
+        if any(is_it(one) for one in told):
             return
         assert time.monotonic() < until_s, f"told: {told[-3:]}"
         time.sleep(0.5)
@@ -232,7 +249,7 @@ def test_rank_that_is_twice_as_slow_is_named(site: Site) -> None:
     shown = site.view("slow")
     assert shown is not None
     assert [(one.kind, one.ranks, one.node) for one in shown.findings] == [("rank_slow", [1], "n1")]
-    _wait_for_message(site, "n1", ["slow"])
+    _wait_for_line(site, "slow", "rank 1 on n1")
     site.slurm.run("scancel", number)
 
 
