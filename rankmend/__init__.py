@@ -8,6 +8,7 @@
             ...
         rankmend.step(step, loss=loss)        # after the optimizer step with that number
         rankmend.work(flops=f, tokens=t)      # what this rank did in it: throughput and MFU
+                                              # in a thread that reads ahead: rankmend.background("io")
         if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
 
@@ -17,7 +18,7 @@
 
 Without `rankmend run` around the script all of this does nothing. Nothing here but what restores ever
 raises, nothing starts a thread or opens a socket; standard library and Python 3.8 and later only. For
-one thread of the process, the one that trains. Cost: docs/use/hook.md.
+one thread of the process, the one that trains; `background` is for the others. Cost: docs/use/hook.md.
 """
 
 import os
@@ -29,6 +30,7 @@ from rankmend.hook import layout as _layout
 __all__ = [
     "RestoreError",
     "attach",
+    "background",
     "keep_snapshots",
     "may_publish",
     "random_states",
@@ -111,7 +113,7 @@ def attach():
 
 
 def _attach(flags):
-    global _writer, _attach_error, section, step, work
+    global _writer, _attach_error, section, step, work, background
     if _writer is not None:
         return True
     if _attach_error is not None:
@@ -125,10 +127,10 @@ def _attach(flags):
             return True
         writer = _make_writer(flags)
         _writer = writer
-        section, work = writer.section, writer.work
+        section, work, background = writer.section, writer.work, writer.background
     except Exception as error:
         _attach_error = error
-        step, section, work = _no_step, _no_section, _no_work
+        step, section, work, background = _no_step, _no_section, _no_work, _no_section
         return False
     finally:
         _attaching.release()
@@ -179,12 +181,12 @@ def _is_multiprocessing_child():
 
 def _detach_child():
     """Detach a forked child, such as a data loader worker: it must not write as its parent."""
-    global _writer, _attach_error, _explicit, _keeper, step, section, work
+    global _writer, _attach_error, _explicit, _keeper, step, section, work, background
     _keeper = None
     try:
         writer, _writer, _explicit = _writer, None, False
         _attach_error = RuntimeError("forked from a rank")
-        step, section, work = _no_step, _no_section, _no_work
+        step, section, work, background = _no_step, _no_section, _no_work, _no_section
         if writer is not None:
             writer.abandon()  # for callers that kept the parent's functions
     except Exception:
@@ -240,6 +242,15 @@ def _first_section(name):
     return _writer.section(name) if _attach(0) else _no_section(name)
 
 
+def _first_background(name):
+    """Return a context manager for work beside the training, in another thread: ``io`` or ``communication``.
+
+    The time in which it runs and the thread that trains does its own work is hidden (docs/use/hook.md). Another name
+    measures nothing. Several threads may be in it at once: the time counts once.
+    """
+    return _writer.background(name) if _attach(0) else _no_section(name)
+
+
 def _tell_explicit():
     """Note that the script calls step() itself: the optimizer hook stops counting."""
     global step, _explicit
@@ -267,6 +278,7 @@ def _tell_imports():
 step = _first_step
 section = _first_section
 work = _first_work
+background = _first_background
 
 
 def resume():

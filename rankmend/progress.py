@@ -125,6 +125,26 @@ class ToldWork:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldHidden:
+    """What ran beside a rank's own work since it attached, in all, and by what that is known (docs/reference/goodput.md)."""
+
+    has_replica: bool = False  # DistributedDataParallel reduces gradients
+    has_untimed: bool = False  # there were collectives whose end the host can't see
+    loads_itself: bool = False  # the thread that trains makes batches of a data loader
+    loads_in_workers: bool = False  # other processes make them
+    works: int = 0  # asynchronous collectives that were timed
+    works_least_s: float = 0.0  # in flight beside the rank's own work: at least, at most
+    works_most_s: float = 0.0
+    samples: int = 0  # iterations that DistributedDataParallel has told of
+    window_s: float = 0.0  # in these, from the first bucket to the end
+    overlap_s: float = 0.0  # the part of it in which backward still computed
+    reads: int = 0  # that the script has told in other threads
+    reads_s: float = 0.0
+    sendings: int = 0  # communication, the same
+    sendings_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RankProgress:
     """The content of one rank's progress file. Times are CLOCK_MONOTONIC seconds of its node."""
 
@@ -151,6 +171,7 @@ class RankProgress:
     snapshots: RankSnapshots | None = None  # None: the script asks for none
     numbers: RankNumbers | None = None  # None: the script tells none, or nobody asked
     work: ToldWork | None = None  # None: the script tells none
+    hidden: ToldHidden | None = None  # None: nothing tells of it
 
     @property
     def last(self) -> StepRecord | None:
@@ -289,6 +310,33 @@ class ProgressReader:
             snapshots=self._read_snapshots(),
             numbers=None if numbers_after is None else self._read_numbers(numbers_after),
             work=self._read_work(),
+            hidden=self._read_hidden(),
+        )
+
+    def _read_hidden(self) -> ToldHidden | None:
+        facts, *numbers = self._block(layout.HIDDEN, layout.HIDDEN_AT, "hidden")
+        background = self._block(layout.BACKGROUND, layout.BACKGROUND_AT, "background")
+        if not facts and not any(numbers) and not any(background):
+            return None
+        works, least_ns, most_ns, samples, window_ns, overlap_ns = numbers
+        reads, reads_ns, sendings, sendings_ns = background
+        if least_ns > most_ns or overlap_ns > window_ns:
+            raise SourceError(f"{self.name}: impossible hidden times {numbers}")
+        return ToldHidden(
+            has_replica=bool(facts & layout.HAS_REPLICA),
+            has_untimed=bool(facts & layout.HAS_UNTIMED),
+            loads_itself=bool(facts & layout.LOADS_ITSELF),
+            loads_in_workers=bool(facts & layout.LOADS_IN_WORKERS),
+            works=works,
+            works_least_s=least_ns / 1e9,
+            works_most_s=most_ns / 1e9,
+            samples=samples,
+            window_s=window_ns / 1e9,
+            overlap_s=overlap_ns / 1e9,
+            reads=reads,
+            reads_s=reads_ns / 1e9,
+            sendings=sendings,
+            sendings_s=sendings_ns / 1e9,
         )
 
     def _read_work(self) -> ToldWork | None:

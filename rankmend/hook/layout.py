@@ -17,9 +17,13 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     640   numbers      rank: the last `NUMBERS_SLOTS` number records
     3584  snapshots    rank: snapshots of its state in host memory; zeros until the first
     3712  work         rank: FLOPs, tokens and samples that the script told; zeros until then
+    3840  hidden       rank: communication in flight while it did its own work; zeros until told
+    3920  background   rank: reading and communication of its other threads; zeros until told
     4096  ring         rank: the last `RING_SLOTS` step records
 
-All integers are little-endian. Times are CLOCK_MONOTONIC nanoseconds of the node.
+Blocks that a hook of an older version does not know stay zeros, and a reader of an older version
+does not look at them: they are added in gaps, without another version. All integers are
+little-endian. Times are CLOCK_MONOTONIC nanoseconds of the node.
 This module is part of the hook: standard library and Python 3.8 only.
 """
 
@@ -140,3 +144,17 @@ WORK = struct.Struct("<QdddB47s")
 WORK_AT = 3712
 DATA_TYPES = ("", "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4")  # "": no FLOPs were told
 DEVICE_NAME_BYTES_MAX = 47
+
+# What of the communication ran beside the rank's own work (`rankmend.hook.hidden_work`): facts, then collectives
+# timed, nanoseconds hidden at least and at most; iterations of DistributedDataParallel sampled, and of these the
+# nanoseconds from the first bucket to the end, and the part of it in which backward still computed.
+HIDDEN = struct.Struct("<QQQQQQQ")
+HIDDEN_AT = 3840
+HAS_REPLICA = 1  # a DistributedDataParallel reduces gradients, unseen but for its own statistics
+HAS_UNTIMED = 2  # there were collectives whose end the host can't see
+LOADS_ITSELF = 4  # the thread that trains makes the batches of a data loader itself
+LOADS_IN_WORKERS = 8  # other processes make them
+
+# `rankmend.background`: reads and communications begun, nanoseconds of each beside the rank's own work.
+BACKGROUND = struct.Struct("<QQQQ")
+BACKGROUND_AT = 3920

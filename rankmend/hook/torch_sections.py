@@ -13,6 +13,7 @@ nothing of PyTorch is touched. What is wrapped, and what it counts as:
   the data loader's __next__  io: loading, or waiting for workers
 On a GPU the host hardly waits: events on the current stream around the same places take the time
 that the stream stood still, and are read when they have long passed. Unproved on hardware.
+What ran beside the rank's own work `rankmend.hook.hidden_work` tells.
 
 Nothing is changed in what these functions get or return, and none is traced by the compiler.
 """
@@ -23,7 +24,10 @@ from collections import deque
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import layout
+from rankmend.hook import hidden_work, layout
+from rankmend.hook.group_timeouts import Timeouts, read_timeout
+from rankmend.hook.hidden_work import Hidden, ReplicaFinder
+from rankmend.hook.own_errors import OWN_ERRORS
 from rankmend.hook.writer import Writer
 
 _WAIT = layout.SECTIONS.index("wait")
@@ -53,12 +57,7 @@ _COLLECTIVES = (
     "barrier",
     "monitored_barrier",
 )
-# What a look at PyTorch's and the script's objects may raise. Never all of Exception: a signal
-# handler of the script (a time limit, say) may raise its own in the middle of our code.
-OWN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-_GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
 _EVENTS_MAX = 256  # pending; further ones are not timed
-_TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
 _LOOKS_MAX = 10000  # looks for a process group: without one by then, the script is not distributed
 
 
@@ -114,26 +113,31 @@ def _find_skip():
 def _wrap_loader():
     loader = sys.modules.get("torch.utils.data.dataloader")
     if loader is not None:
-        _replace(loader._BaseDataLoaderIter, "__next__", _make_timed, _IO)
+        _replace(loader._BaseDataLoaderIter, "__next__", _make_loading, _workers_of(loader))
 
 
 def _wrap_distributed():
     c10d = sys.modules["torch._C._distributed_c10d"]
     trainer = get_ident()  # an optimizer steps in it
     events = _Events(sys.modules["torch"].cuda)
-    timeouts = _Timeouts()
+    hidden = Hidden()
+    timeouts = Timeouts()
     if rankmend._writer is not None:  # DDP reduces in the default group, unseen
         rankmend._writer.mark_timeout(timeouts.of(sys.modules["torch.distributed"].group.WORLD))
-    _replace(c10d.Work, "wait", _make_wait, trainer, events)
+    _replace(c10d.Work, "wait", _make_wait, trainer, events, hidden)
+    shared = (trainer, events, timeouts, hidden)
     for name in _COLLECTIVES:
-        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, timeouts, False)
+        _replace(c10d.ProcessGroup, name, _make_collective, *shared, False)
     for name in _PAIRS:
-        _replace(c10d.ProcessGroup, name, _make_collective, trainer, events, timeouts, True)
+        _replace(c10d.ProcessGroup, name, _make_collective, *shared, True)
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is not None:
         replica = parallel.DistributedDataParallel
         _replace(replica, "_distributed_broadcast_coalesced", _make_timed, _WAIT)
-        _replace(sys.modules["torch.autograd"], "_engine_run_backward", _make_backward, events)
+        _replace(
+            sys.modules["torch.autograd"], "_engine_run_backward", _make_backward, events, hidden
+        )
+        ReplicaFinder(replica, hidden, _replace).begin()
 
 
 def _replace(owner, name, make, *arguments):
@@ -171,10 +175,37 @@ def _make_timed(original, code):
     return timed
 
 
-def _make_wait(original, trainer, events):
+def _make_loading(original, in_workers):
+    trainer = get_ident()
+
+    def loading(*arguments, **named):
+        writer = rankmend._writer
+        if writer is None or get_ident() != trainer or not writer.enter(_IO):
+            return original(*arguments, **named)
+        try:
+            is_beside = bool(arguments) and isinstance(arguments[0], in_workers)
+            writer.mark_fact(layout.LOADS_IN_WORKERS if is_beside else layout.LOADS_ITSELF)
+            return original(*arguments, **named)
+        finally:
+            writer.leave()
+
+    return loading
+
+
+def _workers_of(loader):
+    """Return the kinds of iterators whose batches other processes make."""
+    found = getattr(loader, "_MultiProcessingDataLoaderIter", None)
+    return () if found is None else (found,)
+
+
+def _make_wait(original, trainer, events, hidden):
     def wait(*arguments, **named):
         writer = rankmend._writer
-        if writer is None or get_ident() != trainer or not writer.enter(_WAIT):
+        if writer is None or get_ident() != trainer:
+            return original(*arguments, **named)
+        if arguments:
+            hidden.waits(arguments[0], writer)
+        if not writer.enter(_WAIT):
             return original(*arguments, **named)
         start = events.begin() if events.is_on() else None
         try:
@@ -188,7 +219,7 @@ def _make_wait(original, trainer, events):
     return wait
 
 
-def _make_collective(original, trainer, events, timeouts, is_pair):
+def _make_collective(original, trainer, events, timeouts, hidden, is_pair):
     def collective(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
@@ -210,12 +241,14 @@ def _make_collective(original, trainer, events, timeouts, is_pair):
                 writer.leave()
             if work is None:  # the backend has waited itself
                 writer.end_collective()
+        if is_timed and work is not None:
+            hidden.issued(work, writer, arguments[0] if arguments else None)
         return work
 
     return collective
 
 
-def _make_backward(original, events):
+def _make_backward(original, events, hidden):
     """Wrap autograd's engine: take the time between the last gradient and the end of backward.
 
     Final callbacks run in the order in which they were queued. One queued when backward begins
@@ -234,6 +267,7 @@ def _make_backward(original, events):
                 events.end(start, writer)
             writer.leave()
             writer.end_collective()
+            hidden.look_at_replica(writer)
 
     def begin():
         writer = rankmend._writer
@@ -259,11 +293,13 @@ def _make_backward(original, events):
             return original(tensors, *arguments, **named)
         handle = _hook_first(tensors, started)
         place.depth = 1
+        hidden.look(writer)
         try:
             return original(tensors, *arguments, **named)
         finally:
             place.depth = 0
             end()  # where backward failed on its way
+            hidden.look(writer)
             if handle is not None:
                 handle.remove()
 
@@ -291,37 +327,6 @@ def _is_compiling_backward():
     """Return whether compiled autograd is on, which would trace the hook."""
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     return compiled is not None and getattr(compiled, "compiled_autograd_enabled", False)
-
-
-class _Timeouts:
-    """The timeout of each process group: it ends a collective that not every rank has entered."""
-
-    def __init__(self):
-        self._known = {}  # by id: holding a group would keep it from being destroyed
-        self._looks = 0
-
-    def of(self, group):
-        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it."""
-        self._looks += 1
-        if self._looks >= _GROUPS_MAX:  # an id may be another group's by now
-            self._looks = 0
-            self._known.clear()
-        key = id(group)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = _read_timeout(group)
-        return known
-
-
-def _read_timeout(group):
-    longest_s = 0
-    for device in getattr(group, "_device_types", ()):
-        try:
-            timeout = group._get_backend(device).options._timeout
-            longest_s = max(longest_s, timeout.total_seconds())
-        except OWN_ERRORS:
-            pass
-    return int(min(longest_s, _TIMEOUT_S_MAX) * 1e9)
 
 
 class _Events:
@@ -375,11 +380,24 @@ class _Events:
 
 _OWN_CODE = (
     _make_timed,
+    _make_loading,
+    hidden_work.make_finding,
+    ReplicaFinder.found,
+    Hidden.issued,
+    Hidden.waits,
+    Hidden.look,
+    Hidden._look,
+    Hidden._end,
+    Hidden._settle,
+    Hidden.follow,
+    Hidden.look_at_replica,
+    Hidden._tell,
+    hidden_work.length_of,
     _make_wait,
     _make_collective,
     _make_backward,
-    _Timeouts.of,
-    _read_timeout,
+    Timeouts.of,
+    read_timeout,
     _hook_first,
     _is_compiling_backward,
     _Events.is_on,

@@ -23,7 +23,8 @@ from time import monotonic_ns
 import rankmend
 from rankmend.hook import layout, new_modules
 from rankmend.hook.on_import import when_imported
-from rankmend.hook.torch_sections import OWN_ERRORS, Installer
+from rankmend.hook.own_errors import OWN_ERRORS
+from rankmend.hook.torch_sections import Installer
 
 _MODULE = "torch.optim.optimizer"
 _OPTIMIZERS_MAX = 100000  # stepped in one training step; more: a new one is made for each

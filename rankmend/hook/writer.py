@@ -26,6 +26,7 @@ _DATA_TYPES = {name: code for code, name in enumerate(layout.DATA_TYPES) if name
 _INFINITY = float("inf")
 _PLAIN = (int, float)
 _NAME_TRIES = 16  # calls of work() in which the device may still come up
+_TRIES = 3  # reads of the own time from another thread
 _DEPTH_MAX = 20  # nested sections; beyond it, the outermost counts as idle
 _CODES = {name: code for code, name in enumerate(layout.SECTIONS)}
 
@@ -95,6 +96,9 @@ class Writer:
         self._work = (0, 0.0, 0.0, 0.0, 0)  # as in layout.WORK, without the device
         self._device = b""
         self._is_work_refused = False
+        self._background = {}  # by nothing: what `background` has made, once it was called
+        self._facts = 0  # of layout.HIDDEN
+        self._hidden = (0,) * 6  # its other numbers
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
@@ -115,7 +119,7 @@ class Writer:
         calls = self._make_calls()
         self.step, self.section, self._use_memory = calls[:3]
         self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
-        self.add_wait, self.step_at = calls[7:]
+        self.add_wait, self.step_at, self.own_ns = calls[7:]
 
     def _take(self, descriptor, path):
         """Become the only writer, or raise if another living process is."""
@@ -137,6 +141,8 @@ class Writer:
             self._map[layout.NUMBERS_HEAD_AT : layout.NUMBERS_HEAD_AT + 8] = bytes(8)
             self._put(layout.FIRST_BAD_AT, layout.FIRST_BAD.pack(0, 0.0, 0, 0.0))
             self._put(layout.WORK_AT, layout.WORK.pack(0, 0.0, 0.0, 0.0, 0, b""))
+            self._put(layout.HIDDEN_AT, layout.HIDDEN.pack(*[0] * 7))
+            self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*[0] * 4))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -165,6 +171,33 @@ class Writer:
     def tell_snapshots(self, *numbers):
         """Report the numbers of `layout.SNAPSHOTS`."""
         self._put(layout.SNAPSHOTS_AT, layout.SNAPSHOTS.pack(*numbers))
+
+    def mark_fact(self, fact):
+        """Report a fact of `layout.HIDDEN`."""
+        if not self._facts & fact:
+            self._facts |= fact
+            self.tell_hidden(*self._hidden)
+
+    def tell_hidden(self, *numbers):
+        """Report the numbers of `layout.HIDDEN` behind the facts."""
+        self._hidden = numbers
+        self._put(layout.HIDDEN_AT, layout.HIDDEN.pack(self._facts, *numbers))
+
+    def tell_background(self, *numbers):
+        """Report the numbers of `layout.BACKGROUND`."""
+        self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*numbers))
+
+    def background(self, name):
+        """Return a context manager for work of that name in another thread than the one that trains."""
+        try:
+            found = self._background.get("")
+            if found is None:
+                from rankmend.hook.background import Background
+
+                found = self._background.setdefault("", Background(self))  # of several threads one
+            return found.sections.get(name, NO_SECTION)
+        except TypeError:  # unhashable
+            return NO_SECTION
 
     def work(self, flops=None, tokens=None, samples=None, dtype="bf16"):
         """Add to the work that this rank has told."""
@@ -210,6 +243,8 @@ class Writer:
         """Write to private memory from now on: called in a forked child."""
         self._map = bytearray(layout.FILE_SIZE)
         self._use_memory(self._map)
+        for background in self._background.values():
+            background.forget()
 
     def move_to(self, path):
         """Go on in another new file, with all that was told in the one before. Raises OSError or ValueError."""
@@ -457,6 +492,16 @@ class Writer:
             count = following
             words[head_word] = following
 
+        def own_ns():
+            """Return a time that stands still while the rank waits, communicates, reads or saves."""
+            for _try in range(_TRIES):  # again where the thread that trains has moved on meanwhile
+                since, code, at = changed_ns, current, now()
+                _idle, _compute, sending, io, saving, waiting = totals
+                if since == changed_ns:
+                    break
+            apart = sending + io + saving + waiting
+            return at - apart - (at - since if code in apart_codes else 0)
+
         def use_memory(other):
             nonlocal memory, words
             memory = other
@@ -481,7 +526,8 @@ class Writer:
 
         training_codes = (_CODES["compute"], _CODES["communication"])
         wait_code = _CODES["wait"]
+        apart_codes = (_CODES["communication"], _CODES["io"], _CODES["checkpoint"], wait_code)
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
-        auto = (enter, leave, begin_collective, end_collective, add_wait, step_at)
+        auto = (enter, leave, begin_collective, end_collective, add_wait, step_at, own_ns)
         return (step, section, use_memory, *auto)

@@ -163,10 +163,18 @@ def test_blocks_of_the_layout_do_not_overlap() -> None:
     blocks = [
         (layout.IDENTITY_AT, layout.IDENTITY.size + crc),
         (layout.ATTACHMENT_AT, layout.ATTACHMENT.size + crc),
+        (layout.RENDEZVOUS_AT, layout.RENDEZVOUS.size + crc),
         (layout.LIVE_AT, layout.LIVE.size + crc),
         (layout.COLLECTIVES_AT, layout.COLLECTIVES.size + crc),
         (layout.TIMEOUT_AT, layout.TIMEOUT.size + crc),
         (layout.HEAD_AT, 8),
+        (layout.NUMBERS_HEAD_AT, 8),
+        (layout.FIRST_BAD_AT, layout.FIRST_BAD.size + crc),
+        (layout.NUMBERS_AT, layout.NUMBERS_SLOTS * layout.NUMBERS_SIZE),
+        (layout.SNAPSHOTS_AT, layout.SNAPSHOTS.size + crc),
+        (layout.WORK_AT, layout.WORK.size + crc),
+        (layout.HIDDEN_AT, layout.HIDDEN.size + crc),
+        (layout.BACKGROUND_AT, layout.BACKGROUND.size + crc),
         (layout.RING_AT, layout.RING_SLOTS * layout.RECORD_SIZE),
     ]
 
