@@ -173,8 +173,20 @@ def _time(made: Dashboard) -> None:
             [(f"max by (part) (rankmend_controller_job_step_seconds{{{JOB}}})", "{{part}}")],
             "Mean over the ranks, by the newest record. Of communication and I/O only what is not hidden behind compute. Needs sections in the script.",
             unit="s",
-            width=12,
+            width=8,
             is_stacked=True,
+        ),
+        lines(
+            "Hidden behind compute",
+            [
+                (
+                    f"max by (part, bound) (rankmend_controller_job_step_hidden_ratio{{{JOB}}})",
+                    "{{part}}, {{bound}}",
+                )
+            ],
+            "Share of communication and I/O that runs beside the ranks' own work: at least, at most. Empty where nobody tells it; the page on goodput says who does.",
+            unit="percentunit",
+            width=8,
         ),
         bars(
             "GPU-hours by part",
@@ -182,7 +194,7 @@ def _time(made: Dashboard) -> None:
             "{{category}}",
             "Since the job's start. The page on goodput defines the parts; recovery is the sum of the phases of MTTR.",
             unit="h",
-            width=12,
+            width=8,
         ),
     ):
         made.with_panel(panel)

@@ -10,7 +10,7 @@ from rich.text import Text
 from recovery.goodput.figures import Figures, Reliability, figures_of
 from recovery.goodput.throughput import throughput_by_name
 from recovery.goodput.time_words import (
-    anatomy_line,
+    anatomy_lines,
     gpu_hours,
     in_words,
     moment,
@@ -45,7 +45,7 @@ def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details:
             if report.throughput is not None:
                 _show_lines(out, throughput_lines(report.throughput))
             if report.anatomy is not None:
-                out.print(anatomy_line(report.anatomy))
+                _show_lines(out, anatomy_lines(report.anatomy))
             if any(one.anatomy is not None for one in report.paces):
                 out.print(_ranks(report.paces))
 

@@ -3,13 +3,15 @@
     step = compute + communication + I/O - hidden communication - hidden I/O
 
 A rank tells for how long it stood still for communication and I/O, or worked at it: the part that is not hidden behind
-compute. So the parts here sum to the step, and what is hidden is not known (docs/reference/goodput.md).
+compute. So the parts here sum to the step. What is hidden stands beside them (`recovery.goodput.hidden_time`).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from recovery.goodput.hidden_time import HiddenTime, mean_hidden
 from recovery.goodput.job_time import JobTime, StepsTime
+from recovery.journal.hidden_seen import add_hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class StepAnatomy:
     io_s: float | None  # exposed
     checkpoint_s: float | None
     other_s: float | None  # outside of all sections; None: it counts as compute
+    hidden_communication: HiddenTime | None = None  # None: nothing tells of it
+    hidden_io: HiddenTime | None = None
 
     @property
     def parts(self) -> dict[str, float]:
@@ -62,6 +66,8 @@ def divide_steps(told: Sequence[StepsTime]) -> StepAnatomy | None:
     checkpoint_s = _known(sum(one.checkpoint_s for one in told) / steps)
     mean_s = step_s / steps
     rest_s = mean_s - sum(part_s or 0.0 for part_s in (communication_s, io_s, checkpoint_s))
+    sent = add_hidden(one.hidden_communication for one in told)
+    read = add_hidden(one.hidden_io for one in told)
     return StepAnatomy(
         steps=steps,
         step_s=mean_s,
@@ -71,6 +77,8 @@ def divide_steps(told: Sequence[StepsTime]) -> StepAnatomy | None:
         io_s=io_s,
         checkpoint_s=checkpoint_s,
         other_s=max(0.0, rest_s - compute_s) if compute_s else None,
+        hidden_communication=mean_hidden(sent, communication_s, max(0.0, rest_s)),
+        hidden_io=mean_hidden(read, io_s, max(0.0, rest_s)),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.journal.accounting import Account
 from recovery.journal.attempt_records import AttemptResult, Cause
+from recovery.journal.hidden_seen import HiddenSeen
 from recovery.messages.exchange import NodeKinds
 
 
@@ -92,6 +93,8 @@ class StepsTime:
     waited_s: float
     io_s: float
     checkpoint_s: float
+    hidden_communication: HiddenSeen | None = None
+    hidden_io: HiddenSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """Durations, shares and moments in words, for the terminal and the page. Pure."""
 
 from datetime import datetime, timezone
+from typing import Final
 
 from recovery.goodput.anatomy import StepAnatomy
+from recovery.goodput.hidden_time import HiddenTime
 from recovery.goodput.throughput import Throughput
+from recovery.journal.hidden_seen import HiddenGap, HiddenSource
 
 
 def in_words(seconds: float | None) -> str:
@@ -53,6 +56,49 @@ def anatomy_line(one: StepAnatomy) -> str:
     ]
     waited = "" if one.waited_s is None else f"; {in_words(one.waited_s)} waiting for other ranks"
     return f"a step takes {in_words(one.step_s)}: {', '.join(parts)}{waited}"
+
+
+_SOURCES: Final = {
+    HiddenSource.COLLECTIVES.value: "asynchronous collectives",
+    HiddenSource.DDP.value: "DistributedDataParallel's own statistics",
+    HiddenSource.SCRIPT.value: "the script's background sections",
+    HiddenSource.LOADER.value: "a data loader without workers",
+}
+_GAPS: Final = {
+    HiddenGap.UNTIMED.value: "of some collectives the host does not see the end",
+    HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
+    HiddenGap.WORKERS.value: "nobody tells for how long the data loader's workers read",
+}
+
+
+def anatomy_lines(one: StepAnatomy) -> list[str]:
+    """Return the mean step in a line, and what of it was hidden in one for each kind that is told."""
+    kinds = (("communication", one.hidden_communication), ("I/O", one.hidden_io))
+    hidden = [_hidden_line(kind, told) for kind, told in kinds if told is not None]
+    return [anatomy_line(one), *hidden]
+
+
+def _hidden_line(kind: str, one: HiddenTime) -> str:
+    by = ", ".join(_SOURCES.get(name, name.replace("_", " ")) for name in one.sources)
+    why = "; ".join(_GAPS.get(name, name.replace("_", " ")) for name in one.gaps)
+    if one.least_s is None:
+        return f"hidden {kind}: not known: {why}"
+    if one.most_s is None:
+        return f"hidden {kind}: at least {_with_share(one.least_s, one.least_ratio)} of it, by {by}; {why}"
+    if one.most_s == 0:
+        return f"hidden {kind}: nothing, by {by}"
+    if share(one.least_ratio) == share(one.most_ratio):
+        shown = _with_share(one.most_s, one.most_ratio)
+    elif one.least_s == 0:
+        shown = f"at most {_with_share(one.most_s, one.most_ratio)}"
+    else:
+        least = _with_share(one.least_s, one.least_ratio)
+        shown = f"{least} to {_with_share(one.most_s, one.most_ratio)}"
+    return f"hidden {kind}: {shown} of it, by {by}"
+
+
+def _with_share(seconds: float, ratio: float | None) -> str:
+    return f"{in_words(seconds)} ({share(ratio)})"
 
 
 def throughput_lines(one: Throughput) -> list[str]:

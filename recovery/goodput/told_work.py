@@ -32,4 +32,6 @@ def steps_of(record: StepsSeen, now_s: float) -> StepsTime:
         record.waited_s,
         record.io_s,
         record.checkpoint_s,
+        record.hidden_communication,
+        record.hidden_io,
     )

@@ -3,10 +3,13 @@
 The first step that is heard of a rank is no part of it: it may have begun with the start.
 """
 
+from rankmend.told_hidden import ToldHidden
 from recovery.journal.attempt_records import StepsSeen
+from recovery.journal.hidden_seen import add_hidden, hidden_communication, hidden_io
 from recovery.messages.exchange import Report, StepTiming
 
-_Mark = tuple[float, StepTiming]  # a step of a rank: when it was told, and the totals until then
+# A step of a rank: when it was told, and the totals until then
+_Mark = tuple[float, StepTiming, ToldHidden | None]
 
 
 class StepMeter:
@@ -28,7 +31,7 @@ class StepMeter:
             if not (rank.timings and rank.sections_entered):
                 continue
             timing = rank.timings[-1]
-            mark = newest[rank.rank] = (now_s, timing)
+            mark = newest[rank.rank] = (now_s, timing, rank.hidden)
             known = base.get(rank.rank)
             if known is None or timing.number < known[1].number:  # of another process
                 base[rank.rank] = mark
@@ -37,8 +40,9 @@ class StepMeter:
         """Return what was spent since the last call; None where no rank with sections has made a step."""
         ranks = steps = 0
         step_s = compute_s = communication_s = waited_s = io_s = checkpoint_s = 0.0
-        for rank, (told_s, after) in self._newest.items():
-            known_s, before = self._base[rank]
+        communication, reading = [], []
+        for rank, (told_s, after, hidden) in self._newest.items():
+            known_s, before, hidden_before = self._base[rank]
             if after.number <= before.number:
                 continue
             ranks += 1
@@ -49,6 +53,10 @@ class StepMeter:
             waited_s += max(0.0, after.waited_s - before.waited_s)
             io_s += max(0.0, after.io_s - before.io_s)
             checkpoint_s += max(0.0, after.checkpoint_s - before.checkpoint_s)
+            if hidden is not None:
+                since = (hidden_before or ToldHidden(), hidden, after.number - before.number)
+                communication.append(hidden_communication(*since))
+                reading.append(hidden_io(*since))
         if not steps:
             return None
         self._base = dict(self._newest)
@@ -62,4 +70,6 @@ class StepMeter:
             waited_s,
             io_s,
             checkpoint_s,
+            add_hidden(communication),
+            add_hidden(reading),
         )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from recovery.journal.hidden_seen import HiddenSeen
 from recovery.journal.node_records import Joined
 from recovery.messages.exchange import Endpoint, Restore, SnapshotPoint
 
@@ -230,12 +231,12 @@ class StepsSeen:
     steps: int  # of all ranks together
     step_s: float
     compute_s: float  # in sections of that name; 0: the script has none, and the rest of a step is its compute
-    communication_s: (
-        float  # for which the rank stood still or worked at it: what is hidden is not seen
-    )
+    communication_s: float  # for which the rank stood still or worked at it
     waited_s: float  # the part of it in which it only waited for others
     io_s: float
     checkpoint_s: float
+    hidden_communication: HiddenSeen | None = None  # None: not told, as by older versions
+    hidden_io: HiddenSeen | None = None
 
 
 @dataclass(frozen=True, slots=True)

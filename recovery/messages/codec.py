@@ -98,6 +98,7 @@ def decode_report(body: bytes) -> Report:
     for rank in report.ranks:
         _refuse_impossible_numbers(rank)
         _refuse_impossible_work(rank)
+        _refuse_impossible_hidden(rank)
         _refuse_number("report", "rank", rank.rank, 0, RANKS_MAX)
         _refuse_number("report", "pid", rank.pid, 0)
         _refuse_number("report", "steps_done", rank.steps_done, 0)
@@ -209,6 +210,20 @@ def _refuse_impossible_work(rank: RankReport) -> None:
         raise MessageError(f"report: work of rank {rank.rank} has type {work.data_type!r:.80}")
     if len(work.device) > DEVICE_NAME_BYTES_MAX:
         raise MessageError(f"report: rank {rank.rank} has the device {work.device!r:.80}")
+
+
+def _refuse_impossible_hidden(rank: RankReport) -> None:
+    told = rank.hidden
+    if told is None:
+        return
+    for name in ("works", "samples", "reads", "sendings"):
+        _refuse_number("report", f"hidden.{name}", getattr(told, name), 0)
+    times = (told.works_least_s, told.works_most_s, told.reads_s, told.sendings_s)
+    windows = (told.overlap_s, told.window_s)
+    if not all(0 <= time_s < float("inf") for time_s in (*times, *windows)) or (
+        told.works_least_s > told.works_most_s or told.overlap_s > told.window_s
+    ):
+        raise MessageError(f"report: hidden times of rank {rank.rank} are {(*times, *windows)!r}")
 
 
 def _refuse_impossible_snapshot(held: HeldSnapshot) -> None:

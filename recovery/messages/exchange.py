@@ -15,6 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
+from rankmend.told_hidden import ToldHidden
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
 
 VERSION: Final = 1
@@ -219,6 +220,7 @@ class RankReport:
     first_bad_loss: BadNumber | None = None  # since the rank attached
     first_bad_grad_norm: BadNumber | None = None
     work: RankWork | None = None  # None: the script tells none
+    hidden: ToldHidden | None = None  # since it attached, in all; None: nothing tells of it
 
 
 @dataclass(frozen=True, slots=True)

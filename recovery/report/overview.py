@@ -14,11 +14,13 @@ import msgspec
 
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
+from rankmend.told_hidden import ToldHidden
 from recovery.api import wire
 from recovery.goodput.anatomy import StepAnatomy, divide_steps
 from recovery.goodput.job_time import StepsTime
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.fold.entry_fold import fold_all
+from recovery.journal.hidden_seen import hidden_communication, hidden_io
 from recovery.journal.job_folder import is_held, read_json
 from recovery.journal.job_records import JobEnded, JobOpened, LauncherStarted
 from recovery.journal.ledger import Ledger
@@ -247,6 +249,9 @@ def _anatomy(told: progress.RankProgress) -> StepAnatomy | None:
     if len(told.records) < 2:
         return None
     first, last = told.records[0], told.records[-1]
+    hidden = told.hidden or ToldHidden()
+    # Told in all since the rank attached, so that is the mean of all of its steps.
+    since = (ToldHidden(), hidden, told.step_count)
     spent = StepsTime(
         end_s=last.ended_at_s,
         attempt=told.identity.attempt,
@@ -258,6 +263,8 @@ def _anatomy(told: progress.RankProgress) -> StepAnatomy | None:
         waited_s=last.waited_s - first.waited_s,
         io_s=last.io_s - first.io_s,
         checkpoint_s=last.checkpoint_s - first.checkpoint_s,
+        hidden_communication=hidden_communication(*since),
+        hidden_io=hidden_io(*since),
     )
     return divide_steps([spent])
 

@@ -13,7 +13,7 @@ from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
 from recovery.goodput.throughput import throughput_by_name
 from recovery.goodput.time_words import (
-    anatomy_line,
+    anatomy_lines,
     gpu_hours,
     in_words,
     moment,
@@ -107,7 +107,7 @@ def _job(report: JobReport) -> dict[str, Any]:
         "incidents_left_out": len(time.incidents) - len(newest),
         "heat": _heat(report.paces),
         "throughput": [] if report.throughput is None else throughput_lines(report.throughput),
-        "step": None if report.anatomy is None else anatomy_line(report.anatomy),
+        "step": [] if report.anatomy is None else anatomy_lines(report.anatomy),
         "heat_columns": _HEAT_COLUMNS,
     }
 

@@ -13,6 +13,7 @@ from recovery.goodput.figures import (
     costs_of,
     figures_of,
 )
+from recovery.goodput.hidden_time import HiddenTime
 from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime
 from recovery.goodput.throughput import Throughput, throughput_by_name, throughput_of
 from recovery.goodput.timeline import TimePart, TimeSpan
@@ -148,7 +149,7 @@ def plain_figures(figures: Figures) -> dict[str, Any]:
 
 
 def plain_anatomy(one: StepAnatomy) -> dict[str, Any]:
-    """Return the mean step; what is not known is null, and that is always so for what is hidden."""
+    """Return the mean step; what is not known is null."""
     return {
         "steps": one.steps,
         "step_s": one.step_s,
@@ -158,7 +159,21 @@ def plain_anatomy(one: StepAnatomy) -> dict[str, Any]:
         "io_s": one.io_s,
         "checkpoint_s": one.checkpoint_s,
         "other_s": one.other_s,
-        "hidden_s": None,
+        "hidden_communication": _hidden(one.hidden_communication),
+        "hidden_io": _hidden(one.hidden_io),
+    }
+
+
+def _hidden(one: HiddenTime | None) -> dict[str, Any] | None:
+    if one is None:
+        return None
+    return {
+        "least_s": one.least_s,
+        "most_s": one.most_s,
+        "least_ratio": one.least_ratio,
+        "most_ratio": one.most_ratio,
+        "sources": list(one.sources),
+        "gaps": list(one.gaps),
     }
 
 
@@ -192,7 +207,7 @@ def csv_rows(reports: Sequence[JobReport], *, with_jobs: bool = True) -> Iterato
         time = report.time
         yield from _part_rows(time.name, time.job_id, report.figures)
         if report.anatomy is not None:
-            for part, seconds in report.anatomy.parts.items():
+            for part, seconds in _step_rows(report.anatomy):
                 share = f"{seconds / report.anatomy.step_s:.6f}"
                 yield (
                     _cell(time.name),
@@ -202,6 +217,15 @@ def csv_rows(reports: Sequence[JobReport], *, with_jobs: bool = True) -> Iterato
                     "",
                     share,
                 )
+
+
+def _step_rows(one: StepAnatomy) -> Iterator[tuple[str, float]]:
+    yield from one.parts.items()
+    for kind, hidden in (("communication", one.hidden_communication), ("io", one.hidden_io)):
+        if hidden is not None:
+            for bound, seconds in (("least", hidden.least_s), ("most", hidden.most_s)):
+                if seconds is not None:
+                    yield f"hidden_{kind}_{bound}", seconds
 
 
 def _part_rows(name: str, job_id: str, figures: Figures) -> Iterator[tuple[str, ...]]:

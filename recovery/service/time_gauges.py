@@ -70,6 +70,7 @@ class TimeGauges(Collector):
         yield self._categories(standings)
         yield from self._ratios(standings)
         yield self._steps(standings)
+        yield self._hidden(standings)
         yield from self._cluster(standings)
         yield from self._by_class(standings)
         sums: Mapping[str, Mapping[Key, float]] = {}
@@ -126,6 +127,29 @@ class TimeGauges(Collector):
         for one in standings:
             for part, seconds in () if one.anatomy is None else one.anatomy.parts.items():
                 family.add_metric([one.job_id, part], seconds)
+        return family
+
+    def _hidden(self, standings: tuple[JobStanding, ...]) -> Metric:
+        text = (
+            "Share of a job's communication or reading that runs behind its ranks' own work, by the newest record, by job_id, part (communication, io) and "
+            "bound: least and most, equal where it is measured (docs/reference/goodput.md). No series where nobody tells it."
+        )
+        family = self._family("job_step_hidden_ratio", text, "job_id", "part", "bound")
+        for one in standings:
+            step = one.anatomy
+            if step is None:
+                continue
+            for part, hidden in (
+                ("communication", step.hidden_communication),
+                ("io", step.hidden_io),
+            ):
+                if hidden is not None:
+                    for bound, ratio in (
+                        ("least", hidden.least_ratio),
+                        ("most", hidden.most_ratio),
+                    ):
+                        if ratio is not None:
+                            family.add_metric([one.job_id, part, bound], ratio)
         return family
 
     def _cluster(self, standings: tuple[JobStanding, ...]) -> Iterator[Metric]:

@@ -17,7 +17,8 @@ from rankmend.errors import SourceError
 from rankmend.hook import layout
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder, length_of
 from rankmend.hook.writer import Writer
-from rankmend.progress import RankProgress, ToldHidden
+from rankmend.progress import RankProgress
+from rankmend.told_hidden import ToldHidden
 from tests.support.hook import RUN_S_MAX, Rank, each_python
 
 pytestmark = pytest.mark.real

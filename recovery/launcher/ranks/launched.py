@@ -121,6 +121,7 @@ class LaunchedRank:
             first_bad_loss=first_bad_loss(told.numbers),
             first_bad_grad_norm=first_bad_grad_norm(told.numbers),
             work=self._work(told),
+            hidden=told.hidden,
         )
 
     def _work(self, told: RankProgress) -> RankWork | None:

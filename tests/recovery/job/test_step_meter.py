@@ -4,17 +4,26 @@ from dataclasses import astuple, replace
 
 import pytest
 
+from rankmend.told_hidden import ToldHidden
 from recovery.goodput.anatomy import anatomy_of
 from recovery.goodput.time_spent import read_time
 from recovery.job.step_meter import StepMeter
 from recovery.journal.attempt_records import StepsSeen
+from recovery.journal.hidden_seen import HiddenSeen
 from recovery.messages.exchange import RankReport, Report, StepTiming
 from tests.recovery.goodput.test_time_spent import BEGIN, entries_of
 
 SEEN = StepsSeen(1, 2, 20, 40.0, 24.0, 10.0, 8.0, 4.0, 0.0)
 
 
-def report(steps: int, *, sections: int = 9, first: int = 1, attempt: int = 1) -> Report:
+def report(
+    steps: int,
+    *,
+    sections: int = 9,
+    first: int = 1,
+    attempt: int = 1,
+    hidden: ToldHidden | None = None,
+) -> Report:
     """Return a report of two ranks that make a step of 2 s: 1.2 s compute, 0.5 s communication, 0.2 s I/O."""
     timings = tuple(
         StepTiming(
@@ -30,7 +39,15 @@ def report(steps: int, *, sections: int = 9, first: int = 1, attempt: int = 1) -
         for number in range(first, steps + 1)
     )
     ranks = tuple(
-        RankReport(rank, rank, 100 + rank, "S", sections_entered=sections, timings=timings)
+        RankReport(
+            rank,
+            rank,
+            100 + rank,
+            "S",
+            sections_entered=sections,
+            timings=timings,
+            hidden=hidden,
+        )
         for rank in range(2)
     )
     return Report(1, "n1", "boot-1", "job-1", 1, attempt, ranks, 0)
@@ -45,8 +62,24 @@ def test_steps_are_added_up_from_the_second_one_on() -> None:
 
     seen = meter.take()
     assert seen is not None
-    assert astuple(seen) == pytest.approx(astuple(SEEN))
+    assert astuple(seen)[:9] == pytest.approx(astuple(SEEN)[:9])
+    assert (seen.hidden_communication, seen.hidden_io) == (None, None)
     assert meter.take() is None
+
+
+def test_hidden_times_are_added_up_over_ranks_and_since_the_record_before() -> None:
+    meter = StepMeter()
+    meter.begin(1)
+    hidden = ToldHidden(works=5, works_least_s=1.0, works_most_s=2.0, loads_itself=True)
+    later = replace(hidden, works=25, works_least_s=3.0, works_most_s=6.0)
+
+    meter.note_report(report(1, hidden=hidden), 2.0)
+    meter.note_report(report(11, first=2, hidden=later), 22.0)
+
+    seen = meter.take()
+    assert seen is not None
+    assert seen.hidden_communication == HiddenSeen(20, 4.0, 8.0, ("asynchronous_collectives",))
+    assert seen.hidden_io == HiddenSeen(20, 0.0, 0.0, ("loader_without_workers",))
 
 
 def test_ranks_without_sections_and_other_attempts_tell_nothing() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
+from rankmend.told_hidden import ToldHidden
 from recovery.checkpoints.model import HeldPart, Share
 from recovery.messages import copying, exchange
 from recovery.messages.codec import (
@@ -142,6 +143,22 @@ def test_an_age_below_zero_is_read_as_zero_so_that_nobody_seems_to_have_moved_in
     assert (first.exit.age_s, first.timings[0].age_s) == (0.0, 0.0)
     assert first.resumed_age_s is None, "what was not told stays untold"
     assert tuple(others) == REPORT.ranks[1:]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ToldHidden(works=1, works_least_s=2.0, works_most_s=1.0),
+        ToldHidden(samples=1, window_s=1.0, overlap_s=2.0),
+        ToldHidden(reads=1, reads_s=-1.0),
+        ToldHidden(sendings=-1),
+    ],
+)
+def test_hidden_times_that_can_not_be_are_refused(told: ToldHidden) -> None:
+    rank = replace(REPORT.ranks[0], hidden=told)
+
+    with pytest.raises(MessageError, match="hidden"):
+        decode_report(encode_message(replace(REPORT, ranks=(rank,))))
 
 
 def test_fields_of_a_newer_version_are_ignored() -> None:
@@ -332,6 +349,7 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
     [
         Report,
         RankReport,
+        ToldHidden,
         RankStart,
         StepTiming,
         RankExit,

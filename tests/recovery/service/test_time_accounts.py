@@ -7,7 +7,8 @@ import pytest
 
 from recovery.goodput.held_sums import Counted, HeldSums
 from recovery.goodput.timeline import TimePart
-from recovery.journal.attempt_records import Milestone
+from recovery.journal.attempt_records import Milestone, StepsSeen
+from recovery.journal.hidden_seen import HiddenSeen
 from recovery.journal.job_records import LauncherStarted
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
@@ -74,6 +75,19 @@ def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> No
     }
     assert found == pytest.approx(wanted)
     assert sum(found.values()) == 4 * 1500.0
+
+
+def test_hidden_share_has_both_bounds_and_none_where_nobody_tells_it() -> None:
+    job = Followed()
+    seen = StepsSeen(1, 2, 20, 40.0, 24.0, 10.0, 8.0, 4.0, 0.0, HiddenSeen(20, 5.0, 10.0))
+
+    job.take(*BEGIN, (20.0, seen))
+
+    of_job = 'job_id="job-1",part="communication"'
+    assert job.series("job_step_hidden_ratio") == {
+        f'bound="least",{of_job}': pytest.approx(1 / 3),
+        f'bound="most",{of_job}': pytest.approx(1 / 2),
+    }
 
 
 def test_time_of_an_open_incident_is_lost_to_its_class_before_it_ends() -> None:

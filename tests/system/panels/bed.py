@@ -144,7 +144,13 @@ class PanelBed(Bed):
             *(f"--checkpoint-dir={self.folder}/checkpoints", f"--result={self.folder}/result"),
             *("--steps=1000000", "--every=40", "--keep=4", "--step-s=0.05"),
             *("--until", f"{self.folder}/finish", "--timeout-s=300"),
-            *("--snapshot-every=5", "--fail-rank=1", "--fail-step=60", "--fail-with=kill"),
+            *(
+                "--beside",
+                "--snapshot-every=5",
+                "--fail-rank=1",
+                "--fail-step=60",
+                "--fail-with=kill",
+            ),
             *("--nan-rank=2", "--nan-step=90", "--nan-attempts=2"),
             *("--slow-rank=3", "--slow-step=150"),
         )

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--let-go", type=Path, help="the last step waits for this file")
     parser.add_argument("--snapshot-every", type=int, default=0)
     parser.add_argument("--snapshot-mb", type=int, default=0, help="of state beside the job's own")
+    parser.add_argument("--beside", action="store_true", help="a thread reads during each step")
     parser.add_argument("--apart", action="store_true", help="no rank's snapshot equals another's")
     parser.add_argument("--flip-rank", type=int, default=-1, help="its memory goes wrong ...")
     parser.add_argument("--flip-step", type=int, default=-1, help="... from this step on")
@@ -107,6 +109,11 @@ def meet(folder: Path, name: str, world_size: int, rank: int) -> None:
         time.sleep(0.005)
 
 
+def read_beside() -> None:
+    with rankmend.background("io"):
+        time.sleep(0.01)
+
+
 def main() -> None:
     arguments = read_arguments()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -155,6 +162,8 @@ def main() -> None:
             if step == arguments.steps and arguments.let_go is not None:
                 while not (arguments.let_go.exists() or stopping[0]):
                     time.sleep(0.005)
+            if arguments.beside:
+                threading.Thread(target=read_beside).start()
             with rankmend.section("compute"):
                 time.sleep(arguments.step_s)
                 if rank == arguments.slow_rank and step >= arguments.slow_step:
