@@ -27,7 +27,7 @@ class Background:
     def begin(self, section):
         with self._lock:
             if not section.inside:
-                section.since_ns, section.own_ns = monotonic_ns(), self._writer.own_ns()
+                section.since_ns, section.own_ns = monotonic_ns(), self._writer.own_ns_beside()
             section.inside += 1
             self._told[section.place] += 1
 
@@ -39,7 +39,7 @@ class Background:
             if section.inside:
                 return
             passed_ns = monotonic_ns() - section.since_ns
-            own_ns = self._writer.own_ns() - section.own_ns
+            own_ns = self._writer.own_ns_beside() - section.own_ns
             self._told[section.place + 1] += min(max(0, own_ns), passed_ns)
             self._writer.tell_background(*self._told)
 

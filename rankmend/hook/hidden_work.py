@@ -22,7 +22,6 @@ import rankmend
 from rankmend.hook import layout
 from rankmend.hook.own_errors import OWN_ERRORS
 
-_SEEN = ("gloo",)  # backends of which `is_completed` tells the host when data has arrived
 _FLYING_MAX = 64  # collectives in flight, or intervals not added up; then they are settled
 _SETTLE_NS = 10**6  # of own work at least between two times that so many in flight are looked at
 _AT_ONCE_NS = 10**6  # of own work between issue and wait: so little can't hide anything
@@ -40,7 +39,7 @@ class Hidden:
         self._least, self._most = [], []  # intervals that are over
         self._works = [0, 0, 0]  # timed, nanoseconds at least and at most
         self._replicas = [0, 0, 0]  # samples, window, overlap
-        self._told_at = self._settled_at = 0
+        self._tell_at = self._settled_at = 0
         self._unseen = None  # id and issue of a collective whose end the host won't see
         self.find_replica = None  # has DDP's models found
         self._replica = _NO_REPLICA
@@ -49,22 +48,24 @@ class Hidden:
 
     # Asynchronous collectives.
 
-    def issued(self, work, writer, group):
-        """Take note of a collective that ``group`` has begun."""
+    def issued(self, work, writer, is_seen):
+        """Take note of a collective that has begun; ``is_seen``: the host will see when it is complete."""
         try:
             at = writer.own_ns()
-            if group is None or group._get_backend_name() not in _SEEN:
+            flying = self._flying
+            if not is_seen:
                 if self._unseen is not None:  # one before it is still in flight
                     writer.mark_fact(layout.HAS_UNTIMED)
                 self._unseen = id(work), at
                 return
-            self._look(at)
-            if len(self._flying) >= _FLYING_MAX and at - self._settled_at >= _SETTLE_NS:
-                self._settle(at)
-            if len(self._flying) >= _FLYING_MAX:
-                writer.mark_fact(layout.HAS_UNTIMED)
-                return
-            self._flying[id(work)] = [ref(work), at, at]
+            if flying:
+                self._look(at)
+                if len(flying) >= _FLYING_MAX and at - self._settled_at >= _SETTLE_NS:
+                    self._settle(at)
+                if len(flying) >= _FLYING_MAX:
+                    writer.mark_fact(layout.HAS_UNTIMED)
+                    return
+            flying[id(work)] = [ref(work), at, at]
         except OWN_ERRORS:
             pass
 
@@ -75,18 +76,27 @@ class Hidden:
                 (key, at), self._unseen = self._unseen, None
                 if key != id(work) or writer.own_ns() - at > _AT_ONCE_NS:
                     writer.mark_fact(layout.HAS_UNTIMED)
-            if not self._flying and not self._most:
+            flying = self._flying
+            if not flying and not self._most:
                 return
             at = writer.own_ns()
-            entry = self._flying.pop(id(work), None)
+            entry = flying.pop(id(work), None)
             if entry is not None and entry[0]() is work:
-                self._end(entry, at, entry[2] if work.is_completed() else at)
-            self._look(at)
-            if not self._flying or len(self._most) >= _FLYING_MAX:
+                least = entry[2] if work.is_completed() else at
+                if not flying and not self._most:  # the only one: nothing to add up
+                    works = self._works
+                    works[0] += 1
+                    works[1] += least - entry[1]
+                    works[2] += at - entry[1]
+                else:
+                    self._end(entry, at, least)
+            if flying:
+                self._look(at)
+            if self._most and (not flying or len(self._most) >= _FLYING_MAX):
                 self._settle(at)
             now = monotonic_ns()
-            if now - self._told_at >= _TELL_NS:
-                self._told_at = now
+            if now >= self._tell_at:
+                self._tell_at = now + _TELL_NS
                 self._tell(writer)
         except OWN_ERRORS:
             pass
@@ -101,12 +111,15 @@ class Hidden:
 
     def _look(self, at):
         """See what is complete, from the oldest collective on: they mostly end in the order of their issue."""
-        for key, entry in list(self._flying.items()):
+        flying = self._flying
+        while flying:
+            key = next(iter(flying))
+            entry = flying[key]
             work = entry[0]()
             if work is not None and not work.is_completed():
                 entry[2] = at
                 return
-            del self._flying[key]
+            del flying[key]
             self._end(entry, at, entry[2])
 
     def _end(self, entry, at, least):

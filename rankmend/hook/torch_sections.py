@@ -25,9 +25,9 @@ from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import hidden_work, layout
-from rankmend.hook.group_timeouts import Timeouts, read_timeout
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder
 from rankmend.hook.own_errors import OWN_ERRORS
+from rankmend.hook.process_groups import Groups, is_seen, read_timeout
 from rankmend.hook.writer import Writer
 
 _WAIT = layout.SECTIONS.index("wait")
@@ -121,11 +121,11 @@ def _wrap_distributed():
     trainer = get_ident()  # an optimizer steps in it
     events = _Events(sys.modules["torch"].cuda)
     hidden = Hidden()
-    timeouts = Timeouts()
+    groups = Groups()
     if rankmend._writer is not None:  # DDP reduces in the default group, unseen
-        rankmend._writer.mark_timeout(timeouts.of(sys.modules["torch.distributed"].group.WORLD))
+        rankmend._writer.mark_timeout(groups.of(sys.modules["torch.distributed"].group.WORLD)[0])
     _replace(c10d.Work, "wait", _make_wait, trainer, events, hidden)
-    shared = (trainer, events, timeouts, hidden)
+    shared = (trainer, events, groups, hidden)
     for name in _COLLECTIVES:
         _replace(c10d.ProcessGroup, name, _make_collective, *shared, False)
     for name in _PAIRS:
@@ -219,13 +219,15 @@ def _make_wait(original, trainer, events, hidden):
     return wait
 
 
-def _make_collective(original, trainer, events, timeouts, hidden, is_pair):
+def _make_collective(original, trainer, events, groups, hidden, is_pair):
     def collective(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
             return original(*arguments, **named)
+        is_end_seen = False
         if arguments:
-            writer.mark_timeout(timeouts.of(arguments[0]))
+            timeout_ns, is_end_seen = groups.of(arguments[0])
+            writer.mark_timeout(timeout_ns)
         if is_pair:
             writer.mark_pairs()
         writer.begin_collective()
@@ -242,7 +244,7 @@ def _make_collective(original, trainer, events, timeouts, hidden, is_pair):
             if work is None:  # the backend has waited itself
                 writer.end_collective()
         if is_timed and work is not None:
-            hidden.issued(work, writer, arguments[0] if arguments else None)
+            hidden.issued(work, writer, is_end_seen)
         return work
 
     return collective
@@ -396,7 +398,8 @@ _OWN_CODE = (
     _make_wait,
     _make_collective,
     _make_backward,
-    Timeouts.of,
+    Groups.of,
+    is_seen,
     read_timeout,
     _hook_first,
     _is_compiling_backward,

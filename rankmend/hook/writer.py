@@ -119,7 +119,7 @@ class Writer:
         calls = self._make_calls()
         self.step, self.section, self._use_memory = calls[:3]
         self.enter, self.leave, self.begin_collective, self.end_collective = calls[3:7]
-        self.add_wait, self.step_at, self.own_ns = calls[7:]
+        self.add_wait, self.step_at, self.own_ns, self.own_ns_beside = calls[7:]
 
     def _take(self, descriptor, path):
         """Become the only writer, or raise if another living process is."""
@@ -494,13 +494,19 @@ class Writer:
 
         def own_ns():
             """Return a time that stands still while the rank waits, communicates, reads or saves."""
-            for _try in range(_TRIES):  # again where the thread that trains has moved on meanwhile
-                since, code, at = changed_ns, current, now()
-                _idle, _compute, sending, io, saving, waiting = totals
+            at = now()
+            if current in apart_codes:
+                at = changed_ns
+            _idle, _compute, sending, io, saving, waiting = totals
+            return at - sending - io - saving - waiting
+
+        def own_ns_beside():
+            """Return the same in another thread than the one that trains."""
+            for _try in range(_TRIES):  # again where that one has moved on meanwhile
+                since, own = changed_ns, own_ns()
                 if since == changed_ns:
                     break
-            apart = sending + io + saving + waiting
-            return at - apart - (at - since if code in apart_codes else 0)
+            return own
 
         def use_memory(other):
             nonlocal memory, words
@@ -529,5 +535,5 @@ class Writer:
         apart_codes = (_CODES["communication"], _CODES["io"], _CODES["checkpoint"], wait_code)
         mark_first_section = self._mark_first_section
         sections = {name: Section(code) for name, code in _CODES.items()}
-        auto = (enter, leave, begin_collective, end_collective, add_wait, step_at, own_ns)
-        return (step, section, use_memory, *auto)
+        auto = (enter, leave, begin_collective, end_collective, add_wait, step_at)
+        return (step, section, use_memory, *auto, own_ns, own_ns_beside)

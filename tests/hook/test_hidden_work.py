@@ -16,6 +16,7 @@ import rankmend
 from rankmend.errors import SourceError
 from rankmend.hook import layout
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder, length_of
+from rankmend.hook.process_groups import Groups
 from rankmend.hook.writer import Writer
 from rankmend.progress import RankProgress
 from rankmend.told_hidden import ToldHidden
@@ -237,14 +238,6 @@ class Work:
         return self.is_over
 
 
-class Group:
-    def __init__(self, backend: str = "gloo") -> None:
-        self.backend = backend
-
-    def _get_backend_name(self) -> str:
-        return self.backend
-
-
 @pytest.fixture
 def rank(tmp_path: Path) -> Rank:
     return Rank(tmp_path)
@@ -279,12 +272,12 @@ def told_of(rank: Rank) -> tuple[int, float, float]:
 
 
 def test_collectives_in_flight_at_once_count_once(writer: Writer, rank: Rank) -> None:
-    hidden, own, group = Hidden(), OwnTime(writer), Group()
+    hidden, own = Hidden(), OwnTime(writer)
     first, second = Work(), Work()
 
-    hidden.issued(first, own, group)
+    hidden.issued(first, own, True)
     own.now_ns = 500
-    hidden.issued(second, own, group)
+    hidden.issued(second, own, True)
     own.now_ns = 600
     hidden.waits(second, own)
     own.now_ns = 1000
@@ -300,7 +293,7 @@ def test_end_lies_between_the_last_look_before_it_and_the_first_behind_it(
     hidden, own = Hidden(), OwnTime(writer)
     work = Work()
 
-    hidden.issued(work, own, Group())
+    hidden.issued(work, own, True)
     own.now_ns = 300
     hidden.look(own)
     work.is_over = True
@@ -316,12 +309,12 @@ def test_end_lies_between_the_last_look_before_it_and_the_first_behind_it(
 def test_collectives_that_nobody_waits_for_are_bounded_and_not_kept_alive(
     writer: Writer, rank: Rank
 ) -> None:
-    hidden, own, group = Hidden(), OwnTime(writer), Group()
+    hidden, own = Hidden(), OwnTime(writer)
     kept = [Work() for _ in range(200)]
 
     for number, work in enumerate([*kept, *(Work() for _ in range(200))]):
         own.now_ns = number
-        hidden.issued(work, own, group)
+        hidden.issued(work, own, True)
 
     assert len(hidden._flying) <= 64
     assert rank.read().hidden == ToldHidden(has_untimed=True)
@@ -330,14 +323,34 @@ def test_collectives_that_nobody_waits_for_are_bounded_and_not_kept_alive(
     assert [one() for one in references] == [None] * len(references)
 
 
-@pytest.mark.parametrize("backend", ["nccl", "mpi", "undefined"])
+class Group:
+    def __init__(self, backend: str) -> None:
+        self.backend = backend
+
+    def _get_backend_name(self) -> str:
+        return self.backend
+
+
+def test_host_sees_the_end_of_gloos_collectives_only() -> None:
+    groups = Groups()
+    made = [Group(name) for name in ("gloo", "nccl", "mpi", "undefined")]
+
+    assert [groups.of(one) for one in [*made, object()]] == [
+        (0, True),
+        (0, False),
+        (0, False),
+        (0, False),
+        (0, False),
+    ]
+
+
 def test_collectives_whose_end_the_host_does_not_see_are_said_to_be_untimed(
-    writer: Writer, rank: Rank, backend: str
+    writer: Writer, rank: Rank
 ) -> None:
     hidden, own = Hidden(), OwnTime(writer)
     work = Work()
 
-    hidden.issued(work, own, Group(backend))
+    hidden.issued(work, own, False)
     own.now_ns = 2 * 10**6
     hidden.waits(work, own)
 
@@ -351,7 +364,7 @@ def test_collective_of_a_device_that_is_waited_for_at_once_hides_nothing(
 
     for _ in range(3):
         work = Work()
-        hidden.issued(work, own, Group("nccl"))
+        hidden.issued(work, own, False)
         own.now_ns += 20_000
         hidden.waits(work, own)
 

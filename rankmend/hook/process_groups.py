@@ -1,4 +1,4 @@
-"""The timeouts of PyTorch's process groups."""
+"""What is known of PyTorch's process groups: their timeouts, and whether the host sees the end of their collectives."""
 
 from rankmend.hook.own_errors import OWN_ERRORS
 
@@ -6,15 +6,18 @@ _GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process gr
 _TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
 
 
-class Timeouts:
-    """The timeout of each process group: it ends a collective that not every rank has entered."""
+_SEEN = ("gloo",)  # backends of which `is_completed` tells the host when data has arrived
+
+
+class Groups:
+    """The process groups by their timeouts, which end a collective that not every rank has entered, and their backends."""
 
     def __init__(self):
         self._known = {}  # by id: holding a group would keep it from being destroyed
         self._looks = 0
 
     def of(self, group):
-        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it."""
+        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it, and whether ends are seen."""
         self._looks += 1
         if self._looks >= _GROUPS_MAX:  # an id may be another group's by now
             self._looks = 0
@@ -22,8 +25,16 @@ class Timeouts:
         key = id(group)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = read_timeout(group)
+            known = self._known[key] = read_timeout(group), is_seen(group)
         return known
+
+
+def is_seen(group):
+    """Return whether the host sees when a collective of this group is complete."""
+    try:
+        return group._get_backend_name() in _SEEN
+    except OWN_ERRORS:
+        return False
 
 
 def read_timeout(group):
