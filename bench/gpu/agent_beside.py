@@ -159,6 +159,24 @@ def memory_mib(pid: int) -> tuple[float, float]:
     return kib.get("Pss:", 0) / 1024, kib.get("Rss:", 0) / 1024
 
 
+def largest_mib(pid: int, count: int) -> str:
+    """Return the PSS of the mappings of a process that take the most, by name."""
+    by_name: dict[str, int] = {}
+    name = ""
+    try:
+        lines = Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in lines.splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            name = Path(rest[4]).name if len(rest) > 4 else "anonymous"
+        elif first == "Pss:":
+            by_name[name] = by_name.get(name, 0) + int(rest[0])
+    most = sorted(by_name.items(), key=lambda one: -one[1])[:count]
+    return ", ".join(f"{name} {kib / 1024:.1f}" for name, kib in most)
+
+
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat from the state on; none once it is gone."""
     try:

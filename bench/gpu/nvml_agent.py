@@ -14,6 +14,7 @@ from bench.gpu.agent_beside import (
     cpu_s,
     environment,
     family_of,
+    largest_mib,
     memory_mib,
     samples_of,
 )
@@ -158,6 +159,8 @@ def try_agent(trial: Trial, session: AgentWithRanks) -> None:
     trial.figure("agent_rss_mib", memory[pid][1])
     trial.figure("children_pss_mib", sum(memory[one][0] for one in child))
     trial.figure("children_rss_mib", sum(memory[one][1] for one in child))
+    for one, whose in [(pid, "agent"), *((one, "child") for one in child)]:
+        trial.figure(f"{whose}_largest_pss_mib", largest_mib(one, 6))
     trial.figure("scrape_median_ms", 1e3 * statistics.median(scrapes_s))
     trial.figure("scrape_max_ms", 1e3 * max(scrapes_s))
     trial.check(0 < total_mib <= PSS_MIB_MAX, f"{total_mib:.1f} MiB PSS, {PSS_MIB_MAX:.0f} allowed")

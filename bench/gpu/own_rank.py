@@ -83,11 +83,11 @@ class OwnRank:
         """Return the number of pairs of events that the hook has not read yet."""
         import torch.distributed as dist
 
-        from rankmend.hook.torch_sections import _Events
+        from rankmend.hook.stream_waits import StreamWaits
 
         cells = dist.Work.wait.__closure__ or ()
-        found = [one.cell_contents for one in cells if isinstance(one.cell_contents, _Events)]
-        return len(found[0]._waiting) if found else 0
+        found = [one.cell_contents for one in cells if isinstance(one.cell_contents, StreamWaits)]
+        return len(found[0]) if found else 0
 
     def without_hook(self, action: Callable[[], Any]) -> Any:
         """Run an action with the hook's functions passing everything on."""

@@ -11,8 +11,7 @@ nothing of PyTorch is touched. What is wrapped, and what it counts as:
                               left alone: the default one divides in another place than C++ does
   DDP's broadcast of buffers  waiting for others
   the data loader's __next__  io: loading, or waiting for workers
-On a GPU the host hardly waits: events on the current stream around the same places take the time
-that the stream stood still, and are read when they have long passed. Unproved on hardware.
+On a GPU the host hardly waits: `rankmend.hook.stream_waits` takes the time that the stream stood still.
 What ran beside the rank's own work `rankmend.hook.hidden_work` tells.
 
 Nothing is changed in what these functions get or return, and none is traced by the compiler.
@@ -20,14 +19,13 @@ Nothing is changed in what these functions get or return, and none is traced by 
 
 import sys
 from _thread import get_ident
-from collections import deque
-from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import hidden_work, layout
+from rankmend.hook import hidden_work, layout, stream_waits
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder
 from rankmend.hook.own_errors import OWN_ERRORS
 from rankmend.hook.process_groups import Groups, is_seen, read_timeout
+from rankmend.hook.stream_waits import StreamWaits, make_find_stream
 from rankmend.hook.writer import Writer
 
 _WAIT = layout.SECTIONS.index("wait")
@@ -57,7 +55,6 @@ _COLLECTIVES = (
     "barrier",
     "monitored_barrier",
 )
-_EVENTS_MAX = 256  # pending; further ones are not timed
 _LOOKS_MAX = 10000  # looks for a process group: without one by then, the script is not distributed
 
 
@@ -119,7 +116,8 @@ def _wrap_loader():
 def _wrap_distributed():
     c10d = sys.modules["torch._C._distributed_c10d"]
     trainer = get_ident()  # an optimizer steps in it
-    events = _Events(sys.modules["torch"].cuda)
+    torch = sys.modules["torch"]
+    events = StreamWaits(torch.cuda, make_find_stream(torch))
     hidden = Hidden()
     groups = Groups()
     if rankmend._writer is not None:  # DDP reduces in the default group, unseen
@@ -207,7 +205,7 @@ def _make_wait(original, trainer, events, hidden):
             hidden.waits(arguments[0], writer)
         if not writer.enter(_WAIT):
             return original(*arguments, **named)
-        start = events.begin() if events.is_on() else None
+        start = events.begin(writer) if events.is_on() else None
         try:
             return original(*arguments, **named)
         finally:
@@ -250,6 +248,11 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
     return collective
 
 
+def _is_asynchronous(arguments):
+    """Return whether the options of a collective say so, which PyTorch's do since 2.8."""
+    return bool(arguments) and getattr(arguments[-1], "asyncOp", False) is True
+
+
 def _make_backward(original, events, hidden):
     """Wrap autograd's engine: take the time between the last gradient and the end of backward.
 
@@ -277,7 +280,7 @@ def _make_backward(original, events, hidden):
             writer.begin_collective()
             if writer.enter(_WAIT):
                 place.is_inside, place.writer = True, writer
-                place.start = events.begin() if events.is_on() else None
+                place.start = events.begin(writer) if events.is_on() else None
                 engine.queue_callback(end)
 
     def started(_gradient):
@@ -331,55 +334,6 @@ def _is_compiling_backward():
     return compiled is not None and getattr(compiled, "compiled_autograd_enabled", False)
 
 
-class _Events:
-    """Pairs of CUDA events around waiting, read once the stream has passed them.
-
-    Where the host stood still in the same place (a barrier, a backend that blocks, the first collective, which
-    connects the ranks), the stream did too, unless it had work: that time is in the section already, and counts once.
-    """
-
-    def __init__(self, cuda, now_ns=monotonic_ns):
-        self._cuda = cuda
-        self._now_ns = now_ns
-        self._free = []
-        self._waiting = deque()
-
-    def is_on(self):
-        cuda = self._cuda
-        try:
-            return cuda.is_initialized() and not cuda.is_current_stream_capturing()
-        except OWN_ERRORS:  # a device that has failed answers every call with its error
-            return False
-
-    def begin(self):
-        """Return an event recorded now and the time, or None where that can't be."""
-        try:
-            if len(self._waiting) >= _EVENTS_MAX:
-                return None
-            start = self._take()
-            start.record()
-            return start, self._now_ns()
-        except OWN_ERRORS:
-            return None
-
-    def end(self, start, writer):
-        """Record the end, and add to the rank's waiting what has passed since."""
-        try:
-            end = self._take()
-            end.record()
-            event, began_ns = start
-            self._waiting.append((event, end, self._now_ns() - began_ns))
-            while self._waiting and self._waiting[0][1].query():
-                first, last, host_ns = self._waiting.popleft()
-                writer.add_wait(max(int(first.elapsed_time(last) * 1e6) - host_ns, 0))
-                self._free += (first, last)
-        except OWN_ERRORS:
-            pass
-
-    def _take(self):
-        return self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
-
-
 _OWN_CODE = (
     _make_timed,
     _make_loading,
@@ -403,9 +357,6 @@ _OWN_CODE = (
     read_timeout,
     _hook_first,
     _is_compiling_backward,
-    _Events.is_on,
-    _Events.begin,
-    _Events.end,
-    _Events._take,
+    *stream_waits.OWN_CODE,
     Writer._make_calls,
 )
