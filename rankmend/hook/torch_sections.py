@@ -230,7 +230,10 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
             writer.mark_pairs()
         writer.begin_collective()
         is_timed = writer.enter(_WAIT)
-        start = events.begin() if is_timed and events.is_on() else None
+        # The stream goes on beside an asynchronous one, and stands still where it is waited for.
+        start = None
+        if is_timed and not _is_asynchronous(arguments) and events.is_on():
+            start = events.begin(writer)
         work = None
         try:
             work = original(*arguments, **named)
