@@ -155,6 +155,24 @@ FORMS = [
         "on (GPC 7, TPC 3, SM 0): Illegal Instruction Parameter",
         (EventKind.XID, 13, "GPC 7 TPC 3", "0000:cb:00.0", None, ""),
     ),
+    (  # these four: an H200, driver 580.159.04, after an illegal address and a misaligned one
+        "NVRM: Xid (PCI:0000:00:06): 31, pid=924, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: "
+        "ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x8398_2fe00000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+        (EventKind.XID, 31, "", "0000:00:06.0", 924, "python3"),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:00:06): 13, Graphics SM Warp Exception on (GPC 1, TPC 4, SM 0): Misaligned Address",
+        (EventKind.XID, 13, "GPC 1 TPC 4", "0000:00:06.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:00:06): 13, Graphics Exception: ESR 0x519730=0x501000f 0x519734=0x20 "
+        "0x519728=0x1f81fb60 0x51972c=0x1174",
+        (EventKind.XID, 13, "", "0000:00:06.0", None, ""),
+    ),
+    (
+        "NVRM: Xid (PCI:0000:00:06): 43, pid=925, name=python3, channel 0x0000000a",
+        (EventKind.XID, 43, "", "0000:00:06.0", 925, "python3"),
+    ),
     (
         "NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000000 intr 00004000",
         (EventKind.XID, 32, "", "0000:01:00.0", None, ""),
