@@ -164,6 +164,12 @@ def _time(made: Dashboard) -> None:
             unit="percentunit",
         ),
         number(
+            "Linearity",
+            f"max(rankmend_controller_job_linearity_ratio{{{JOB}}})",
+            "Work per GPU, against that on the smallest number of GPUs on which a job of this name ran on the same accelerators. Empty where ranks tell no work.",
+            unit="percentunit",
+        ),
+        number(
             "Tokens a second",
             f"max(rankmend_controller_job_tokens_per_second{{{JOB}}})",
             "Of all ranks; empty where the script tells no tokens.",

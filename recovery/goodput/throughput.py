@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recovery.goodput.job_time import JobTime, WorkTime
+from recovery.goodput.linearity import Setting, sizes_of
 from recovery.goodput.peaks import peak_flops_per_s
 
 
@@ -82,14 +83,17 @@ def _mfu(work: Sequence[WorkTime]) -> float | None:
 
 
 def _sizes(work: Sequence[WorkTime], unit: str) -> tuple[SizeRate, ...]:
-    totals: dict[int, tuple[float, float]] = {}
-    for one in work:
-        amount, device_s = totals.get(one.ranks, (0.0, 0.0))
-        told = {"tokens": one.tokens, "samples": one.samples, "flops": one.flops}[unit]
-        totals[one.ranks] = (amount + told, device_s + one.device_s)
-    rates = [(size, amount / device_s) for size, (amount, device_s) in sorted(totals.items())]
-    known = [(size, rate) for size, rate in rates if rate > 0]
-    return tuple(SizeRate(size, rate, rate / known[0][1]) for size, rate in known)
+    """Return the sizes of the setting, of those with this unit, in which most was trained."""
+    found = sizes_of(work)
+    trained: dict[Setting, float] = {}
+    for (setting, _size), told in found.items():
+        if setting.unit == unit:
+            trained[setting] = trained.get(setting, 0.0) + told.device_s
+    most = max(trained, key=lambda setting: trained[setting], default=None)
+    rates = sorted(
+        (size, told.per_device_s) for (setting, size), told in found.items() if setting == most
+    )
+    return tuple(SizeRate(size, rate, rate / rates[0][1]) for size, rate in rates)
 
 
 def _rate(amount: float, took_s: float) -> float | None:

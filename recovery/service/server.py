@@ -49,6 +49,7 @@ from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
 from recovery.service.pager import Pager
+from recovery.service.past_sizes import PastSizes
 from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import ROUTES
@@ -112,7 +113,7 @@ class Service:
             self.policy = policy
             self.measures = Measures()
             self.measures.certificate_s.set(ends_unix_s)
-            self.accounts = self.measures.account(_accounts(state, clock))
+            self.accounts = self.measures.account(_accounts(state, clock, self._ended_folders))
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
@@ -194,6 +195,11 @@ class Service:
             return lambda join: parts_for(desk, join)
         switch = ServicePowerSwitch(power, desk, self._is_heard, self._ask_heard)
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
+
+    def _ended_folders(self) -> dict[tuple[str, str], Path]:
+        """Return the folders of the jobs that have ended, by name and job id."""
+        known = self.worker.jobs.known.items()
+        return {(one.name, job_id): one.path for job_id, one in known if one.outcome is not None}
 
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
@@ -363,9 +369,11 @@ def _ends_unix_s(config: Config) -> float:
     return expires_unix_s(Path(config.tls.cert_file))
 
 
-def _accounts(state: Path, clock: Clock) -> TimeAccounts:
+def _accounts(
+    state: Path, clock: Clock, ended: Callable[[], dict[tuple[str, str], Path]]
+) -> TimeAccounts:
     boot_id = read_boot_id()
-    return TimeAccounts(clock, boot_id, WatchedAccounts(state, clock, boot_id))
+    return TimeAccounts(clock, boot_id, WatchedAccounts(state, clock, boot_id), PastSizes(ended))
 
 
 def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:

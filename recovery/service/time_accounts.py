@@ -18,10 +18,19 @@ from recovery.goodput.anatomy import StepAnatomy, newest_anatomy
 from recovery.goodput.held_sums import HeldSums, Key, amounts_of
 from recovery.goodput.job_rates import JobRates, rates_of
 from recovery.goodput.job_time import JobTime
+from recovery.goodput.linearity import (
+    Setting,
+    Sizes,
+    add_sizes,
+    linearity_of,
+    size_of,
+    sizes_of,
+)
 from recovery.goodput.time_spent import TimeReading
 from recovery.goodput.totals import TimeTotals, totals_of
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
+from recovery.service.past_sizes import PastSizes
 from recovery.service.watched_accounts import WatchedAccounts
 
 _PAUSE_S_MIN: Final = 1.0
@@ -48,6 +57,7 @@ class JobStanding:
     rates: JobRates
     anatomy: StepAnatomy | None = None
     is_watched: bool = False
+    linearity_ratio: float | None = None  # None: its ranks tell no work now
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,10 @@ class _Followed:
     totals: TimeTotals = field(default_factory=TimeTotals)
     rates: JobRates = field(default_factory=JobRates)
     anatomy: StepAnatomy | None = None
+    sizes: Sizes = field(default_factory=dict)
+    size: tuple[Setting, int] | None = (
+        None  # on which it runs now; None: its ranks tell no work now
+    )
     is_known: bool = False
     is_dirty: bool = True
     counted: Mapping[Key, float] | None = None  # is in the sums already; None: nothing is yet
@@ -105,7 +119,13 @@ class _Journaled:
 
 
 class TimeAccounts:
-    def __init__(self, clock: Clock, boot_id: str, watched: WatchedAccounts | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        boot_id: str,
+        watched: WatchedAccounts | None = None,
+        past: PastSizes | None = None,
+    ) -> None:
         self._clock = clock
         self._boot_id = boot_id
         self.watched = watched
@@ -114,6 +134,7 @@ class TimeAccounts:
         self._jobs: dict[str, _Followed] = {}
         self._watched_jobs: dict[str, _Followed] = {}
         self._sums, self._watched_sums = HeldSums(), HeldSums()
+        self._past = PastSizes() if past is None else past
         self.standings: tuple[JobStanding, ...] = ()  # replaced as a whole
         self.sums: Mapping[Key, float] = {}  # of managed jobs, since this process began
         self.watched_sums: Mapping[Key, float] = {}  # of jobs of other launchers
@@ -179,11 +200,28 @@ class TimeAccounts:
             _bring_up(job, now, self._sums)
         if self.watched is not None:
             self._follow_watched(self.watched, now)
+        linearity = self._linearity()
         self.standings = (
-            *_standings(self._jobs, is_watched=False),
-            *_standings(self._watched_jobs, is_watched=True),
+            *_standings(self._jobs, linearity, is_watched=False),
+            *_standings(self._watched_jobs, linearity, is_watched=True),
         )
         self.sums, self.watched_sums = self._sums.held(), self._watched_sums.held()
+
+    def _linearity(self) -> dict[str, float | None]:
+        """Return the linearity of the jobs that tell work now, against all sizes of their names that are known."""
+        jobs = {**self._jobs, **self._watched_jobs}
+        names = {job.name for job in jobs.values() if job.size is not None}
+        self._past.read_one(names, jobs)
+        running: dict[str, list[Sizes]] = {name: [] for name in names}
+        for job in jobs.values():
+            if job.name in running:
+                running[job.name].append(job.sizes)
+        known = {name: add_sizes([*running[name], *self._past.of(name, jobs)]) for name in names}
+        return {
+            job_id: linearity_of(job.size, job.sizes, known[job.name])
+            for job_id, job in jobs.items()
+            if job.size is not None
+        }
 
     def _take(self, news: _News, until_s: float) -> None:
         if isinstance(news, _Opened):
@@ -195,8 +233,10 @@ class TimeAccounts:
         elif (job := self._jobs.pop(news.job_id, None)) is not None:
             reading = self._journals.pop(news.job_id).reading
             if reading is not None:
-                job.totals = totals_of(reading.so_far())
+                time = reading.so_far()
+                job.totals = totals_of(time)
                 _count(job, self._sums)
+                self._past.keep(job.name, news.job_id, sizes_of(time.work))
 
     def _open(self, news: _Opened, until_s: float) -> None:
         before = self._jobs.get(news.job_id)
@@ -229,7 +269,8 @@ class TimeAccounts:
         for job in self._watched_jobs.values():
             _bring_up(job, now, self._watched_sums)
         for job_id in forgotten:
-            self._watched_jobs.pop(job_id, None)
+            if (gone := self._watched_jobs.pop(job_id, None)) is not None:
+                self._past.keep(gone.name, job_id, gone.sizes)
 
 
 def _bring_up(job: _Followed, now: Moment, sums: HeldSums) -> None:
@@ -240,6 +281,8 @@ def _bring_up(job: _Followed, now: Moment, sums: HeldSums) -> None:
         job.is_known, job.is_dirty, job.name = True, False, time.name or job.name
         job.totals, job.rates = totals_of(time), rates_of(time)
         job.anatomy = newest_anatomy(time)
+        job.sizes = sizes_of(time.work)
+        job.size = None if job.rates == JobRates() else size_of(time.work[-1])
         job.length_s = time.spans[-1].end_s if time.spans else 0.0
         if time.has_ended:
             job.totals = replace(job.totals, last=None)
@@ -261,7 +304,17 @@ def _count(job: _Followed, sums: HeldSums) -> None:
     job.counted = amounts
 
 
-def _standings(jobs: Mapping[str, _Followed], *, is_watched: bool) -> Iterator[JobStanding]:
+def _standings(
+    jobs: Mapping[str, _Followed], linearity: Mapping[str, float | None], *, is_watched: bool
+) -> Iterator[JobStanding]:
     for job_id, job in jobs.items():
         if job.is_known and job.totals.last is not None:
-            yield JobStanding(job_id, job.name, job.totals, job.rates, job.anatomy, is_watched)
+            yield JobStanding(
+                job_id,
+                job.name,
+                job.totals,
+                job.rates,
+                job.anatomy,
+                is_watched,
+                linearity.get(job_id),
+            )

@@ -25,6 +25,7 @@ _RATIOS: Final[tuple[tuple[str, str, Callable[[JobStanding], float | None]], ...
     ("mtbf_seconds", "Training time per failure; no series before the first failure", lambda one: one.totals.mtbf_s),
     ("mttr_seconds", "Mean time from a fault to the slowest rank's first step; no series before a recovery", lambda one: one.totals.mttr_s),
     ("mfu_ratio", "Model FLOPs by the dense peak of the accelerators, by the newest record of work; no series where FLOPs or peak aren't known", lambda one: one.rates.mfu_ratio),
+    ("linearity_ratio", "Work per GPU on the present number of GPUs, against that on the smallest on which a job of this name ran on the same accelerators; 1 on that one; no series where ranks tell no work", lambda one: one.linearity_ratio),
     ("flops_per_second", "Model FLOPs of all ranks, by the newest record of work", lambda one: one.rates.flops_per_s),
     ("tokens_per_second", "Tokens of all ranks, by the newest record of work", lambda one: one.rates.tokens_per_s),
     ("samples_per_second", "Samples of all ranks, by the newest record of work", lambda one: one.rates.samples_per_s),

@@ -73,6 +73,18 @@ def test_linearity_compares_with_the_smallest_size_of_that_name() -> None:
     )
 
 
+def test_linearity_compares_no_sizes_of_other_accelerators_or_data_types() -> None:
+    jobs = [job(work(8, tokens=8_000.0), work(16, tokens=15_200.0))]
+    jobs += [job(work(4, tokens=9e9, device="NVIDIA A100")), job(work(2, tokens=9e9, kind="fp8"))]
+
+    assert [
+        (one.devices, one.linearity_ratio) for one in throughput_by_name(jobs)["llama"].sizes
+    ] == [
+        (8, 1.0),
+        (16, 0.95),
+    ]
+
+
 def test_no_work_gives_no_throughput() -> None:
     assert throughput_of([job()]) is None
     assert throughput_by_name([job()]) == {}

@@ -7,12 +7,13 @@ import pytest
 
 from recovery.goodput.held_sums import Counted, HeldSums
 from recovery.goodput.timeline import TimePart
-from recovery.journal.attempt_records import Milestone, StepsSeen
+from recovery.journal.attempt_records import Milestone, StepsSeen, WorkSeen
 from recovery.journal.hidden_seen import HiddenSeen
-from recovery.journal.job_records import LauncherStarted
+from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.service.measures import Measures
+from recovery.service.past_sizes import PastSizes
 from recovery.service.time_accounts import TimeAccounts
 from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of, time_of
 from tests.support.service import make_folder, running, two_speakers, wait_until
@@ -34,9 +35,9 @@ class SetClock:
 class Followed:
     """Accounts of one job whose entries come one by one."""
 
-    def __init__(self, *before: Timed) -> None:
+    def __init__(self, *before: Timed, past: PastSizes | None = None) -> None:
         self.clock = SetClock()
-        self.accounts = TimeAccounts(self.clock, "boot-1")
+        self.accounts = TimeAccounts(self.clock, "boot-1", past=past)
         self.measures = Measures()
         self.measures.account(self.accounts)
         self.number = len(before)
@@ -88,6 +89,75 @@ def test_hidden_share_has_both_bounds_and_none_where_nobody_tells_it() -> None:
         f'bound="least",{of_job}': pytest.approx(1 / 3),
         f'bound="most",{of_job}': pytest.approx(1 / 2),
     }
+
+
+def worked(ranks: int, tokens: float, device: str = "NVIDIA H100") -> WorkSeen:
+    return WorkSeen(1, 10.0, 0.0, ranks, 1e15, tokens, 0.0, "bf16", device)
+
+
+def linearity(job: Followed) -> dict[str, float]:
+    return job.series("job_linearity_ratio")
+
+
+def test_linearity_is_1_on_the_smallest_size_and_that_against_it_on_a_larger_one() -> None:
+    job = Followed()
+
+    job.take(*BEGIN, (30.0, worked(4, 4_000.0)))
+    first = linearity(job)
+    job.take((50.0, worked(8, 7_200.0)))
+
+    assert first == {'job_id="job-1"': 1.0}
+    assert linearity(job) == {'job_id="job-1"': pytest.approx(0.9)}
+
+
+def test_linearity_compares_with_jobs_of_the_name_that_have_ended_or_run_beside() -> None:
+    job = Followed()
+    for number, tokens in ((2, 1_000.0), (3, 1_000.0)):
+        job.accounts.opened(f"job-{number}", "llama", entries_of(*BEGIN, (30.0, worked(1, tokens))))
+    named = (0.0, JobOpened("job-4", "other"))
+    other = entries_of(named, *BEGIN[1:], (30.0, worked(1, 9e9)))
+    job.accounts.opened("job-4", "other", other)
+    job.until(40.0)
+    job.accounts.closed("job-2")
+
+    job.take(*BEGIN, (50.0, worked(8, 7_200.0)))
+
+    assert linearity(job)['job_id="job-1"'] == pytest.approx(0.9)
+    assert linearity(job)['job_id="job-4"'] == 1.0
+
+
+def test_linearity_compares_no_other_accelerators_and_is_absent_without_work() -> None:
+    job = Followed()
+
+    job.take(*BEGIN)
+    before = linearity(job)
+    job.take((30.0, worked(4, 4_000.0, "NVIDIA A100")), (50.0, worked(8, 7_200.0)))
+
+    assert before == {}
+    assert linearity(job) == {'job_id="job-1"': 1.0}
+
+
+def test_linearity_reads_the_journals_of_jobs_that_ended_before_the_controllers_start(
+    tmp_path: Path,
+) -> None:
+    kept = {
+        ("llama", "job-7"): tmp_path,
+        ("llama", "job-8"): tmp_path / "torn",
+        ("other", "job-9"): tmp_path / "gone",
+    }
+    job = Followed(past=PastSizes(lambda: kept))
+    journal = Journal(tmp_path / "journal.db", job.clock, "boot-1")
+    for at_s, record in (*BEGIN, (30.0, worked(4, 4_000.0))):
+        job.clock.at_s = at_s
+        journal.append(record)
+    journal.close()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "journal.db").write_bytes(b"no journal")
+    job.take(*BEGIN, (50.0, worked(8, 7_200.0)))
+    for second in (51.0, 52.0):
+        job.until(second)
+
+    assert linearity(job) == {'job_id="job-1"': pytest.approx(0.9)}
 
 
 def test_time_of_an_open_incident_is_lost_to_its_class_before_it_ends() -> None:
