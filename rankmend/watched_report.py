@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rankmend.alerting import http_base
+from rankmend.told_hidden import ToldHidden
 
 VERSION: Final = 1
 PATH: Final = "/v1/watched"
@@ -32,6 +33,7 @@ REPORT_S: Final = (
 
 Age = Annotated[float, Meta(ge=0, le=1e9)]
 Total = Annotated[float, Meta(ge=0, le=1e12)]
+Amount = Annotated[float, Meta(ge=0, le=1e300)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Number = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 Text = Annotated[str, Meta(max_length=256)]
@@ -74,6 +76,16 @@ class ReportedEvidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: Annotated[tuple[Text, ...], Meta(max_length=NOTES_MAX)] = ()  # what is missing, and why
 
 
+class ReportedWork(Struct, frozen=True, array_like=True):
+    """The work that a rank's script has told since the process attached, in all."""
+
+    flops: Amount
+    tokens: Amount
+    samples: Amount
+    data_type: Annotated[str, Meta(max_length=8)] = ""
+    device: Annotated[str, Meta(max_length=64)] = ""
+
+
 class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One living rank of a job on this node."""
 
@@ -101,6 +113,10 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     collective_timeout_s: Age | None = None
     has_pairs: bool = False
     steps: Annotated[tuple[ReportedStep, ...], Meta(max_length=TIMINGS_MAX)] = ()
+    work: ReportedWork | None = None  # None: the script tells none
+    hidden: ToldHidden | None = (
+        None  # since the process attached, in all; None: nothing tells of it
+    )
     gpus: Places = ()
     nics: Places = ()
     error: Text = ""  # why its progress file can't be read

@@ -15,7 +15,7 @@ from typing import Final
 from agent.collectors.ranks import WatchedSamples
 from agent.metrics import Metric
 from agent.ranks.table import RankSample
-from rankmend.progress import RankProgress, Section, StepRecord
+from rankmend.progress import RankProgress, Section, StepRecord, ToldWork
 from rankmend.watched_report import (
     JOBS_MAX,
     PLACES_MAX,
@@ -25,6 +25,7 @@ from rankmend.watched_report import (
     ReportedJob,
     ReportedRank,
     ReportedStep,
+    ReportedWork,
     WatchedReport,
 )
 
@@ -158,10 +159,18 @@ def _rank_of(
         collective_timeout_s=progress.collective_timeout_s,
         has_pairs=progress.has_pairs,
         steps=_steps(progress, now_s, after) if has_sections else (),
+        work=_work(progress.work),
+        hidden=progress.hidden,
         gpus=places.gpus.get(key, ()),
         nics=places.nics.get(key, ()),
         evidence=evidence.get((*key, pid)),
     )
+
+
+def _work(told: ToldWork | None) -> ReportedWork | None:
+    if told is None:
+        return None
+    return ReportedWork(told.flops, told.tokens, told.samples, told.data_type, told.device)
 
 
 def _age(at_s: float | None, now_s: float) -> float | None:

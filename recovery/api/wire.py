@@ -486,6 +486,45 @@ class WatchedSlow(Struct):
     end_s: float
 
 
+class WatchedWork(Struct, array_like=True):
+    """Work that ranks of a watched job told, and in which time."""
+
+    begin_s: float
+    end_s: float
+    ranks: int
+    flops: float
+    tokens: float
+    samples: float
+    data_type: str
+    device: str
+
+
+class WatchedHidden(Struct, array_like=True):
+    """What of one kind of work ran beside the ranks' own."""
+
+    steps: int
+    least_s: float
+    most_s: float | None
+    sources: list[str]
+    gaps: list[str]
+
+
+class WatchedSteps(Struct, array_like=True):
+    """What ranks of a watched job spent steps on."""
+
+    end_s: float
+    ranks: int
+    steps: int
+    step_s: float
+    compute_s: float
+    communication_s: float
+    waited_s: float
+    io_s: float
+    checkpoint_s: float
+    hidden_communication: WatchedHidden | None = None
+    hidden_io: WatchedHidden | None = None
+
+
 class WatchedTime(Struct):
     """Where the time of a watched job went."""
 
@@ -496,6 +535,8 @@ class WatchedTime(Struct):
     spans: list[WatchedSpan]
     stalls: list[WatchedStall]
     slow: list[WatchedSlow]
+    work: list[WatchedWork] = []
+    steps: list[WatchedSteps] = []
 
 
 class WatchedTimes(Struct):

@@ -49,7 +49,10 @@ def anatomy_of(jobs: Iterable[JobTime]) -> StepAnatomy | None:
 
 def newest_anatomy(job: JobTime) -> StepAnatomy | None:
     """Return what a job spends a step on now; None where its newest attempt has not told."""
-    if not job.steps or not job.attempts or job.steps[-1].attempt != job.attempts[-1].attempt:
+    if not job.steps:
+        return None
+    newest = job.attempts[-1].attempt if job.attempts else None
+    if not job.is_watched and job.steps[-1].attempt != newest:
         return None
     return divide_steps(job.steps[-1:])
 

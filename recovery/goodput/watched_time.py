@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recovery.goodput.job_time import JobTime, SlowTime, StallTime
+from recovery.goodput.job_time import JobTime, SlowTime, StallTime, StepsTime, WorkTime
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart, TimeSpan
+from recovery.goodput.told_work import condense_steps, condense_work, steps_of, work_of
 from recovery.goodput.totals import HUNG, RESTARTED
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
@@ -18,10 +19,14 @@ from recovery.journal.watched_records import (
     WatchedSeen,
     WatchedStood,
     WatchedTimeRecord,
+    WatchedWorked,
 )
 from recovery.watched.verdict import WatchedState
 
 JOBS_MAX: Final = 10_000
+WORK_MAX: Final = (
+    400  # records of one job's work, and of its steps; of more the oldest are added up
+)
 SPANS_MAX: Final = 4_000  # of one job; of more the oldest are told as one stretch for each part
 _TRAINS: Final = frozenset({WatchedState.TRAINING, WatchedState.SLOW})
 _PARTS: Final = {
@@ -64,6 +69,8 @@ class _Job:
     stalls: list[StallTime] = field(default_factory=list)
     slow: SlowTime | None = None
     was_slow: list[SlowTime] = field(default_factory=list)
+    work: list[WorkTime] = field(default_factory=list)
+    steps: list[StepsTime] = field(default_factory=list)
 
 
 class WatchedBook:
@@ -84,6 +91,9 @@ class WatchedBook:
         elif isinstance(record, WatchedStood):
             if (job := self._jobs.get(record.job_id)) is not None:
                 _stand(job, record, self._now_s - record.look_age_s)
+        elif isinstance(record, WatchedWorked):
+            if (job := self._jobs.get(record.job_id)) is not None:
+                _take_work(job, record, self._now_s - record.look_age_s)
         elif isinstance(record, WatchedResumed):
             self._resume(record.alive_age_s)
 
@@ -147,6 +157,8 @@ class WatchedBook:
             attempts=(),
             incidents=(),
             slow=(*job.was_slow, *slow),
+            work=tuple(job.work),
+            steps=tuple(job.steps),
             is_watched=True,
             stalls=tuple(stalls),
             has_ended=job.ended_s is not None,
@@ -187,6 +199,18 @@ def _stand(job: _Job, record: WatchedStood, now_s: float) -> None:
         _append(job, now_s)
     if len(job.line.spans) > SPANS_MAX:
         job.line.condense(SPANS_MAX // 2)
+
+
+def _take_work(job: _Job, record: WatchedWorked, now_s: float) -> None:
+    """Take in what its ranks told of their work until a look; ``now_s``: when that was."""
+    if record.work is not None:
+        job.work.append(work_of(record.work, now_s - job.began_s))
+        if len(job.work) > WORK_MAX:
+            job.work = condense_work(job.work, WORK_MAX // 2)
+    if record.steps is not None:
+        job.steps.append(steps_of(record.steps, now_s - job.began_s))
+        if len(job.steps) > WORK_MAX:
+            job.steps = condense_steps(job.steps, WORK_MAX // 2)
 
 
 def _is_new_run(job: _Job, record: WatchedStood, begin_s: float) -> bool:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from recovery.journal.attempt_records import StepsSeen, WorkSeen
+
 
 @dataclass(frozen=True, slots=True)
 class WatchedSeen:
@@ -38,16 +40,28 @@ class WatchedStood:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedWorked:
+    """What a job's ranks have told of their work, and what they spent their steps on, since the record before."""
+
+    job_id: str
+    look_age_s: float  # the look at the job was so long before the record
+    run: int
+    work: WorkSeen | None = None  # None: they told none
+    steps: StepsSeen | None = None  # None: they tell no sections
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedResumed:
     """A controller follows watched jobs again."""
 
     alive_age_s: float | None  # the one before was alive so long ago; None: not known
 
 
-WatchedTimeRecord: TypeAlias = WatchedSeen | WatchedStood | WatchedResumed
+WatchedTimeRecord: TypeAlias = WatchedSeen | WatchedStood | WatchedWorked | WatchedResumed
 
 WATCHED_KINDS: Final[dict[str, type[WatchedTimeRecord]]] = {
     "watched_seen": WatchedSeen,
     "watched_stood": WatchedStood,
+    "watched_worked": WatchedWorked,
     "watched_resumed": WatchedResumed,
 }

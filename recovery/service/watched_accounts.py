@@ -20,7 +20,12 @@ from recovery.journal.heartbeat import Heartbeat
 from recovery.journal.journal_rows import GROUP_ROWS_MAX
 from recovery.journal.ledger import Moment
 from recovery.journal.watched_journal import FOLDER, WatchedJournal
-from recovery.journal.watched_records import WatchedResumed, WatchedStood, WatchedTimeRecord
+from recovery.journal.watched_records import (
+    WatchedResumed,
+    WatchedStood,
+    WatchedTimeRecord,
+    WatchedWorked,
+)
 from recovery.watched.job_watch import JobWatch
 from recovery.watched.time_notes import TimeNote, TimeNotes
 
@@ -113,7 +118,9 @@ class WatchedAccounts:
             for _one in notes:
                 self._waiting.popleft()
             forgotten.update(one for one in notes if isinstance(one, str))
-            changed.update(one.job_id for one in records if isinstance(one, WatchedStood))
+            changed.update(
+                one.job_id for one in records if isinstance(one, WatchedStood | WatchedWorked)
+            )
         return changed, forgotten
 
     def _append(self, journal: WatchedJournal, records: Sequence[WatchedTimeRecord]) -> None:
@@ -134,6 +141,6 @@ class WatchedAccounts:
 
 def _aged(note: TimeNote, now_s: float) -> WatchedTimeRecord:
     """Return a note's record with the age that it has now."""
-    if not isinstance(note.record, WatchedStood):
+    if not isinstance(note.record, WatchedStood | WatchedWorked):
         return note.record
     return replace(note.record, look_age_s=max(0.0, now_s - note.at_s))

@@ -1,8 +1,9 @@
 """The time of watched jobs as the API tells it, and back. Pure."""
 
 from recovery.api import wire
-from recovery.goodput.job_time import JobTime, SlowTime, StallTime
+from recovery.goodput.job_time import JobTime, SlowTime, StallTime, StepsTime, WorkTime
 from recovery.goodput.timeline import TimePart, TimeSpan
+from recovery.journal.hidden_seen import HiddenSeen
 
 
 def view_time(time: JobTime) -> wire.WatchedTime:
@@ -35,7 +36,37 @@ def view_time(time: JobTime) -> wire.WatchedTime:
             )
             for one in time.slow
         ],
+        work=[
+            wire.WatchedWork(
+                *(one.begin_s, one.end_s, one.ranks, one.flops, one.tokens, one.samples),
+                *(one.data_type, one.device),
+            )
+            for one in time.work
+        ],
+        steps=[
+            wire.WatchedSteps(
+                *(one.end_s, one.ranks, one.steps, one.step_s, one.compute_s),
+                *(one.communication_s, one.waited_s, one.io_s, one.checkpoint_s),
+                _view_hidden(one.hidden_communication),
+                _view_hidden(one.hidden_io),
+            )
+            for one in time.steps
+        ],
     )
+
+
+def _view_hidden(told: HiddenSeen | None) -> wire.WatchedHidden | None:
+    if told is None:
+        return None
+    sources, gaps = list(told.sources), list(told.gaps)
+    return wire.WatchedHidden(told.steps, told.least_s, told.most_s, sources, gaps)
+
+
+def _hidden_of_view(view: wire.WatchedHidden | None) -> HiddenSeen | None:
+    if view is None:
+        return None
+    sources, gaps = tuple(view.sources), tuple(view.gaps)
+    return HiddenSeen(view.steps, view.least_s, view.most_s, sources, gaps)
 
 
 def time_of_view(view: wire.WatchedTime) -> JobTime:
@@ -62,6 +93,22 @@ def time_of_view(view: wire.WatchedTime) -> JobTime:
         slow=tuple(
             SlowTime(0, one.rank, one.node, one.section, one.step_factor, one.begin_s, one.end_s)
             for one in view.slow
+        ),
+        work=tuple(
+            WorkTime(
+                *(one.begin_s, one.end_s, one.ranks, one.flops, one.tokens, one.samples),
+                *(one.data_type, one.device),
+            )
+            for one in view.work
+        ),
+        steps=tuple(
+            StepsTime(
+                *(one.end_s, 0, one.ranks, one.steps, one.step_s, one.compute_s),
+                *(one.communication_s, one.waited_s, one.io_s, one.checkpoint_s),
+                _hidden_of_view(one.hidden_communication),
+                _hidden_of_view(one.hidden_io),
+            )
+            for one in view.steps
         ),
         is_watched=True,
         stalls=tuple(

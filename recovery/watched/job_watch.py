@@ -23,7 +23,9 @@ from rankmend.printable import printable
 from rankmend.watched_report import ReportedJob, ReportedRank
 from recovery.job.observation import Observation
 from recovery.job.slow_ranks import SlowRanks
-from recovery.messages.exchange import RankReport, Report, StepTiming
+from recovery.job.step_meter import StepMeter
+from recovery.job.work_meter import WorkMeter
+from recovery.messages.exchange import RankReport, RankWork, Report, StepTiming
 from recovery.watched.busy_ranks import BusyRanks
 from recovery.watched.hang_evidence import HangEvidence
 from recovery.watched.verdict import WatchedState, WatchedVerdict
@@ -99,6 +101,9 @@ class JobWatch:
         self.slow = SlowRanks(self.job_id)
         self.slow.begin(self.run, world_size)
         self.busy = BusyRanks()
+        self.work, self.steps = WorkMeter(), StepMeter()
+        self.work.begin(self.run)
+        self.steps.begin(self.run)
 
     # What comes in.
 
@@ -124,6 +129,8 @@ class JobWatch:
         self.evidence.take(node, ((rank.rank, rank.evidence) for rank in ranks))
         report = _report_of(node, self.job_id, self.run, [r for r in ranks if not r.error])
         self.observation.observe(report, now_s)
+        self.work.note_report(report, now_s)
+        self.steps.note_report(report, now_s)
         if any(rank.steps for rank in ranks) and 2 * len(self.seats) >= self.world_size:
             self.slow.note_report(report)  # keeps arrays of the job's size
 
@@ -357,6 +364,16 @@ def _rank_of(rank: ReportedRank) -> RankReport:
         collectives_entered=rank.collectives_entered,
         collective_timeout_s=rank.collective_timeout_s,
         has_pairs=rank.has_pairs,
+        work=None
+        if rank.work is None
+        else RankWork(
+            rank.work.flops,
+            rank.work.tokens,
+            rank.work.samples,
+            printable(rank.work.data_type),
+            printable(rank.work.device),
+        ),
+        hidden=rank.hidden,
         timings=tuple(
             StepTiming(
                 number=one.number,

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from recovery.journal.watched_records import WatchedSeen, WatchedStood, WatchedTimeRecord
+from recovery.journal.watched_records import (
+    WatchedSeen,
+    WatchedStood,
+    WatchedTimeRecord,
+    WatchedWorked,
+)
 from recovery.watched.job_watch import JobWatch
 from recovery.watched.verdict import WatchedState
 
@@ -57,6 +62,9 @@ class TimeNotes:
             yield TimeNote(seen(job), at_s)
         self._told[job.job_id] = _Told(verdict.state, job.run, job.world_size, verdict.ranks, at_s)
         yield TimeNote(stood(job, heard_s), at_s)
+        work, steps = job.work.take(heard_s), job.steps.take()
+        if work is not None or steps is not None:
+            yield TimeNote(WatchedWorked(job.job_id, 0.0, job.run, work, steps), at_s)
 
     def forget(self, job: JobWatch, heard_s: float, at_s: float) -> Iterator[TimeNote]:
         """Return what is to be remembered of a job that is forgotten: it ended when it was last heard of."""

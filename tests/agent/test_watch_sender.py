@@ -16,7 +16,15 @@ from agent.watch.sender import STALE_S, WatchSender
 from rankmend.alerting import AlertError
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
-from rankmend.watched_report import ReportedEvidence, ReportTaken, WatchedReport, decode, report_url
+from rankmend.told_hidden import ToldHidden
+from rankmend.watched_report import (
+    ReportedEvidence,
+    ReportedWork,
+    ReportTaken,
+    WatchedReport,
+    decode,
+    report_url,
+)
 from tests.agent.test_watched import Machine
 
 PROC = Path("/proc")
@@ -101,6 +109,19 @@ def test_steps_of_a_rank_with_sections_are_told_once_and_again_after_a_failure(s
 
     told = [[step.number for step in one.jobs[0].ranks[0].steps] for one in site.reports]
     assert told == [[1, 2, 3], [4, 5], []]
+
+
+def test_work_and_what_was_hidden_are_told_as_the_rank_has_them(site: Site) -> None:
+    site.writer.step(1)
+    site.send()
+    site.writer.work(flops=2e15, tokens=4096, dtype="fp8")
+    site.writer.tell_hidden(3, 10**9, 2 * 10**9, 0, 0, 0)
+    site.send()
+
+    before, after = (one.jobs[0].ranks[0] for one in site.reports)
+    assert (before.work, before.hidden) == (None, None)
+    assert after.work == ReportedWork(2e15, 4096.0, 0.0, "fp8", "")
+    assert after.hidden == ToldHidden(works=3, works_least_s=1.0, works_most_s=2.0)
 
 
 def test_end_of_the_last_job_is_told_once(site: Site) -> None:

@@ -18,7 +18,11 @@ import pytest
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
 from recovery.api import wire
+from recovery.goodput.anatomy import anatomy_of
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.throughput import throughput_of
 from recovery.service.setup import make_node_files
+from recovery.views.watched_time_view import time_of_view
 from tests.support.agent import running_agent
 from tests.support.service import FullClient, Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
@@ -32,6 +36,16 @@ pytestmark = [
 NAMED_S_MAX = 60.0  # what docs/use/watch.md says of a stopped rank
 PATIENT_S = 240.0
 SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
+
+
+TELL = """
+def tell() -> None:
+    import rankmend
+
+    rankmend.work(flops=1e9, tokens=64)
+
+
+"""
 
 
 class Inbox(http.server.BaseHTTPRequestHandler):
@@ -261,6 +275,8 @@ def test_rank_that_sleeps_while_the_others_wait_is_named_by_its_sections(site: S
     text = path.read_text().replace(
         "work(work_s * (2 if rank == double else 1))", "time.sleep(0.4 if rank == double else 0.2)"
     )
+    text = text.replace("        optimizer.step()\n", "        optimizer.step()\n        tell()\n")
+    text = text.replace("def main()", TELL + "def main()")
     (sleeping / "train.py").write_text(text)
     try:
         site.folder = sleeping
@@ -273,7 +289,29 @@ def test_rank_that_sleeps_while_the_others_wait_is_named_by_its_sections(site: S
     shown = site.view("sleeps")
     assert shown is not None
     assert [one.ranks for one in shown.findings] == [[1]]
+    time_of = _wait_for_work(site, "sleeps")
+    found = throughput_of([time_of])
+    assert found is not None
+    step = anatomy_of([time_of])
+    assert step is not None
+    assert step.step_s > 0.39
+    # Three ranks with 64 tokens a step; the records of both begin and end at different steps.
+    assert found.tokens_per_s == pytest.approx(3 * 64 / step.step_s, rel=0.5)
+    assert (step.waited_s or 0.0) > 0.05
+    assert step.hidden_communication is not None, "by DistributedDataParallel's own statistics"
     site.slurm.run("scancel", number)
+
+
+def _wait_for_work(site: Site, name: str) -> JobTime:
+    """Wait until a watched job's account has its work and its steps; agents and notes take some 10 s."""
+    until_s = time.monotonic() + PATIENT_S
+    while time.monotonic() < until_s:
+        told = site.client.ask("GET", "/v1/watched/times", wire.WatchedTimes).jobs
+        for one in told:
+            if one.name == name and one.work and one.steps:
+                return time_of_view(one)
+        time.sleep(0.5)
+    raise AssertionError(f"{name}: no work or steps are told")
 
 
 def test_pauses_saves_and_compiling_raise_no_alarm(site: Site) -> None:

@@ -1,21 +1,28 @@
 """Where the time of jobs of other launchers went: from agents' reports through the controller's journal to the figures."""
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import recovery.journal.watched_journal as segments
 from detectors.hang.live import HungLimits
+from recovery.api import wire
+from recovery.goodput.anatomy import anatomy_of, divide_steps
 from recovery.goodput.figures import figures_of
-from recovery.goodput.job_time import JobTime
+from recovery.goodput.job_time import JobTime, StepsTime, WorkTime
+from recovery.goodput.throughput import throughput_of
 from recovery.goodput.timeline import TimePart
+from recovery.goodput.told_work import condense_steps, condense_work
 from recovery.goodput.watched_time import WatchedBook
 from recovery.journal.watched_journal import read_watched
 from recovery.service.measures import Measures
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.watched_accounts import WatchedAccounts
+from recovery.views.watched_time_view import time_of_view, view_time
 from recovery.watched.verdict import WatchedState
 from recovery.watched.watched_jobs import ENDED_KEPT_S, SILENT_KEPT_S, WatchedJobs
 from tests.recovery.watched.test_job_watch import JOB, Cluster
@@ -263,3 +270,99 @@ def test_notes_wait_for_a_disk_that_fails(tmp_path: Path) -> None:
     assert site.watched.problem is None
     site.close()
     assert sum(site.seconds().values()) == pytest.approx(595.0)
+
+
+def test_work_that_watched_ranks_tell_gives_throughput_mfu_and_linearity(site: Site) -> None:
+    measures = Measures()
+    measures.account(site.accounts)
+    site.cluster.works = (0.4 * 989.5e12 * 0.5, "NVIDIA H100 80GB HBM3")  # MFU 40 % at 0.5 s a step
+
+    site.run(600.0)
+
+    found = throughput_of([site.time()])
+    assert found is not None
+    assert found.mfu_ratio == pytest.approx(0.4, rel=0.02)
+    assert found.tokens_per_s == pytest.approx(4 * 20.0, rel=0.02)
+    shown = measures.render().decode()
+    assert series(shown, "job_mfu_ratio") == pytest.approx(0.4, rel=0.05)
+    assert series(shown, "job_tokens_per_second") == pytest.approx(80.0, rel=0.05)
+    assert series(shown, "job_linearity_ratio") == 1.0
+
+
+def test_work_of_watched_ranks_outlives_the_controller_and_is_of_the_present_while_they_train(
+    site: Site,
+) -> None:
+    site.cluster.works = (1e15, "NVIDIA H100 80GB HBM3")
+    site.run(600.0)
+    site.start()
+    site.cluster.states[2] = "T"
+    site.cluster.pause()
+    measures = Measures()
+    measures.account(site.accounts)
+
+    assert site.run(300.0) is WatchedState.HUNG
+
+    assert throughput_of([site.time()]) is not None
+    assert series(measures.render().decode(), "job_tokens_per_second") is None
+
+
+def test_rates_of_processes_that_are_gone_are_not_those_of_the_next(site: Site) -> None:
+    measures = Measures()
+    measures.account(site.accounts)
+    site.cluster.works = (1e15, "NVIDIA H100 80GB HBM3")
+    site.run(300.0)
+    before = series(measures.render().decode(), "job_tokens_per_second")
+    ranks, site.cluster.nodes = dict(site.cluster.nodes), {"n1": [], "n2": []}
+    site.run(60.0)
+
+    site.cluster.nodes, site.cluster.works = ranks, None
+    site.cluster.pids += 100
+    assert site.run(60.0) is WatchedState.TRAINING
+
+    assert before == pytest.approx(80.0, rel=0.05)
+    assert series(measures.render().decode(), "job_tokens_per_second") is None
+
+
+def test_steps_of_watched_ranks_with_sections_are_divided_and_what_is_hidden_is_told(
+    site: Site,
+) -> None:
+    site.cluster.has_sections = True
+
+    site.run(600.0)
+
+    found = anatomy_of([site.time()])
+    assert found is not None
+    assert found.step_s == pytest.approx(0.5)
+    assert found.communication_s == pytest.approx(0.25)
+    assert found.hidden_communication is not None
+    assert found.hidden_communication.least_ratio == pytest.approx(0.5)
+
+
+def test_time_with_work_and_steps_comes_back_from_the_api_as_it_was(site: Site) -> None:
+    site.cluster.works, site.cluster.has_sections = (1e15, "NVIDIA H200"), True
+    site.run(100.0)
+
+    there = msgspec.json.encode(view_time(site.time()))
+    back = time_of_view(msgspec.json.decode(there, type=wire.WatchedTime))
+
+    assert back.work == site.time().work != ()
+    assert anatomy_of([back]) == anatomy_of([site.time()])
+
+
+def test_records_of_work_are_bounded_and_add_up_to_the_same() -> None:
+    work = [WorkTime(float(at), at + 1.0, 4, 2.0, 3.0, 0.0, "bf16", "H100") for at in range(401)]
+    steps = [StepsTime(float(at), 1, 4, 8, 4.0, 1.0, 1.0, 1.0, 1.0, 0.0) for at in range(401)]
+
+    fewer, fewer_steps = condense_work(work, 200), condense_steps(steps, 200)
+
+    assert (len(fewer), len(fewer_steps)) == (201, 201)
+    assert sum(one.tokens for one in fewer) == 3.0 * 401
+    assert sum(one.device_s for one in fewer) == 4.0 * 401
+    assert fewer[-1] == work[-1]
+    assert sum(one.step_s for one in fewer_steps) == 4.0 * 401
+    assert divide_steps(fewer_steps) == divide_steps(steps)
+
+
+def series(text: str, name: str) -> float | None:
+    found = re.search(rf"^rankmend_controller_{name}{{.*}} (\S+)$", text, re.M)
+    return None if found is None else float(found[1])

@@ -1,16 +1,20 @@
 """The verdict on a watched job, from what its nodes' agents tell."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits
+from rankmend.told_hidden import ToldHidden
 from rankmend.watched_report import (
     ReportedEvidence,
     ReportedFrame,
     ReportedJob,
     ReportedRank,
+    ReportedStep,
+    ReportedWork,
     WatchedReport,
     decode,
 )
@@ -42,6 +46,8 @@ class Cluster:
     stood_s: float = 0.0
     pids: int = 100
     evidence: dict[int, ReportedEvidence] = field(default_factory=dict)  # told where it is wanted
+    works: tuple[float, str] | None = None  # FLOPs of a step of a rank, and its accelerator
+    has_sections: bool = False  # half of a step is communication, and as much again is hidden
     wanted: dict[str, int] = field(default_factory=dict)  # reports whose answer wanted it, by node
 
     def __post_init__(self) -> None:
@@ -67,7 +73,21 @@ class Cluster:
             step_s=self.step_s,
             running_s=self.used[rank],
             ready_s=0.0,
+            work=self._work(steps),
+            **(self._sections(steps, self.now_s - last_s) if self.has_sections else {}),
         )
+
+    def _work(self, steps: int) -> ReportedWork | None:
+        if self.works is None:
+            return None
+        flops, device = self.works
+        return ReportedWork(flops * steps, 10.0 * steps, 0.0, "bf16", device)
+
+    def _sections(self, steps: int, age_s: float) -> dict[str, Any]:
+        half_s = steps * self.step_s / 2
+        step = ReportedStep(steps, steps, age_s, self.step_s, 0.0, half_s, half_s, 0.0, 0.0)
+        hidden = ToldHidden(works=steps, works_least_s=half_s, works_most_s=half_s)
+        return {"sections_entered": steps, "steps": (step,), "hidden": hidden}
 
     def told(self, node: str) -> WatchedReport:
         ranks = tuple(self.rank(rank) for rank in self.nodes[node])
