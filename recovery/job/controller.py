@@ -220,7 +220,7 @@ class Controller:
 
     def _hear(self, report: Report, now_s: float) -> None:
         self._situation.hear(report, now_s)
-        self._evidence.note_saved(report, now_s)
+        self._evidence.note_saved(report, now_s, self.ledger.collected)
         self._put_backs.receive(report)
         self._replicas.receive(report)
         self._numbers.receive(report, self.ledger, now_s)

@@ -21,7 +21,6 @@ from recovery.messages.exchange import Collected, Report
 log = logging.getLogger(__name__)
 
 LATE_S: Final = 10.0  # after the first report; a launcher takes 5 s and reports twice a second
-_TAKEN_MAX: Final = 256  # keys of judged incidents; a job's budgets allow 100 restarts
 
 
 class HangInquiry:
@@ -29,13 +28,18 @@ class HangInquiry:
         self._heard: dict[str, Collected] = {}  # by node
         self._key: tuple[str, int] | None = None  # incident and attempt of the evidence in `_heard`
         self._first_at_s = 0.0
-        self._done: dict[tuple[str, int], None] = {}
         self._judged: EvidenceCollected | None = None  # not journaled yet
 
-    def note_saved(self, report: Report, now_s: float) -> None:
-        """Keep a launcher's report of its evidence; the fuller of two reports counts."""
+    def note_saved(
+        self, report: Report, now_s: float, journaled: Collection[tuple[str, int]]
+    ) -> None:
+        """Keep a launcher's report of its evidence; the fuller of two reports counts.
+
+        ``journaled``: incident and attempt of the evidence on record. A launcher goes on reporting it, also to
+        the next controller.
+        """
         new = report.collected
-        if new is None or (new.incident_id, new.attempt) in self._done:
+        if new is None or self._is_judged(new) or (new.incident_id, new.attempt) in journaled:
             return
         if (new.incident_id, new.attempt) != self._key:
             self._key, self._heard = (new.incident_id, new.attempt), {}
@@ -43,6 +47,13 @@ class HangInquiry:
         before = self._heard.get(report.node)
         if before is None or not before.ranks:
             self._heard[report.node] = new
+
+    def _is_judged(self, told: Collected) -> bool:
+        judged = self._judged
+        return judged is not None and (judged.incident_id, judged.attempt) == (
+            told.incident_id,
+            told.attempt,
+        )
 
     def due(
         self, nodes: Collection[str], finding: Finding | None, now_s: float
@@ -69,9 +80,6 @@ class HangInquiry:
         if not (is_late or set(nodes) <= set(self._heard)):
             return None
         heard, (incident_id, attempt) = self._heard, self._key
-        self._done[self._key] = None
-        if len(self._done) > _TAKEN_MAX:
-            del self._done[next(iter(self._done))]
         self._key, self._heard = None, {}
         saved = tuple(
             SavedEvidence(node, one.folder, one.files, one.size_bytes, one.took_s, one.notes)

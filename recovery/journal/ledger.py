@@ -231,6 +231,8 @@ class Ledger:
     taken_back: frozenset[str] = frozenset()  # nodes, by a person, since they were last accused
     commands: Mapping[str, PersonActed] = field(default_factory=dict)  # by the key of the command
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
+    # incident and attempt of the newest evidence on record, oldest first
+    collected: tuple[tuple[str, int], ...] = ()
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
     run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
     failed_attempt: int = 0  # this attempt's

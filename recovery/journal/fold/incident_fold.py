@@ -1,6 +1,7 @@
 """What the records of an incident, from its finding to its end, change in the ledger. Pure."""
 
 from dataclasses import replace
+from typing import Final
 
 from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
@@ -22,6 +23,8 @@ from recovery.journal.incident_records import (
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
 from recovery.messages.exchange import Stop
+
+_COLLECTED_MAX: Final = 256  # a job's budgets allow 100 restarts
 
 
 def fold_incident_opened(record: IncidentOpened, ledger: Ledger) -> Ledger:
@@ -98,7 +101,10 @@ def _blamed(run: tuple[str, int], finding: Finding) -> tuple[str, int]:
 
 
 def fold_evidence_collected(record: EvidenceCollected, ledger: Ledger) -> Ledger:
-    """Blame whom the evidence is sure of in the place of whom the ranks' states had named."""
+    """Note whose evidence is on record; blame whom it is sure of in the place of whom the ranks' states had named."""
+    told = (record.incident_id, record.attempt)
+    others = tuple(one for one in ledger.collected if one != told)
+    ledger = replace(ledger, collected=(*others, told)[-_COLLECTED_MAX:])
     if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
         return ledger
     return replace(ledger, node_run=_blamed(ledger.run_before, record.finding))

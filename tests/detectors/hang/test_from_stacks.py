@@ -238,7 +238,7 @@ def test_culprits_on_several_nodes_are_named_and_why_no_node_is_blamed_is_told()
     for node, ranks in (("a", (0, 1)), ("b", (2, 3))):
         dumps = tuple(RankEvidence(rank, (), dump(6 + (rank in (0, 3)), 6)) for rank in ranks)
         told = Collected("i-1", 1, "/e", 1, 10, 0.1, (), dumps)
-        desk.note_saved(Report(1, node, "boot", "job", 1, 1, (), 0, collected=told), 0.0)
+        desk.note_saved(Report(1, node, "boot", "job", 1, 1, (), 0, collected=told), 0.0, ())
 
     record = desk.due(("a", "b"), HUNG, 1.0)
 

@@ -716,6 +716,23 @@ def test_after_the_launchers_death_the_job_is_taken_over_without_an_incident(
     assert after.records(IncidentOpened) == []
 
 
+def test_evidence_that_a_launcher_still_tells_is_not_put_on_record_again_by_the_next_controller(
+    training: Bench,
+) -> None:
+    training.extra = {"collected": Collected("i-1", 1, "/evidence", 1, 10, 0.1, ())}
+    training.tell()
+    training.tell(after_s=6.0)
+    assert len(training.records(EvidenceCollected)) == 1
+
+    after = again(training)
+    after.extra = training.extra
+    after.start()
+    for _report in range(5):
+        after.tell(after_s=6.0)
+
+    assert len(after.records(EvidenceCollected)) == 1
+
+
 def test_a_takeover_waits_for_the_proof_that_the_old_ranks_are_gone(training: Bench) -> None:
     after = again(training)
     after.empty_through = 0
