@@ -23,4 +23,6 @@ def is_farther(known: Reach, reached: Reach) -> bool:
 
 
 def _greater(one: int | None, other: int | None) -> int | None:
-    return max((step for step in (one, other) if step is not None), default=None)
+    if one is None:
+        return other
+    return one if other is None or one >= other else other

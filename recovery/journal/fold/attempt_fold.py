@@ -148,9 +148,14 @@ def fold_milestone(record: Milestone, ledger: Ledger) -> Ledger:
 def fold_relative_milestone(record: RelativeMilestone, ledger: Ledger) -> Ledger:
     known = ledger.reach
     reached = farther(known, record.steps, record.floor_steps)
-    after = replace(ledger, reaches=_kept({**dict(ledger.reaches), ledger.base: reached}))
+    after = with_relative(ledger, reached)
     # Of the first attempt from a checkpoint the choice of it has told whether that is progress.
     return with_step(after) if ledger.is_base_known and is_farther(known, reached) else after
+
+
+def with_relative(ledger: Ledger, reached: Reach) -> Ledger:
+    """Return the ledger in which relative steps have come so far from the newest attempt's checkpoint."""
+    return replace(ledger, reaches=_kept({**dict(ledger.reaches), ledger.base: reached}))
 
 
 def _kept(reaches: Mapping[str, Reach]) -> tuple[tuple[str, Reach], ...]:

@@ -5,8 +5,8 @@ Each kind of record has one function, in the module of its subject: what a recor
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce, singledispatch
-from typing import Final
+from functools import singledispatch
+from typing import Final, cast
 
 from rankmend.errors import JournalError
 from recovery.journal.attempt_records import AttemptStarted
@@ -23,6 +23,7 @@ from recovery.journal.fold import (
 )
 from recovery.journal.fold.budget_fold import with_restart_dated
 from recovery.journal.fold.node_fold import with_evidence
+from recovery.journal.fold.progress_fold import PROGRESS, ProgressRecord, ProgressRun
 from recovery.journal.fold.save_fold import with_history
 from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
 from recovery.journal.ledger import Ledger, Moment
@@ -32,7 +33,17 @@ from recovery.journal.records import Entry, Record
 
 def fold_all(entries: Iterable[Entry]) -> Ledger:
     """Return the ledger of a whole journal."""
-    return reduce(fold, entries, Ledger())
+    ledger, run = Ledger(), None
+    for entry in entries:
+        record = entry.record
+        if type(record) in PROGRESS:
+            run = run or ProgressRun(ledger)
+            run.take(entry, cast(ProgressRecord, record))
+            continue
+        if run is not None:
+            ledger, run = run.ledger(), None
+        ledger = fold(ledger, entry)
+    return ledger if run is None else run.ledger()
 
 
 def fold(ledger: Ledger, entry: Entry) -> Ledger:

@@ -1,7 +1,7 @@
 """What the records change in a job's history of saves, failures and restarts. Pure."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from detectors.finding import Blame
 from recovery.journal.attempt_records import (
@@ -19,12 +19,33 @@ from recovery.journal.save_history import HALF_LIFE_S, SAVES_KEPT, Restored, Sav
 _READ_S_MIN: Final = 0.1  # less is how long a cache or a start takes, and no read rate
 
 
+class RunSums(NamedTuple):
+    """What is older counts less. A tuple: a new one is made for each record of progress."""
+
+    ran_s: float
+    failures: float
+    stayed: float
+    repairs: float
+    repaired_s: float
+
+    def after(self, more_s: float) -> "RunSums":
+        """Return the sums after training went on for ``more_s``."""
+        keep = 0.5 ** (more_s / HALF_LIFE_S)
+        return RunSums(
+            self.ran_s * keep + more_s,
+            self.failures * keep,
+            self.stayed * keep,
+            self.repairs * keep,
+            self.repaired_s * keep,
+        )
+
+
 def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> Ledger:
     """Return the ledger with the time that training went on until ``record``, and what it tells."""
     history, ran_at = before.history, before.ran_at
     is_begun_anew = isinstance(record, LauncherStarted)  # when ranks last ran is not known
-    if _trains(before) and ran_at is not None and not is_begun_anew:
-        history = _with_running(history, ran_at.until_s(at))
+    if trains(before) and ran_at is not None and not is_begun_anew:
+        history = with_run_sums(history, run_sums(history).after(ran_at.until_s(at)))
     match record:
         case CheckpointSeen(saves=saves) if saves is not None:
             history = replace(history, saves=(*history.saves, saves)[-SAVES_KEPT:])
@@ -39,13 +60,14 @@ def with_history(record: Record, at: Moment, before: Ledger, after: Ledger) -> L
             history = _with_repair(_with_restored(history, record, before), record, at, before)
         case _:
             pass
-    now_at = at if _trains(after) and not is_begun_anew else None
+    now_at = at if trains(after) and not is_begun_anew else None
     if history is before.history and now_at is before.ran_at:
         return after
     return replace(after, history=history, ran_at=now_at)
 
 
-def _trains(ledger: Ledger) -> bool:
+def trains(ledger: Ledger) -> bool:
+    """Return whether ranks of the newest attempt train, by what is on record."""
     runs = ledger.wish is Wish.RANKS and ledger.is_attempt_open
     return runs and ledger.is_verified and ledger.incident is None
 
@@ -61,16 +83,20 @@ def _has_stayed(record: AttemptStarted, before: Ledger) -> bool:
     return record.placement == before.placement and not is_booted
 
 
-def _with_running(history: SaveHistory, ran_s: float) -> SaveHistory:
-    """Return the history after training went on: what is older counts less."""
-    keep = 0.5 ** (ran_s / HALF_LIFE_S)
+def run_sums(history: SaveHistory) -> RunSums:
+    return RunSums(
+        history.ran_s, history.failures, history.stayed, history.repairs, history.repaired_s
+    )
+
+
+def with_run_sums(history: SaveHistory, sums: RunSums) -> SaveHistory:
     return replace(
         history,
-        ran_s=history.ran_s * keep + ran_s,
-        failures=history.failures * keep,
-        stayed=history.stayed * keep,
-        repairs=history.repairs * keep,
-        repaired_s=history.repaired_s * keep,
+        ran_s=sums.ran_s,
+        failures=sums.failures,
+        stayed=sums.stayed,
+        repairs=sums.repairs,
+        repaired_s=sums.repaired_s,
     )
 
 
