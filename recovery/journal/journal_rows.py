@@ -2,13 +2,12 @@
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from rankmend.errors import JournalError
 from recovery.journal.older_records import read_record
-from recovery.journal.records import MAJOR, MINOR, Entry, encode_record, kind_of
+from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
 
 GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 
@@ -17,9 +16,8 @@ GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 GROUP_ROWS_MAX: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRow:
-    """A record in its stored form."""
+class JournalRow(NamedTuple):
+    """A record in its stored form, in the order of the table's columns. A tuple: a journal has 100,000."""
 
     number: int
     kind: str
@@ -45,7 +43,7 @@ def make_row(entry: Entry, previous: bytes) -> JournalRow:
         encode_record(entry.record),
         b"",
     )
-    return replace(row, checksum=_checksum(row, previous))
+    return row._replace(checksum=_checksum(row, previous))
 
 
 def _checksum(row: JournalRow, previous: bytes) -> bytes:
@@ -64,45 +62,71 @@ def _checksum(row: JournalRow, previous: bytes) -> bytes:
     return hashlib.sha256(previous + head + kind + boot + row.body).digest()[:16]
 
 
-def _fits(row: JournalRow, previous: bytes) -> bool:
+def fits(row: JournalRow, previous: bytes) -> bool:
+    """Return whether a row is what was written behind a row with the checksum ``previous``."""
     try:
         return row.checksum == _checksum(row, previous)
     except (AttributeError, TypeError, ValueError, struct.error):
         return False  # SQLite columns have no fixed type: a damaged row can hold anything
 
 
-def verify_rows(rows: Sequence[JournalRow], name: str) -> tuple[list[Entry], int]:
-    """Return the entries of the sound rows, and how many torn rows follow them.
+class RowChain:
+    """Checks rows in their order, one by one.
 
     Torn are rows at the end whose checksums don't fit. A sound row behind an unsound one, or
-    a gap in the numbers, is damage that no crash explains, and raises.
+    a gap in the numbers, is damage that no crash explains, and raises JournalError.
     """
-    entries: list[Entry] = []
-    previous, first_bad = GENESIS, 0
-    for place, row in enumerate(rows, start=1):
-        if row.number != place:
-            raise JournalError(
-                f"{name}: record {place} is missing (record {row.number} follows {place - 1}). "
-                f"{WAY_OUT}"
-            )
-        is_sound = _fits(row, previous)
-        if is_sound and first_bad:
-            raise JournalError(
-                f"{name}: record {first_bad} is damaged but record {place} after it is intact: a "
-                f"crash cannot cause that. {WAY_OUT}"
-            )
-        if not is_sound:
-            first_bad = first_bad or place
-        else:
-            entries.append(_decode_row(row, name))
-        previous = row.checksum if isinstance(row.checksum, bytes) else b""
-    torn = len(rows) - len(entries)
-    if torn > GROUP_ROWS_MAX:
-        raise JournalError(
-            f"{name}: its last {torn} records are damaged; a crash damages at most "
-            f"{GROUP_ROWS_MAX}. {WAY_OUT}"
-        )
-    return entries, torn
+
+    def __init__(self, name: str, number: int = 0, checksum: bytes = GENESIS) -> None:
+        """Begin behind the row with this number and checksum."""
+        self._name = name
+        self.number = number  # of the newest sound row
+        self.checksum = checksum  # that row's
+        self.torn = 0  # unsound rows behind it
+
+    def sound(self, rows: Iterable[JournalRow]) -> Iterator[JournalRow]:
+        """Return the sound ones of the rows that follow."""
+        previous, place, first_bad = self.checksum, self.number, 0
+        for row in rows:
+            place += 1
+            if row.number != place:
+                raise JournalError(
+                    f"{self._name}: record {place} is missing (record {row.number} follows "
+                    f"{place - 1}). {WAY_OUT}"
+                )
+            if fits(row, previous):
+                if first_bad:
+                    raise JournalError(
+                        f"{self._name}: record {first_bad} is damaged but record {place} after it "
+                        f"is intact: a crash cannot cause that. {WAY_OUT}"
+                    )
+                self.number, self.checksum = place, row.checksum
+                yield row
+            else:
+                first_bad = first_bad or place
+            previous = row.checksum if isinstance(row.checksum, bytes) else b""
+        self.torn = place - self.number
+        if self.torn > GROUP_ROWS_MAX:
+            raise too_many_torn(self._name, self.torn)
+
+
+def too_many_torn(name: str, torn: int) -> JournalError:
+    return JournalError(
+        f"{name}: its last {torn} records are damaged; a crash damages at most "
+        f"{GROUP_ROWS_MAX}. {WAY_OUT}"
+    )
+
+
+def verify_rows(
+    rows: Sequence[JournalRow], name: str, after: int = 0, head: bytes = GENESIS
+) -> tuple[list[Entry], int]:
+    """Return the entries of the sound rows, and how many torn rows follow them.
+
+    The first row follows number ``after``, which has the checksum ``head``.
+    """
+    chain = RowChain(name, after, head)
+    entries = [entry_of(row, name) for row in chain.sound(rows)]
+    return entries, chain.torn
 
 
 WAY_OUT: Final = (
@@ -111,9 +135,15 @@ WAY_OUT: Final = (
 )
 
 
-def _decode_row(row: JournalRow, name: str) -> Entry:
+def entry_of(row: JournalRow, name: str) -> Entry:
+    """Return the entry of a sound row."""
+    record = record_of(row, name)
+    return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record)
+
+
+def record_of(row: JournalRow, name: str) -> Record:
+    """Return the record that a row holds."""
     try:
-        record = read_record(row.kind, row.major, row.minor, row.body)
+        return read_record(row.kind, row.major, row.minor, row.body)
     except JournalError as error:
         raise JournalError(f"{name}: record {row.number}: {error}") from error
-    return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record)

@@ -9,28 +9,34 @@ One thread writes; whoever appends waits until its records are durable. Records 
 together share one commit.
 """
 
-import errno
 import logging
 import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
 from recovery.journal.job_records import TailCut
+from recovery.journal.journal_reader import reading
 from recovery.journal.journal_rows import (
-    GENESIS,
     GROUP_ROWS_MAX,
     WAY_OUT,
     JournalRow,
+    RowChain,
+    entry_of,
     make_row,
-    verify_rows,
+)
+from recovery.journal.journal_table import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT_S,
+    journal_error,
+    read_rows,
+    refuse_other_version,
 )
 from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
@@ -38,10 +44,8 @@ from recovery.journal.wal import count_sound_frames, count_wal_frames, open_inde
 
 log = logging.getLogger(__name__)
 
-APPLICATION_ID: Final = 0x524D4E44  # "RMND", SQLite's application_id
 _QUEUE_MAX = 1024  # appends that wait for the writer; the controller has one at a time
 _APPEND_TIMEOUT_S = 30.0  # a disk that takes longer for one commit counts as broken
-_BUSY_TIMEOUT_S = 5.0  # a reader's checkpoint lock
 _CLOSE_TIMEOUT_S = 10.0
 
 
@@ -76,8 +80,9 @@ class Journal:
         wal_frames = count_wal_frames(path)
         self._connection = self._connect()
         try:
-            rows = _read_rows(self._connection, path)
-            entries, torn = verify_rows(rows, str(path))
+            chain = RowChain(str(path))
+            rows = read_rows(self._connection, path)
+            entries = [entry_of(row, str(path)) for row in chain.sound(rows)]
             if wal_frames:
                 self._index = open_index(path)
                 lost_frames = max(0, wal_frames - count_sound_frames(self._index))
@@ -88,13 +93,13 @@ class Journal:
         self.opened = tuple(entries)
         """What the journal held when it was opened, and what opening added; oldest first."""
         self._acknowledged = len(entries)
-        self._head = rows[len(entries) - 1].checksum if entries else GENESIS
+        self._head = chain.checksum
         self._must_reopen = False
         self._lock = threading.Lock()
         self._queue: queue.Queue[_Append | None] = queue.Queue(_QUEUE_MAX)
         self._thread = threading.Thread(target=self._write_forever, name="journal", daemon=True)
         self._thread.start()
-        self.warnings = self._tell_of_cut(torn, lost_frames)
+        self.warnings = self._tell_of_cut(chain.torn, lost_frames)
 
     @property
     def last_number(self) -> int:
@@ -157,17 +162,17 @@ class Journal:
         try:
             connection = sqlite3.connect(
                 self.path,
-                timeout=_BUSY_TIMEOUT_S,
+                timeout=BUSY_TIMEOUT_S,
                 isolation_level=None,  # we say BEGIN and COMMIT
                 check_same_thread=False,  # made by the opener, then used by the writer alone
             )
         except sqlite3.Error as error:
-            raise _journal_error(self.path, "open", error) from error
+            raise journal_error(self.path, "open", error) from error
         try:
             self._prepare(connection)
         except sqlite3.Error as error:
             connection.close()
-            raise _journal_error(self.path, "open", error) from error
+            raise journal_error(self.path, "open", error) from error
         except JournalError:
             connection.close()
             raise
@@ -193,7 +198,7 @@ class Journal:
                 " body BLOB NOT NULL, checksum BLOB NOT NULL); COMMIT;"
             )
             sync_folder(self.path.parent)
-        _refuse_other_version(connection, self.path)
+        refuse_other_version(connection, self.path)
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise JournalError(f"{self.path} is damaged ({verdict}). {WAY_OUT}")
@@ -249,7 +254,7 @@ class Journal:
         try:
             written, head = self._commit(group)
         except sqlite3.Error as failure:
-            error = _journal_error(self.path, "write", failure)
+            error = journal_error(self.path, "write", failure)
             error.__cause__ = failure
         except JournalError as failure:  # a record that is too large
             error = failure
@@ -309,7 +314,7 @@ class Journal:
             self._connection.execute("DELETE FROM record WHERE number > ?", (self._acknowledged,))
             self._connection.executemany(
                 "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                map(astuple, rows),
+                rows,
             )
             self._connection.execute("COMMIT")
         except sqlite3.Error:
@@ -328,80 +333,5 @@ class JournalView:
 
 def open_readonly(path: Path) -> JournalView:
     """Return the current content of the journal at ``path``, also while another process writes it."""
-    if not path.is_file():
-        raise JournalError(f"there is no journal at {path}")
-    try:
-        return _read_view(path, "ro")
-    except sqlite3.OperationalError as error:
-        # Whoever made it was killed before it became a WAL database: only a writer can undo what was begun.
-        if not path.with_name(f"{path.name}-journal").exists():
-            raise _journal_error(path, "read", error) from error
-    except sqlite3.Error as error:
-        raise _journal_error(path, "read", error) from error
-    try:
-        return _read_view(path, "rw")
-    except sqlite3.Error as error:
-        raise _journal_error(path, "read", error) from error
-
-
-def _read_view(path: Path, mode: str) -> JournalView:
-    connection = sqlite3.connect(
-        f"{path.resolve().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=_BUSY_TIMEOUT_S,
-        isolation_level=None,  # we say BEGIN
-    )
-    try:
-        connection.execute("BEGIN")  # all that follows sees one state of the file
-        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-        if application_id == 0 and connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
-            return JournalView((), 0)  # it is being made at this moment
-        if application_id != APPLICATION_ID:
-            raise JournalError(f"{path} is not a journal of rankmend")
-        _refuse_other_version(connection, path)
-        entries, torn = verify_rows(_read_rows(connection, path), str(path))
-    finally:
-        connection.close()
-    return JournalView(tuple(entries), torn)
-
-
-def _read_rows(connection: sqlite3.Connection, path: Path) -> list[JournalRow]:
-    try:
-        found: Iterable[tuple[object, ...]] = connection.execute(
-            "SELECT number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
-            " FROM record ORDER BY number"
-        )
-        return [JournalRow(*fields) for fields in found]  # type: ignore[arg-type]  # checked by _fits
-    except sqlite3.Error as error:
-        raise _journal_error(path, "read", error) from error
-
-
-def _refuse_other_version(connection: sqlite3.Connection, path: Path) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version != MAJOR:
-        raise JournalError(
-            f"{path} has journal version {version}, this rankmend reads {MAJOR}: use the version "
-            f"that wrote it"
-        )
-
-
-# What SQLite's result codes (sqlite.org/rescode.html) mean to the system. Python 3.10 has no
-# code on the exception, so they are told by the fixed text of sqlite3_errstr().
-_ERRNO_BY_TEXT: Final = (
-    ("database or disk is full", errno.ENOSPC),
-    ("disk I/O error", errno.EIO),
-    ("readonly database", errno.EROFS),
-    ("unable to open", errno.EACCES),
-    ("locked", errno.EAGAIN),
-)
-
-
-def _journal_error(path: Path, doing: str, error: sqlite3.Error) -> JournalError:
-    text = str(error)
-    if "malformed" in text or "not a database" in text:
-        return JournalError(f"{path} is damaged ({text}). {WAY_OUT}")
-    for part, number in _ERRNO_BY_TEXT:
-        if part in text:
-            name = errno.errorcode[number]
-            return JournalError(f"cannot {doing} {path}: {text} ({name} {number})")
-    return JournalError(f"cannot {doing} {path}: {text}")
+    with reading(path) as reader:
+        return JournalView(tuple(reader.entries()), reader.torn)

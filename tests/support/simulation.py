@@ -233,7 +233,7 @@ class SimJournal:
         rows = self._world.disk.rows
         for record in records[: self._world.random.randint(1, len(records))]:
             row = make_row(self._entry(len(rows) + 1, record), b"torn")
-            rows.append(replace(row, checksum=row.checksum[:-1]))
+            rows.append(row._replace(checksum=row.checksum[:-1]))
 
     def _entry(self, number: int, record: Record) -> Entry:
         clock = self._world.clock

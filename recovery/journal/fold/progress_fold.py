@@ -47,11 +47,10 @@ class ProgressRun:
         if entry.number != self._number + 1:
             raise JournalError(f"record {entry.number} follows record {self._number}")
         self._number = entry.number
-        kind = type(record)
-        if kind is Milestone:
+        if isinstance(record, Milestone):
             known, self._steps = self._steps, farther(self._steps, record.step, record.floor_step)
             self._has_stepped = self._has_stepped or is_farther(known, self._steps)
-        elif kind is RelativeMilestone:
+        elif isinstance(record, RelativeMilestone):
             known, self._has_relative = self._relative, True
             self._relative = farther(known, record.steps, record.floor_steps)
             is_news = self._before.is_base_known and is_farther(known, self._relative)

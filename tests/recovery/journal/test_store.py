@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -548,7 +547,7 @@ def test_any_one_change_to_a_row_is_seen(count: int, data: st.DataObject) -> Non
             ]
         )
     )
-    rows[place] = replace(rows[place], **changed)
+    rows[place] = rows[place]._replace(**changed)
 
     try:
         entries, torn = verify_rows(rows, "journal")

@@ -1,0 +1,164 @@
+"""Reads a journal, also while another process writes it, and no more of it than is asked for.
+
+A row is sound if its checksum fits itself and the checksum stored in the row before, so that a row can be
+checked without those before. What ends a journal is its last sound row: those behind it were torn by a crash.
+"""
+
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import JournalError
+from recovery.journal.journal_rows import (
+    GENESIS,
+    GROUP_ROWS_MAX,
+    WAY_OUT,
+    JournalRow,
+    RowChain,
+    entry_of,
+    fits,
+    too_many_torn,
+)
+from recovery.journal.journal_table import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT_S,
+    journal_error,
+    read_rows,
+    refuse_other_version,
+)
+from recovery.journal.records import Entry
+
+_END: Final = 2**63 - 1  # of the numbers that SQLite has
+
+
+class JournalReader:
+    """One state of a journal's file. A part that is damaged, and not by a crash, raises JournalError."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.name = str(path)
+        self._path = path
+        self._connection = connection
+        self._is_empty = False
+        self.torn = 0  # rows at the end, once `entries` has come there
+        self._begin()
+
+    def _begin(self) -> None:
+        ask = self._connection.execute
+        ask("BEGIN")  # all that follows sees one state of the file
+        application_id = ask("PRAGMA application_id").fetchone()[0]
+        if application_id == 0 and ask("PRAGMA schema_version").fetchone()[0] == 0:
+            self._is_empty = True  # it is being made at this moment
+            return
+        if application_id != APPLICATION_ID:
+            raise JournalError(f"{self._path} is not a journal of rankmend")
+        refuse_other_version(self._connection, self._path)
+
+    def entries(self, after: int = 0, through: int = _END) -> Iterator[Entry]:
+        """Return the entries behind the record ``after``, which has to be sound, through another."""
+        for row in self._chained(after, through):
+            yield entry_of(row, self.name)
+
+    def _chained(self, after: int, through: int) -> Iterator[JournalRow]:
+        if self._is_empty:
+            return
+        chain = RowChain(self.name, after, self._checksum_of(after))
+        where = "number > ? AND number <= ?"
+        yield from chain.sound(read_rows(self._connection, self._path, where, (after, through)))
+        self.torn = chain.torn
+
+    def rows(
+        self,
+        *,
+        only: Collection[str] = (),
+        without: Collection[str] = (),
+        after: int = 0,
+        through: int = _END,
+    ) -> Iterator[JournalRow]:
+        """Return rows of some kinds, or of all but some, as they are: `is_sound` checks one."""
+        if self._is_empty:
+            return
+        where, kinds = "number > ? AND number <= ?", tuple(only or without)
+        if kinds:
+            marks = ", ".join("?" * len(kinds))
+            where += f" AND kind {'IN' if only else 'NOT IN'} ({marks})"
+        yield from read_rows(self._connection, self._path, where, (after, through, *kinds))
+
+    def row(self, number: int) -> JournalRow | None:
+        return next(self.rows(after=number - 1, through=number), None)
+
+    def sound(self, row: JournalRow) -> JournalRow:
+        """Return the row, or raise JournalError if it is damaged or the one before is missing."""
+        if not self._is_sound(row):
+            raise JournalError(
+                f"{self.name}: record {row.number} is damaged, or record {row.number - 1} before it is "
+                f"missing: a crash cannot cause that. {WAY_OUT}"
+            )
+        return row
+
+    def _is_sound(self, row: JournalRow) -> bool:
+        try:
+            return fits(row, self._checksum_of(row.number - 1))
+        except JournalError:
+            return False
+
+    def _checksum_of(self, number: int) -> bytes:
+        if number == 0:
+            return GENESIS
+        found = self._connection.execute("SELECT checksum FROM record WHERE number = ?", (number,))
+        row = found.fetchone()
+        if row is None:
+            raise JournalError(f"{self.name}: record {number} is missing. {WAY_OUT}")
+        return row[0] if isinstance(row[0], bytes) else b""
+
+    def last_number(self) -> int:
+        """Return the number of the last sound row; 0 where there is none."""
+        if self._is_empty:
+            return 0
+        count, number = self._connection.execute(
+            "SELECT count(*), ifnull(max(number), 0) FROM record"
+        ).fetchone()
+        if count != number:
+            raise JournalError(f"{self.name}: {number - count} records are missing. {WAY_OUT}")
+        for torn in range(count + 1):
+            row = self.row(number - torn)
+            if row is None or self._is_sound(row):
+                return int(number - torn)
+            if torn == GROUP_ROWS_MAX:
+                raise too_many_torn(self.name, torn + 1)
+        return 0
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[JournalReader]:
+    """Give a reader of the journal at ``path``; raise JournalError if it can't be read."""
+    if not path.is_file():
+        raise JournalError(f"there is no journal at {path}")
+    connection = None
+    try:
+        try:
+            connection = _connect(path, "ro")
+            reader = JournalReader(path, connection)
+        except sqlite3.OperationalError:
+            # Whoever made it was killed before it became a WAL database: only a writer can undo what was begun.
+            if connection is None or not path.with_name(f"{path.name}-journal").exists():
+                raise
+            connection.close()
+            connection = _connect(path, "rw")
+            reader = JournalReader(path, connection)
+        yield reader
+    except sqlite3.Error as error:
+        raise journal_error(path, "read", error) from error
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # we say BEGIN
+    )
