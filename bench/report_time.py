@@ -90,6 +90,7 @@ class Job:
     attempt: int = 1
     step: int = 0
     saved_step: int = 0
+    saved_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.random = Random(self.number)
@@ -145,7 +146,7 @@ class Job:
         yield at_s, StepsSeen(self.attempt, ranks, steps, *parts)
 
     def _save(self, at_s: float) -> Iterator[Timed]:
-        self.saved_step = self.step
+        self.saved_step, self.saved_at_s = self.step, at_s
         saves = SavesSeen(1, SAVE_S, 3.0, StallSource.SECTION, 20.0)
         if self.number % 2:  # else only their length is known
             yield at_s, SavesStalled(self.attempt, (SaveStall(4.0, 3.0),))
@@ -185,7 +186,7 @@ class Job:
         yield at_s + 1.0, _event(incident, Outcome.SUCCEEDED, f"{incident}/1/fencing")
         self.attempt += 1
         restore = Restore(f"/c/step-{self.saved_step}", self.saved_step)
-        choice = Choice(True, restore, "complete", (), 1.0)
+        choice = Choice(True, restore, "complete", (), BEGAN_UNIX_S + self.saved_at_s)
         yield (
             at_s + 1.25,
             AttemptStarted(

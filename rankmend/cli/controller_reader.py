@@ -1,15 +1,17 @@
 """Asks a controller for jobs, incidents and stories."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rankmend.cli.controller_options import Access, explain, find_job
 from rankmend.cli.output import echo
-from rankmend.cli.reader import JobJournal, Picture, Wanted
+from rankmend.cli.reader import Picture, SpentTime, Wanted
 from rankmend.cli.watched_lines import is_named
 from recovery.api import wire
 from recovery.api.controller_errors import BusyError, RefusedError, UnreachableError
 from recovery.api.operator_client import OperatorClient
+from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_spent import read_time
 from recovery.journal.records import MAJOR, MINOR, Entry, decode_record
 from recovery.views.watched_time_view import time_of_view
 
@@ -63,8 +65,18 @@ class ControllerReader:
             if view.adopted_attempt is not None and job_id in (None, view.job_id)
         ]
 
-    def journals(self, job: str | None) -> Iterator[JobJournal]:
-        """Return journals until their newest entry: the controller's clock is not this machine's."""
+    def times(self, job: str | None, since_unix_s: float | None) -> Iterator[SpentTime | None]:
+        """Return times until the newest entries: the controller's clock is not this machine's."""
+        for entries in self._journals(job):
+            spent = read_time(entries)
+            if spent is not None and since_unix_s is not None:
+                spent = clip(spent, since_unix_s)
+            yield None if spent is None else SpentTime(spent)
+
+    def journals(self) -> Iterator[Sequence[Entry]]:
+        yield from self._journals(None)
+
+    def _journals(self, job: str | None) -> Iterator[Sequence[Entry]]:
         jobs = self._client.jobs(with_ended=True)
         if job is not None:
             if any(_is_named(one, job) for one in self._watched()) and not _is_own(
@@ -83,7 +95,7 @@ class ControllerReader:
                 echo(f"rankmend: left out: {error}", err=True)
                 continue
             has_read = True
-            yield JobJournal([entry_of(line) for line in story.lines], None)
+            yield [entry_of(line) for line in story.lines]
         if problem is not None and not has_read:
             raise problem
 

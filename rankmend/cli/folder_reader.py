@@ -1,22 +1,24 @@
 """Reads jobs from this machine's state folder, even while no part of rankmend runs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rankmend.cli.options import fail
 from rankmend.cli.output import echo
-from rankmend.cli.reader import JobJournal, Picture, Wanted
+from rankmend.cli.reader import Picture, SpentTime, Wanted
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_window import read_job_time
 from recovery.goodput.watched_time import WatchedBook
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
+from recovery.journal.records import Entry
 from recovery.journal.watched_journal import FOLDER, read_watched
 from recovery.report.overview import (
     find_jobs,
@@ -63,18 +65,29 @@ class FolderReader:
     def notes(self, _job: str | None) -> list[str]:
         return []
 
-    def journals(self, job: str | None) -> Iterator[JobJournal]:
-        for folder in find_jobs(self._state, job):
+    def journals(self) -> Iterator[Sequence[Entry]]:
+        for folder in find_jobs(self._state, None):
             try:
-                entries = read_entries(folder)
+                yield read_entries(folder)
+            except RankmendError as error:
+                echo(f"rankmend: {error}", err=True)
+
+    def times(self, job: str | None, since_unix_s: float | None) -> Iterator[SpentTime | None]:
+        for folder in find_jobs(self._state, job):
+            is_running = is_held(folder)
+            # The launcher of an interrupted job has left when it was last alive.
+            until = (
+                Moment(time.time(), time.monotonic(), read_boot_id())
+                if is_running
+                else read_heartbeat(folder)
+            )
+            try:
+                spent = read_job_time(folder / "journal.db", until, since_unix_s)
             except RankmendError as error:
                 echo(f"rankmend: {error}", err=True)
                 continue
-            if is_held(folder):
-                now = Moment(time.time(), time.monotonic(), read_boot_id())
-                yield JobJournal(entries, now, view_paces(folder, time.monotonic))
-            else:  # the launcher of an interrupted job has left when it was last alive
-                yield JobJournal(entries, read_heartbeat(folder))
+            paces = view_paces(folder, time.monotonic) if is_running else ()
+            yield None if spent is None else SpentTime(spent, paces)
 
     def watched_times(self, job: str | None) -> list[JobTime]:
         folder = self._state / FOLDER

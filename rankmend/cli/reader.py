@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from recovery.api import wire
     from recovery.goodput.job_time import JobTime
-    from recovery.journal.ledger import Moment
     from recovery.journal.records import Entry
     from recovery.report.time_report import RankPace
 
@@ -47,11 +46,10 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class JobJournal:
-    """The journal of one job, and until when it holds."""
+class SpentTime:
+    """Where the time of one job went."""
 
-    entries: "Sequence[Entry]"
-    until: "Moment | None"  # None: its newest entry
+    time: "JobTime"
     paces: "Sequence[RankPace]" = ()  # of its ranks on this machine
 
 
@@ -71,8 +69,15 @@ class Reader(Protocol):
         """Return which incidents are unknown, and why."""
         ...
 
-    def journals(self, job: str | None) -> "Iterator[JobJournal]":
-        """Return the journals of the jobs whose name or UUID has this prefix, or of all."""
+    def journals(self) -> "Iterator[Sequence[Entry]]":
+        """Return the journals of all jobs."""
+        ...
+
+    def times(self, job: str | None, since_unix_s: float | None) -> "Iterator[SpentTime | None]":
+        """Return where the time went of the jobs whose name or UUID has this prefix, or of all; None: a job has none.
+
+        Only the time since a moment counts, if one is given.
+        """
         ...
 
     def watched_times(self, job: str | None) -> "list[JobTime]":

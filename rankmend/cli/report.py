@@ -22,7 +22,7 @@ from rankmend.errors import RankmendError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rankmend.cli.reader import JobJournal
+    from rankmend.cli.reader import SpentTime
     from recovery.report.time_report import JobReport
 
 _USAGE: Final = 2
@@ -129,16 +129,13 @@ def report(
 
 def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JobReport]":
     from recovery.goodput.figures import clip
-    from recovery.goodput.time_spent import read_time
     from recovery.report.time_report import report_of
 
-    reports = []
-    for journal in _counted(reader.journals(job)):
-        spent = read_time(journal.entries, journal.until)
-        if spent is not None and since_unix_s is not None:
-            spent = clip(spent, since_unix_s)
-        if spent is not None:
-            reports.append(report_of(spent, journal.paces))
+    reports = [
+        report_of(one.time, one.paces)
+        for one in _counted(reader.times(job, since_unix_s))
+        if one is not None
+    ]
     for watched in reader.watched_times(job):
         shown = watched if since_unix_s is None else clip(watched, since_unix_s)
         if shown is not None:
@@ -146,11 +143,11 @@ def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[
     return reports
 
 
-def _counted(journals: "Iterator[JobJournal]") -> "Iterator[JobJournal]":
-    """Return the journals; once that takes long, show on a terminal how many were read."""
+def _counted(jobs: "Iterator[SpentTime | None]") -> "Iterator[SpentTime | None]":
+    """Return the jobs; once that takes long, show on a terminal how many journals were read."""
     began_s, is_shown = time.monotonic(), False
-    for count, journal in enumerate(journals, start=1):
-        yield journal
+    for count, job in enumerate(jobs, start=1):
+        yield job
         if sys.stderr.isatty() and time.monotonic() - began_s > _QUIET_S:
             echo_exact(f"\rjournals read: {count} ", err=True, nl=False)
             is_shown = True

@@ -51,7 +51,7 @@ def _judged(reader: Reader, job: str | None, since_unix_s: float | None) -> "lis
     from recovery.would_have.verdict import judge_all
 
     # Every job: one of the same name may be the one that was started again.
-    histories = [read_history(journal.entries) for journal in reader.journals(None)]
+    histories = [read_history(entries) for entries in reader.journals()]
     cluster = reader.untaken()
     decisions = [one for history in histories for one in history.decisions]
     decisions += [_decision(one) for one in cluster.untaken]

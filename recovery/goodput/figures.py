@@ -224,7 +224,8 @@ def _reliability(
     training_s: float,
 ) -> dict[str, Reliability]:
     groups: dict[str, list[tuple[JobTime, JobFailure]]] = {}
-    costs = {id(job): costs_of(job) for job, _failure in failed}
+    jobs = {id(job): job for job, _failure in failed}
+    costs = {key: costs_of(job) for key, job in jobs.items()}
     for job, failure in failed:
         if key := key_of(failure):
             groups.setdefault(key, []).append((job, failure))

@@ -18,7 +18,6 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.entry_fold import fold
 from recovery.journal.ledger import Ledger
-from recovery.journal.reach import Reach, farther
 from recovery.journal.records import Entry, Record
 
 # Change nothing of what a job does.
@@ -29,8 +28,9 @@ class TimeLedger:
     def __init__(self) -> None:
         self.standing = Ledger()  # as it is, but for how far the newest attempt has come
         self._held: Entry | None = None  # the newest record of progress that is not folded yet
-        self._steps = Reach()  # of all that are not
-        self._relative = Reach()  # the same of steps that count from the start of the process
+        self._highest = self._floor = -1  # of all that are not; -1: none told it
+        # The same of steps that count from the start of the process.
+        self._relative_highest = self._relative_floor = -1
 
     def take(self, entry: Entry) -> tuple[Ledger, Ledger]:
         """Return the ledger before and after an entry: the same where it changes nothing of what the job does."""
@@ -39,32 +39,42 @@ class TimeLedger:
             return self.standing, self.standing
         # With the first new step what a person has set aside counts again: that changes what the job does.
         if isinstance(record, Milestone | RelativeMilestone) and not self.standing.set_aside:
-            self._hold(entry, record)
+            self.hold(entry, record)
             return self.standing, self.standing
         self._fold_held()
         before = self.standing
         self._fold(entry, record)
         return before, self.standing
 
-    def _hold(self, entry: Entry, record: Milestone | RelativeMilestone) -> None:
+    def hold(self, entry: Entry, record: Milestone | RelativeMilestone) -> None:
+        """Take an entry of progress, where nothing is set aside: only the farthest is folded, later."""
         self._held = entry
         if isinstance(record, Milestone):
-            self._steps = farther(self._steps, record.step, record.floor_step)
+            self._highest = max(self._highest, record.step)
+            if record.floor_step is not None:
+                self._floor = max(self._floor, record.floor_step)
         else:
-            self._relative = farther(self._relative, record.steps, record.floor_steps)
+            self._relative_highest = max(self._relative_highest, record.steps)
+            if record.floor_steps is not None:
+                self._relative_floor = max(self._relative_floor, record.floor_steps)
 
     def _fold_held(self) -> None:
-        held, steps, relative = self._held, self._steps, self._relative
+        held, attempt = self._held, self.standing.attempt
         if held is None:
             return
-        attempt = self.standing.attempt
-        if steps.highest is not None:
-            self._fold(held, Milestone(attempt, steps.highest, steps.floor))
-        if relative.highest is not None:
-            self._fold(held, RelativeMilestone(attempt, relative.highest, relative.floor))
-        self._held, self._steps, self._relative = None, Reach(), Reach()
+        if self._highest >= 0:
+            self._fold(held, Milestone(attempt, self._highest, _told(self._floor)))
+        if self._relative_highest >= 0:
+            floor = _told(self._relative_floor)
+            self._fold(held, RelativeMilestone(attempt, self._relative_highest, floor))
+        self._held = None
+        self._highest = self._floor = self._relative_highest = self._relative_floor = -1
 
     def _fold(self, entry: Entry, record: Record) -> None:
         # Numbered without those that are not folded.
         numbered = replace(entry, number=self.standing.number + 1, record=record)
         self.standing = fold(self.standing, numbered)
+
+
+def _told(step: int) -> int | None:
+    return None if step < 0 else step

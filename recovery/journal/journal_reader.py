@@ -5,10 +5,10 @@ checked without those before. What ends a journal is its last sound row: those b
 """
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rankmend.errors import JournalError
 from recovery.journal.journal_rows import (
@@ -31,6 +31,7 @@ from recovery.journal.journal_table import (
 from recovery.journal.records import Entry
 
 _END: Final = 2**63 - 1  # of the numbers that SQLite has
+_COLUMNS: Final = ", ".join(f"r.{name}" for name in JournalRow._fields)
 
 
 class JournalReader:
@@ -68,62 +69,63 @@ class JournalReader:
         yield from chain.sound(read_rows(self._connection, self._path, where, (after, through)))
         self.torn = chain.torn
 
-    def rows(
-        self,
-        *,
-        only: Collection[str] = (),
-        without: Collection[str] = (),
-        after: int = 0,
-        through: int = _END,
-    ) -> Iterator[JournalRow]:
-        """Return rows of some kinds, or of all but some, as they are: `is_sound` checks one."""
+    def rows(self, where: str, values: Sequence[object] = ()) -> Iterator[JournalRow]:
+        """Return rows in their order, each checked by itself.
+
+        ``where``: an SQL condition of ours on `r`, with a question mark for each of the ``values``.
+        """
+        for row, before in self._pairs(where, values):
+            if not fits(row, before):
+                raise JournalError(
+                    f"{self.name}: record {row.number} is damaged, or the one before it is "
+                    f"missing: a crash cannot cause that. {WAY_OUT}"
+                )
+            yield row
+
+    def _pairs(self, where: str, values: Sequence[object]) -> Iterator[tuple[JournalRow, bytes]]:
+        """Return rows, each with the checksum of the row before."""
+        found = self.ask(
+            f"SELECT {_COLUMNS}, p.checksum FROM record r"  # noqa: S608 - all of it is ours
+            " LEFT JOIN record p ON p.number = r.number - 1"
+            f" WHERE {where} ORDER BY r.number",
+            values,
+        )
+        for fields in found:
+            row = JournalRow._make(fields[:-1])
+            before = GENESIS if row.number == 1 else fields[-1]
+            yield row, before if isinstance(before, bytes) else b""
+
+    def ask(self, question: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Return what SQLite answers; the question is ours."""
         if self._is_empty:
             return
-        where, kinds = "number > ? AND number <= ?", tuple(only or without)
-        if kinds:
-            marks = ", ".join("?" * len(kinds))
-            where += f" AND kind {'IN' if only else 'NOT IN'} ({marks})"
-        yield from read_rows(self._connection, self._path, where, (after, through, *kinds))
+        try:
+            yield from self._connection.execute(question, values)
+        except sqlite3.Error as error:
+            raise journal_error(self._path, "read", error) from error
 
     def row(self, number: int) -> JournalRow | None:
-        return next(self.rows(after=number - 1, through=number), None)
-
-    def sound(self, row: JournalRow) -> JournalRow:
-        """Return the row, or raise JournalError if it is damaged or the one before is missing."""
-        if not self._is_sound(row):
-            raise JournalError(
-                f"{self.name}: record {row.number} is damaged, or record {row.number - 1} before it is "
-                f"missing: a crash cannot cause that. {WAY_OUT}"
-            )
-        return row
-
-    def _is_sound(self, row: JournalRow) -> bool:
-        try:
-            return fits(row, self._checksum_of(row.number - 1))
-        except JournalError:
-            return False
+        return next(self.rows("r.number = ?", (number,)), None)
 
     def _checksum_of(self, number: int) -> bytes:
         if number == 0:
             return GENESIS
-        found = self._connection.execute("SELECT checksum FROM record WHERE number = ?", (number,))
-        row = found.fetchone()
-        if row is None:
+        found = next(self.ask("SELECT checksum FROM record WHERE number = ?", (number,)), None)
+        if found is None:
             raise JournalError(f"{self.name}: record {number} is missing. {WAY_OUT}")
-        return row[0] if isinstance(row[0], bytes) else b""
+        return found[0] if isinstance(found[0], bytes) else b""
 
     def last_number(self) -> int:
         """Return the number of the last sound row; 0 where there is none."""
         if self._is_empty:
             return 0
-        count, number = self._connection.execute(
-            "SELECT count(*), ifnull(max(number), 0) FROM record"
-        ).fetchone()
+        counted = "SELECT count(*), ifnull(max(number), 0) FROM record"
+        count, number = next(self.ask(counted))
         if count != number:
             raise JournalError(f"{self.name}: {number - count} records are missing. {WAY_OUT}")
-        for torn in range(count + 1):
-            row = self.row(number - torn)
-            if row is None or self._is_sound(row):
+        for torn in range(count):
+            row, before = next(self._pairs("r.number = ?", (number - torn,)))
+            if fits(row, before):
                 return int(number - torn)
             if torn == GROUP_ROWS_MAX:
                 raise too_many_torn(self.name, torn + 1)

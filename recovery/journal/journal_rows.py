@@ -9,6 +9,7 @@ from rankmend.errors import JournalError
 from recovery.journal.older_records import read_record
 from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
 
+_HEAD: Final = struct.Struct("<QIIddQQQ")
 GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
 
 # Rows in one commit, and so the longest tail that one crash can tear: a plan and a record for each of the
@@ -47,19 +48,11 @@ def make_row(entry: Entry, previous: bytes) -> JournalRow:
 
 
 def _checksum(row: JournalRow, previous: bytes) -> bytes:
-    kind, boot = row.kind.encode(), row.boot_id.encode()
-    head = struct.pack(
-        "<QIIddQQQ",
-        row.number,
-        row.major,
-        row.minor,
-        row.unix_s,
-        row.monotonic_s,
-        len(kind),
-        len(boot),
-        len(row.body),
-    )
-    return hashlib.sha256(previous + head + kind + boot + row.body).digest()[:16]
+    number, kind, major, minor, unix_s, monotonic_s, boot_id, body, _checksum = row
+    name, boot = kind.encode(), boot_id.encode()
+    lengths = (len(name), len(boot), len(body))
+    head = _HEAD.pack(number, major, minor, unix_s, monotonic_s, *lengths)
+    return hashlib.sha256(previous + head + name + boot + body).digest()[:16]
 
 
 def fits(row: JournalRow, previous: bytes) -> bool:
@@ -137,8 +130,7 @@ WAY_OUT: Final = (
 
 def entry_of(row: JournalRow, name: str) -> Entry:
     """Return the entry of a sound row."""
-    record = record_of(row, name)
-    return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record)
+    return Entry(row.number, row.unix_s, row.monotonic_s, row.boot_id, record_of(row, name))
 
 
 def record_of(row: JournalRow, name: str) -> Record:

@@ -151,7 +151,7 @@ class SlowNow:
     why: SlowExplained | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: it is copied for each record, and its dict at once
 class Ledger:
     number: int = 0  # the newest entry's number
     job_id: str | None = None

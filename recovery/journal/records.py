@@ -192,7 +192,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
 }
 
 
-_NAMES: Final = {record: name for name, record in KINDS.items()}
+NAMES: Final = {record: name for name, record in KINDS.items()}
 
 
 _DECODERS: Final = {
@@ -212,7 +212,7 @@ class Entry:
 
 
 def kind_of(record: Record) -> str:
-    return record.kind if isinstance(record, UnknownRecord) else _NAMES[type(record)]
+    return record.kind if isinstance(record, UnknownRecord) else NAMES[type(record)]
 
 
 def encode_record(record: Record) -> bytes:

@@ -246,9 +246,9 @@ def test_a_damaged_journal_of_one_job_at_a_controller_hides_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     client = cast("OperatorClient", OneDamaged("job-1"))
-    journals = list(ControllerReader(client, Access((), None, None)).journals(None))
+    journals = list(ControllerReader(client, Access((), None, None)).journals())
 
-    assert [one.entries for one in journals] == [entries_of(*BEGIN)]
+    assert journals == [entries_of(*BEGIN)]
     assert "left out: job-1 is damaged" in capsys.readouterr().err
 
 
@@ -256,4 +256,4 @@ def test_a_controller_that_reads_no_journal_at_all_is_an_error() -> None:
     client = cast("OperatorClient", OneDamaged("job-1", "job-2"))
 
     with pytest.raises(BusyError, match="job-2 is damaged"):
-        list(ControllerReader(client, Access((), None, None)).journals(None))
+        list(ControllerReader(client, Access((), None, None)).journals())

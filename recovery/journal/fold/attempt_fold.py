@@ -1,7 +1,6 @@
 """What the records of an attempt, from its start to its end, change in the ledger. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 from recovery.journal.attempt_records import (
@@ -30,6 +29,7 @@ from recovery.journal.fold.budget_fold import (
     without_restore,
     without_spent,
 )
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.node_fold import joined_member
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.reach import Reach, farther, is_farther

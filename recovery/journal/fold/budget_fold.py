@@ -1,10 +1,10 @@
 """What spends a job's budgets and what gives them back: restarts, progress, restores. Pure."""
 
-from dataclasses import replace
 from typing import Final
 
 from recovery.journal.attempt_records import AttemptStarted, Cause, Placement
 from recovery.journal.faults import UNSEEN, Fault
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.job_records import BudgetsReset, RecordsLost
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.records import Record

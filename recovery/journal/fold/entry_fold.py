@@ -4,7 +4,6 @@ Each kind of record has one function, in the module of its subject: what a recor
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import singledispatch
 from typing import Final, cast
 
@@ -22,6 +21,7 @@ from recovery.journal.fold import (
     snapshot_fold,
 )
 from recovery.journal.fold.budget_fold import with_restart_dated
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.node_fold import with_evidence
 from recovery.journal.fold.progress_fold import PROGRESS, ProgressRecord, ProgressRun
 from recovery.journal.fold.save_fold import with_history

@@ -1,12 +1,12 @@
 """What the records of an incident, from its finding to its end, change in the ledger. Pure."""
 
-from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Blame, Finding
 from rankmend.errors import JournalError
 from recovery.journal.faults import OWN_ENDS, Fault, fault_of, have_one_cause
 from recovery.journal.fold.budget_fold import with_restore_failed, with_step
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import (

@@ -1,10 +1,10 @@
 """What the records of a job's starts, stops and end change in the ledger. Pure."""
 
-from dataclasses import replace
 from typing import Final
 
 from recovery.journal.attempt_records import RanksDone
 from recovery.journal.fold.budget_fold import without_spent
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.job_records import (
     JobEnded,
     JobOpened,

@@ -1,9 +1,9 @@
 """What the records of nodes and of alerts about them change in the ledger. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, is_other_boot
 from recovery.journal.node_records import (

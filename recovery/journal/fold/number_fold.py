@@ -1,8 +1,8 @@
 """What the records of numbers that went wrong change in the ledger. Pure."""
 
-from dataclasses import replace
 from typing import Final
 
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.ledger import Ledger
 from recovery.journal.number_records import GoesBack, NumbersWrong
 

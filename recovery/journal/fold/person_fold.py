@@ -1,8 +1,8 @@
 """What the orders of people change in the ledger. Pure."""
 
-from dataclasses import replace
 from typing import Final
 
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.job_records import PersonActed
 from recovery.journal.ledger import Ledger
 from recovery.messages.outside import PersonAct, PersonCommand, trains

@@ -4,7 +4,6 @@ To fold one entry copies the ledger several times. In such a run nothing asks th
 a few numbers are kept: the ledger is the same, to the last bit, as after folding one by one.
 """
 
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from rankmend.errors import JournalError
@@ -17,6 +16,7 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.attempt_fold import with_relative
 from recovery.journal.fold.budget_fold import with_step
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.save_fold import run_sums, trains, with_run_sums
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.reach import Reach, farther, is_farther

@@ -1,6 +1,5 @@
 """What the records change in a job's history of saves, failures and restarts. Pure."""
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from detectors.finding import Blame
@@ -10,6 +9,7 @@ from recovery.journal.attempt_records import (
     Cause,
     CheckpointSeen,
 )
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.job_records import LauncherStarted
 from recovery.journal.ledger import Ledger, Moment, Wish

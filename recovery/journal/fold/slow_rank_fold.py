@@ -1,7 +1,6 @@
 """What the records of slow ranks change in the ledger. Pure."""
 
-from dataclasses import replace
-
+from recovery.journal.fold.changed_copy import replace
 from recovery.journal.ledger import Ledger, SlowNow, Wish
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 

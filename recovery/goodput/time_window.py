@@ -1,0 +1,116 @@
+"""Reads of a journal what the account of its time asks, all of it or from a moment on.
+
+Left out are records of progress, but for those that tell most between two records by which a job does something else,
+and those of work and steps from before the moment. What comes of it is equal to the account of the whole journal,
+to the last bit. Of the records that are left out nothing is checked but that they are there; all others are.
+"""
+
+from bisect import bisect_left
+from pathlib import Path
+from typing import Final
+
+from recovery.goodput.figures import clip
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_spent import TimeReading
+from recovery.journal.attempt_records import CheckpointSeen, SavesStalled, StepsSeen, WorkSeen
+from recovery.journal.journal_reader import JournalReader, reading
+from recovery.journal.journal_rows import entry_of
+from recovery.journal.ledger import Moment
+from recovery.journal.progress_rows import PROGRESS, ProgressBetween
+from recovery.journal.records import NAMES, Entry
+
+_TOLD: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
+_SAVES: Final = (NAMES[CheckpointSeen], NAMES[SavesStalled])
+_OTHERS: Final = f"r.kind NOT IN ({', '.join('?' * 6)})"
+_FEW: Final = (
+    16  # records between two others: to ask which of them matter takes longer than to read them
+)
+
+
+def read_job_time(
+    journal: Path, now: Moment | None = None, since_unix_s: float | None = None
+) -> JobTime | None:
+    """Return where a job's time went, from a moment on if one is given; None where it has none.
+
+    ``now``: until when it went on as at its last record; None: it ended there. Raises JournalError.
+    """
+    with reading(journal) as reader:
+        read = _WindowReading(reader, since_unix_s).read()
+    if read is None or since_unix_s is None:
+        return None if read is None else read.so_far(now)
+    return clip(read.so_far(now), since_unix_s)
+
+
+class _WindowReading:
+    def __init__(self, reader: JournalReader, since_unix_s: float | None) -> None:
+        self._reader = reader
+        self._since_unix_s = since_unix_s
+        self._time: TimeReading | None = None
+        self._newest: Entry | None = None  # that the account was given
+
+    def read(self) -> TimeReading | None:
+        """Give the account each record that changes what the job does, and of those between what it asks."""
+        last, after = self._reader.last_number(), 0
+        where = f"r.number <= ? AND {_OTHERS}"
+        for row in self._reader.rows(where, (last, *PROGRESS, *_TOLD, *_SAVES)):
+            entry = entry_of(row, self._reader.name)
+            self._read_between(after, entry.number, entry)
+            self._take(entry)
+            after = entry.number
+        self._read_between(after, last + 1, None)
+        return self._time
+
+    def _take(self, entry: Entry) -> None:
+        self._time = self._time or TimeReading(entry)
+        self._time.take(entry)
+        self._newest = entry
+
+    def _read_between(self, after: int, before: int, following: Entry | None) -> None:
+        if before - after <= 1:
+            return
+        if before - after <= _FEW or self._time is None or self._newest is None:
+            where = "r.number > ? AND r.number < ?"
+            values: list[object] = [after, before]
+        else:
+            where, values = self._wanted(self._time, self._newest, after, before, following)
+        for row in self._reader.rows(where, values):
+            self._take(entry_of(row, self._reader.name))
+
+    def _wanted(
+        self, time: TimeReading, newest: Entry, after: int, before: int, following: Entry | None
+    ) -> tuple[str, list[object]]:
+        """Return the condition of the records between two others that the account asks."""
+        numbers = self._progress(time, after, before)
+        if following is None:
+            numbers.add(before - 1)  # the end, from which on the job goes on
+        begin = self._window_begin(time, newest, after, before, following)
+        marks = ", ".join("?" * len(numbers))
+        where = (
+            "r.number > ? AND r.number < ? AND (r.kind IN (?, ?)"
+            f" OR (r.kind IN (?, ?) AND r.number >= ?) OR r.number IN ({marks}))"
+        )
+        return where, [after, before, *_SAVES, *_TOLD, begin, *sorted(numbers)]
+
+    def _progress(self, time: TimeReading, after: int, before: int) -> set[int]:
+        between = ProgressBetween(self._reader, after, before)
+        if time.is_set_aside:
+            return between.every()
+        return between.farthest() | between.first_beyond(*time.highest_before)
+
+    def _window_begin(
+        self, time: TimeReading, newest: Entry, after: int, before: int, following: Entry | None
+    ) -> int:
+        """Return from which record on work and steps are asked: the first in the window."""
+        if self._since_unix_s is None:
+            return after
+        from_s = self._since_unix_s - time.began_unix_s
+        if following is not None and following.boot_id != newest.boot_id:
+            return after  # the last of them tells how long it was to the next boot
+        return bisect_left(
+            range(before), from_s, after + 1, key=lambda number: self._second_of(time, number)
+        )
+
+    def _second_of(self, time: TimeReading, number: int) -> float:
+        """Return when a record was written that follows the newest in the same boot."""
+        stamps = "SELECT unix_s, monotonic_s, boot_id FROM record WHERE number = ?"
+        return time.second_of(*next(self._reader.ask(stamps, (number,))))
