@@ -5,6 +5,7 @@ long before them something happened (a fault, the first step, a save): that stre
 Times are the journal's: monotonic within one boot, else unix. docs/reference/goodput.md has the rules.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -60,7 +61,8 @@ def read_time(entries: Iterable[Entry], now: Moment | None = None) -> JobTime | 
 class TimeReading:
     """Reads one journal, entry by entry: whoever follows a running job never reads it again."""
 
-    def __init__(self, first: Entry) -> None:
+    def __init__(self, first: Entry, told_max: int | None = None) -> None:
+        """``told_max``: how many of the newest records of work and steps are kept; None: all."""
         self.began_unix_s = first.unix_s
         self._ledger = TimeLedger()
         self._going_on = going_on(Ledger())
@@ -77,8 +79,8 @@ class TimeReading:
         self._slow = SlowSpells()
         self._saves_noted_s = 0.0
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
-        self._work: list[WorkTime] = []
-        self._steps: list[StepsTime] = []
+        self._work: deque[WorkTime] = deque(maxlen=told_max)
+        self._steps: deque[StepsTime] = deque(maxlen=told_max)
         self._name, self._job_id = "", ""
         self._kinds: dict[str, NodeKinds] = {}
 

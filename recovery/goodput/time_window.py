@@ -6,8 +6,10 @@ to the last bit. Of the records that are left out nothing is checked but that th
 """
 
 from bisect import bisect_left
+from collections.abc import Generator
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
@@ -22,6 +24,7 @@ from recovery.journal.records import NAMES, Entry
 _TOLD: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
 _SAVES: Final = (NAMES[CheckpointSeen], NAMES[SavesStalled])
 _OTHERS: Final = f"r.kind NOT IN ({', '.join('?' * 6)})"
+CatchUp: TypeAlias = Generator[None, None, TimeReading | None]
 _FEW: Final = (
     16  # records between two others: to ask which of them matter takes longer than to read them
 )
@@ -35,25 +38,48 @@ def read_job_time(
     ``now``: until when it went on as at its last record; None: it ended there. Raises JournalError.
     """
     with reading(journal) as reader:
-        read = _WindowReading(reader, since_unix_s).read()
+        read = _exhaust(_WindowReading(reader, since_unix_s).read())
     if read is None or since_unix_s is None:
         return None if read is None else read.so_far(now)
     return clip(read.so_far(now), since_unix_s)
 
 
+def catch_up(journal: Path, through: int) -> CatchUp:
+    """Read a journal through a record, for the account of a job that goes on: yields before each next few records.
+
+    Of work and steps the account has only what comes afterwards, and keeps the newest.
+    """
+    with reading(journal) as reader:
+        return (yield from _WindowReading(reader, inf, told_max=1).read(through))
+
+
+def _exhaust(read: CatchUp) -> TimeReading | None:
+    while True:
+        try:
+            next(read)
+        except StopIteration as end:
+            return cast("TimeReading | None", end.value)
+
+
 class _WindowReading:
-    def __init__(self, reader: JournalReader, since_unix_s: float | None) -> None:
+    def __init__(
+        self, reader: JournalReader, since_unix_s: float | None, told_max: int | None = None
+    ) -> None:
         self._reader = reader
+        self._told_max = told_max
         self._since_unix_s = since_unix_s
         self._time: TimeReading | None = None
         self._newest: Entry | None = None  # that the account was given
 
-    def read(self) -> TimeReading | None:
+    def read(self, through: int | None = None) -> CatchUp:
         """Give the account each record that changes what the job does, and of those between what it asks."""
         last, after = self._reader.last_number(), 0
+        if through is not None:
+            last = min(last, through)
         where = f"r.number <= ? AND {_OTHERS}"
         for row in self._reader.rows(where, (last, *PROGRESS, *_TOLD, *_SAVES)):
             entry = entry_of(row, self._reader.name)
+            yield
             self._read_between(after, entry.number, entry)
             self._take(entry)
             after = entry.number
@@ -61,7 +87,7 @@ class _WindowReading:
         return self._time
 
     def _take(self, entry: Entry) -> None:
-        self._time = self._time or TimeReading(entry)
+        self._time = self._time or TimeReading(entry, self._told_max)
         self._time.take(entry)
         self._newest = entry
 
@@ -80,7 +106,10 @@ class _WindowReading:
         self, time: TimeReading, newest: Entry, after: int, before: int, following: Entry | None
     ) -> tuple[str, list[object]]:
         """Return the condition of the records between two others that the account asks."""
-        numbers = self._progress(time, after, before)
+        if time.is_set_aside:
+            return "r.number > ? AND r.number < ?", [after, before]
+        progress = ProgressBetween(self._reader, after, before)
+        numbers = progress.farthest() | progress.first_beyond(*time.highest_before)
         if following is None:
             numbers.add(before - 1)  # the end, from which on the job goes on
         begin = self._window_begin(time, newest, after, before, following)
@@ -91,12 +120,6 @@ class _WindowReading:
         )
         return where, [after, before, *_SAVES, *_TOLD, begin, *sorted(numbers)]
 
-    def _progress(self, time: TimeReading, after: int, before: int) -> set[int]:
-        between = ProgressBetween(self._reader, after, before)
-        if time.is_set_aside:
-            return between.every()
-        return between.farthest() | between.first_beyond(*time.highest_before)
-
     def _window_begin(
         self, time: TimeReading, newest: Entry, after: int, before: int, following: Entry | None
     ) -> int:
@@ -106,6 +129,8 @@ class _WindowReading:
         from_s = self._since_unix_s - time.began_unix_s
         if following is not None and following.boot_id != newest.boot_id:
             return after  # the last of them tells how long it was to the next boot
+        if self._second_of(time, before - 1) < from_s:
+            return before
         return bisect_left(
             range(before), from_s, after + 1, key=lambda number: self._second_of(time, number)
         )

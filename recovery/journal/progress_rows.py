@@ -46,10 +46,6 @@ class ProgressBetween:
         found = [number for number in asked if number is not None]
         return {min(found)} if found else set()
 
-    def every(self) -> set[int]:
-        asked = "SELECT number FROM record WHERE number > ? AND number < ? AND kind IN (?, ?)"
-        return {number for (number,) in self._reader.ask(asked, (*self._bounds, *PROGRESS))}
-
     def _ask(self, wanted: str, kind: str, condition: str = "", *values: object) -> tuple[Any, ...]:
         more = f" AND {condition}" if condition else ""
         asked = f"SELECT {wanted} FROM record WHERE number > ? AND number < ? AND kind = ?{more}"  # noqa: S608 - ours

@@ -7,7 +7,7 @@ Everything here is for the deciding thread, but ``known``: any thread may read i
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -48,7 +48,7 @@ class RegisteredJob:
 class JobListener(Protocol):
     """Receives events to count (`recovery.service.measures`)."""
 
-    def journal_opened(self, job: Job, entries: Sequence[Entry]) -> None: ...
+    def journal_opened(self, job: Job, through: int) -> None: ...
     def entry(self, job: Job, entry: Entry) -> None: ...
     def failed(self, job: Job, error: Exception) -> None: ...
     def taken_up(self, job: Job) -> None: ...

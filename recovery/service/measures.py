@@ -1,7 +1,6 @@
 """The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
 import contextlib
-from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -9,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from detectors.finding import Kind, Severity
 from detectors.numbers.wrong import Trouble
 from recovery.api.wire import CheckpointView
+from recovery.goodput.time_window import catch_up
 from recovery.journal.accounting import Account, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
@@ -305,9 +305,10 @@ class Measures:
 
     # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
-    def journal_opened(self, job: Job, entries: Sequence[Entry]) -> None:
+    def journal_opened(self, job: Job, through: int) -> None:
         if self.accounts is not None:
-            self.accounts.opened(job.job_id, job.stored.join.name, entries)
+            told = catch_up(job.folder.journal, through)
+            self.accounts.opened(job.job_id, job.stored.join.name, told)
 
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record

@@ -7,7 +7,7 @@ what is durable after a pause; the other jobs notice nothing.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -25,7 +25,6 @@ from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
 from recovery.job.rank_picture import RankPicture
 from recovery.job.settings import JobSettings
-from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
 from recovery.journal.ledger import Ledger, Wish
@@ -121,8 +120,8 @@ def make_core(
 
 
 class Listener(Protocol):
-    def journal_opened(self, job: "Job", entries: Sequence[Entry]) -> None:
-        """Note what a job's journal held when it was opened."""
+    def journal_opened(self, job: "Job", through: int) -> None:
+        """Note that a job's journal was opened, with all records through this one."""
         ...
 
     def entry(self, job: "Job", entry: Entry) -> None:
@@ -250,15 +249,16 @@ class Job:
         self._guard(self._start)
 
     def _start(self) -> None:
-        self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
-        self.listener.journal_opened(self, self._journal.opened)
-        ledger = fold_all(self._journal.opened)
-        if ledger.ended is not None and not self.resumes:
-            self._found_end = ledger.ended
-            return
+        journal = self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
+        self.listener.journal_opened(self, journal.last_number)
         controller = self.make_core(
-            self._journal, self.orders, self.settings, self.parts, self.clock, self._heard
+            journal, self.orders, self.settings, self.parts, self.clock, self._heard
         )
+        journal.opened = ()  # the controller's ledger holds what counts of it
+        ended = controller.ledger.ended
+        if ended is not None and not self.resumes:
+            self._found_end = ended
+            return
         controller.start()
         self.controller, self.resumes = controller, False
         # From now on it is this process that lives.

@@ -1,14 +1,14 @@
 """Follows where the time of all jobs goes, entry by entry, in a thread of its own.
 
-The deciding thread only puts durable entries into a queue. Journals are never read again: what a job's controller has
-read at its start comes with the job. The thread takes a twentieth of a core: the longer a turn takes, the longer is the
+The deciding thread only puts durable entries into a queue. What a journal held before is read from its file, once, and
+of it only what the account asks: 500 journals do not stay in memory until their turn comes. The thread takes a twentieth of a core: the longer a turn takes, the longer is the
 pause after it. Only while it reads the journals of the controller's start it takes a third.
 """
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -27,6 +27,7 @@ from recovery.goodput.linearity import (
     sizes_of,
 )
 from recovery.goodput.time_spent import TimeReading
+from recovery.goodput.time_window import CatchUp
 from recovery.goodput.totals import TimeTotals, totals_of
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
@@ -38,7 +39,6 @@ _PAUSE_S_MAX: Final = 60.0
 _SHARE: Final = 1 / 20  # of a core
 _READING_SHARE: Final = 1 / 2  # while the journals of the start are read
 _READ_S_MAX: Final = 0.5  # of one turn
-_LOOK_AT_CLOCK: Final = 64  # records
 _STOP_S: Final = 5.0
 _NEW_S: Final = (
     60.0  # a watched job of which the controller heard so lately for the first time is new
@@ -62,12 +62,11 @@ class JobStanding:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A journal with what it held when the job's controller began to follow it."""
+    """A journal, and how what it held when the job's controller began to follow it is read."""
 
     job_id: str
     name: str
-    entries: Sequence[Entry]
-    begin: int = 0  # of those that are not read yet
+    catch_up: CatchUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class _Journaled:
     reading: TimeReading | None = None
 
     def take(self, entry: Entry) -> None:
-        self.reading = self.reading or TimeReading(entry)
+        self.reading = self.reading or TimeReading(entry, told_max=1)
         self.reading.take(entry)
 
     def time_of(self, now: Moment) -> JobTime | None:
@@ -143,9 +142,9 @@ class TimeAccounts:
 
     # For the deciding thread.
 
-    def opened(self, job_id: str, name: str, entries: Sequence[Entry]) -> None:
-        """Follow a job from what its journal holds."""
-        self._news.append(_Opened(job_id, name, entries))
+    def opened(self, job_id: str, name: str, catch_up: CatchUp) -> None:
+        """Follow a job from what its journal holds, which ``catch_up`` reads."""
+        self._news.append(_Opened(job_id, name, catch_up))
 
     def entry(self, job_id: str, entry: Entry) -> None:
         """Follow one durable entry."""
@@ -240,14 +239,16 @@ class TimeAccounts:
 
     def _open(self, news: _Opened, until_s: float) -> None:
         before = self._jobs.get(news.job_id)
-        if not news.begin:
-            self._journals[news.job_id] = _Journaled()
-        journaled = self._journals[news.job_id]
-        for place in range(news.begin, len(news.entries)):
-            if place % _LOOK_AT_CLOCK == 0 and self._clock.now_s() > until_s:
-                self._news.appendleft(replace(news, begin=place))
-                return
-            journaled.take(news.entries[place])
+        journaled = self._journals[news.job_id] = _Journaled()
+        while self._clock.now_s() <= until_s:
+            try:
+                next(news.catch_up)
+            except StopIteration as end:
+                journaled.reading = end.value
+                break
+        else:
+            self._news.appendleft(news)
+            return
         job = self._jobs[news.job_id] = _Followed(news.name, journaled.time_of)
         if before is not None:  # its controller was made anew
             job.counted = before.counted

@@ -16,7 +16,7 @@ from rankmend.errors import JournalError
 from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
-from recovery.goodput.time_window import read_job_time
+from recovery.goodput.time_window import catch_up, read_job_time
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     Cause,
@@ -184,6 +184,27 @@ def test_the_time_of_a_boot_counts_from_the_last_record_before_it(tmp_path: Path
 
     assert read_job_time(path) == whole(path, None, None)
     assert read_job_time(path, None, 5400.0) == whole(path, None, 5400.0)
+
+
+def test_who_follows_a_job_catches_up_to_the_same_account_but_for_what_it_was_told(
+    tmp_path: Path,
+) -> None:
+    entries = entries_of(
+        *CASES["it passes the highest step from before, and no other record tells it"]
+    )
+    path, through = write(tmp_path, entries), len(entries) - 40
+    read = catch_up(path, through)
+    while True:
+        try:
+            next(read)
+        except StopIteration as end:
+            reading = end.value
+            break
+    for entry in entries[through:]:
+        reading.take(entry)
+
+    found, expected = reading.so_far(), whole(path, None, None)
+    assert found == replace(expected, work=expected.work[-1:], steps=expected.steps[-1:])
 
 
 def test_a_job_goes_on_from_its_last_record_whatever_that_is(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """The controller's series of where the time of jobs goes, of jobs that still run."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from recovery.goodput.held_sums import Counted, HeldSums
+from recovery.goodput.time_spent import TimeReading
+from recovery.goodput.time_window import CatchUp, catch_up
 from recovery.goodput.timeline import TimePart
 from recovery.journal.attempt_records import Milestone, StepsSeen, WorkSeen
 from recovery.journal.hidden_seen import HiddenSeen
@@ -32,6 +35,15 @@ class SetClock:
         return 5000.0 + self.at_s
 
 
+def told(entries: Sequence[Entry]) -> CatchUp:
+    reading = None
+    for entry in entries:
+        yield
+        reading = reading or TimeReading(entry)
+        reading.take(entry)
+    return reading
+
+
 class Followed:
     """Accounts of one job whose entries come one by one."""
 
@@ -41,7 +53,7 @@ class Followed:
         self.measures = Measures()
         self.measures.account(self.accounts)
         self.number = len(before)
-        self.accounts.opened("job-1", "llama", entries_of(*before))
+        self.accounts.opened("job-1", "llama", told(entries_of(*before)))
 
     def take(self, *records: Timed) -> None:
         for at_s, record in records:
@@ -226,14 +238,14 @@ def test_sum_that_shrank_stands_still_until_it_has_grown_past_what_it_was() -> N
 
 def test_journal_that_cannot_be_followed_keeps_no_other_from_it() -> None:
     job = Followed()
-    job.accounts.opened("job-2", "broken", [None])  # type: ignore[list-item]
+    job.accounts.opened("job-2", "broken", catch_up(Path("/nowhere/journal.db"), 1))
 
     job.take(*BEGIN)
 
     assert job.series("job_info") == {'job="llama",job_id="job-1",jobs="managed"': 1.0}
 
 
-def test_journal_handed_over_at_the_start_is_the_one_on_disk(tmp_path: Path) -> None:
+def test_journal_that_was_there_at_the_start_is_read_from_disk(tmp_path: Path) -> None:
     clock = SetClock()
     journal = Journal(tmp_path / "journal.db", clock, "boot-1")
     for at_s, record in BEGIN:
@@ -243,7 +255,7 @@ def test_journal_handed_over_at_the_start_is_the_one_on_disk(tmp_path: Path) -> 
     again = Journal(tmp_path / "journal.db", clock, "boot-1")
     accounts = TimeAccounts(clock, "boot-1")
 
-    accounts.opened("job-1", "llama", again.opened)
+    accounts.opened("job-1", "llama", catch_up(again.path, again.last_number))
     clock.at_s = 20.0
     accounts.turn()
 
@@ -261,12 +273,12 @@ def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it()
     clock = Ticking()
     accounts = TimeAccounts(clock, "boot-1")
     entries = entries_of(*BEGIN, *((11.0 + n, Milestone(1, n, n)) for n in range(500)))
-    accounts.opened("job-1", "llama", entries[:-1])
+    accounts.opened("job-1", "llama", told(entries[:-1]))
     accounts.entry("job-1", entries[-1])
 
     accounts.turn()
     after_one = accounts.standings
-    for _turn in range(20):
+    for _turn in range(len(entries)):
         accounts.turn()
 
     assert after_one == ()

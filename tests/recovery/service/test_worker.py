@@ -107,6 +107,22 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             bench.close()
 
 
+def test_what_a_journal_held_when_it_was_opened_does_not_stay_in_memory(
+    make: Callable[..., Bench],
+) -> None:
+    first = make()
+    job_id = first.join()
+    first.close()
+
+    bench = make()
+
+    job = bench.worker.jobs.running[job_id]
+    assert job.controller is not None
+    assert job.controller.ledger.epoch == 2
+    assert job._journal is not None
+    assert job._journal.opened == ()
+
+
 def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
     make: Callable[..., Bench],
 ) -> None:
