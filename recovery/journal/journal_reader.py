@@ -64,7 +64,7 @@ class JournalReader:
     def _chained(self, after: int, through: int) -> Iterator[JournalRow]:
         if self._is_empty:
             return
-        chain = RowChain(self.name, after, self._checksum_of(after))
+        chain = RowChain(self.name, after, self.checksum_of(after))
         where = "number > ? AND number <= ?"
         yield from chain.sound(read_rows(self._connection, self._path, where, (after, through)))
         self.torn = chain.torn
@@ -107,29 +107,29 @@ class JournalReader:
     def row(self, number: int) -> JournalRow | None:
         return next(self.rows("r.number = ?", (number,)), None)
 
-    def _checksum_of(self, number: int) -> bytes:
+    def checksum_of(self, number: int) -> bytes:
+        """Return the stored checksum of a record; 0 is the one before the first."""
         if number == 0:
             return GENESIS
         found = next(self.ask("SELECT checksum FROM record WHERE number = ?", (number,)), None)
-        if found is None:
-            raise JournalError(f"{self.name}: record {number} is missing. {WAY_OUT}")
-        return found[0] if isinstance(found[0], bytes) else b""
+        return found[0] if found is not None and isinstance(found[0], bytes) else b""
 
-    def last_number(self) -> int:
-        """Return the number of the last sound row; 0 where there is none."""
+    def last_number(self, after: int = 0) -> int:
+        """Return the number of the last sound row; ``after``: one that is known to be sound, or 0."""
         if self._is_empty:
             return 0
-        counted = "SELECT count(*), ifnull(max(number), 0) FROM record"
-        count, number = next(self.ask(counted))
-        if count != number:
-            raise JournalError(f"{self.name}: {number - count} records are missing. {WAY_OUT}")
+        counted = "SELECT count(*), ifnull(max(number), ?) FROM record WHERE number > ?"
+        count, number = next(self.ask(counted, (after, after)))
+        if count != number - after:
+            missing = number - after - count
+            raise JournalError(f"{self.name}: {missing} records are missing. {WAY_OUT}")
         for torn in range(count):
             row, before = next(self._pairs("r.number = ?", (number - torn,)))
             if fits(row, before):
                 return int(number - torn)
             if torn == GROUP_ROWS_MAX:
                 raise too_many_torn(self.name, torn + 1)
-        return 0
+        return after
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.service.access import Rates, UnderWay
 from recovery.service.controller_config import Config
+from recovery.service.known_incidents import KnownIncidents
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.pager import Pager
@@ -69,6 +70,7 @@ class Backend:
     disk: Disk = field(default_factory=Disk)
     rates: Rates = field(default_factory=Rates)
     retained: Retained = field(default_factory=Retained)
+    incidents: KnownIncidents = field(default_factory=KnownIncidents)
     alert_messages: UnderWay = field(default_factory=lambda: UnderWay("alert messages"))
 
     async def ask(self, act: Callable[[], _T]) -> _T:

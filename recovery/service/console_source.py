@@ -22,17 +22,16 @@ from recovery.service.backend import Backend
 from recovery.service.console_door import subject_of
 from recovery.service.error_answers import AnsweredError, answer_error
 from recovery.service.handlers.jobs import JobsQuery
+from recovery.service.known_incidents import JOBS_MAX, JobPlace
 from recovery.service.permission import Asked, Touches, World, demand, is_limited, permit, touch_of
 from recovery.service.roles import Role
 from recovery.service.web import Api
-from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import entries_of_incident
 
 _INCIDENTS: Final = 200
 _JOURNALS_MAX: Final = (
     50  # read at once, the newest first: after a start the others follow with the next looks
 )
-_ENDED: Final = -1  # in place of a journal's length: it grows no more
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +48,6 @@ class ServiceSource:
         self._cluster_journal = cluster_journal
         self._boot_id = boot_id
         self.title = title
-        self._incidents: dict[str, tuple[int, list[wire.IncidentView]]] = {}
 
     @property
     def _backend(self) -> Backend:
@@ -110,51 +108,20 @@ class ServiceSource:
         return found if found.enabled else None
 
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
-        """Return the newest incidents. Journals that have not grown are not read again."""
+        """Return the newest incidents. Of a journal only what has come is read."""
+        subject, backend = subject_of(viewer), self._backend
         try:
-            demand(subject_of(viewer), Role.READ)
-            await self._read_incidents()
+            demand(subject, Role.READ)
+            places = [
+                JobPlace(job_id, one.name, one.path)
+                for job_id, one in reversed(list(backend.worker.jobs.known.items()))
+                if subject.may_use_job(one.name)
+            ][:JOBS_MAX]
+            return await backend.disk.read(
+                lambda: backend.incidents.newest(places, _INCIDENTS, _JOURNALS_MAX)
+            )
         except RankmendError as error:
             raise self._refused(error) from error
-        subject, known = subject_of(viewer), self._backend.worker.jobs.known
-        seen = [
-            incident
-            for job_id, (_entries, incidents) in self._incidents.items()
-            if job_id in known and subject.may_use_job(known[job_id].name)
-            for incident in incidents
-        ]
-        return sorted(seen, key=lambda one: -one.opened_unix_s)[:_INCIDENTS]
-
-    async def _read_incidents(self) -> None:
-        jobs = self._backend.worker.jobs
-        known, running = jobs.known, jobs.running
-        for job_id in self._incidents.keys() - known.keys():
-            del self._incidents[job_id]
-        lengths = {
-            job_id: _ENDED if (job := running.get(job_id)) is None else job.entries
-            for job_id in reversed(list(known))
-        }
-        grown = [
-            job_id
-            for job_id, length in lengths.items()
-            if self._incidents.get(job_id, (None, ()))[0] != length
-        ][:_JOURNALS_MAX]
-
-        def read() -> dict[str, list[wire.IncidentView]]:
-            found = {}
-            for job_id in grown:
-                try:
-                    entries = views.read_entries(known[job_id].path)
-                except RankmendError as error:
-                    log.warning("cannot read the journal of a job", extra={"error": str(error)})
-                    entries = ()
-                found[job_id] = view_incidents(entries, known[job_id].name)
-            return found
-
-        if grown:
-            found = await self._backend.disk.read(read)
-            for job_id, incidents in found.items():
-                self._incidents[job_id] = (lengths[job_id], incidents)
 
     async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
         known, desk = self._backend.worker.jobs.known, self._backend.worker.desk

@@ -1,6 +1,6 @@
 """The incidents in a job's journal, with what each cost, as the API and the commands show them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from detectors.finding import Finding
 from recovery.api import wire
@@ -17,9 +17,16 @@ def view_incidents(entries: Sequence[Entry], job: str) -> list[wire.IncidentView
         for entry in entries
         if isinstance(entry.record, EvidenceCollected)
     }
+    return view_accounts(account_all(entries), judged, job)
+
+
+def view_accounts(
+    accounts: Iterable[Account], judged: Mapping[str, Finding | None], job: str
+) -> list[wire.IncidentView]:
+    """Return incidents by what they cost; ``judged``: the findings that their evidence led to."""
     return [
         _view(account, job, judged.get(account.incident_id) or account.opened.failure.finding)
-        for account in account_all(entries)
+        for account in accounts
     ]
 
 

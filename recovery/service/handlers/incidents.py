@@ -1,22 +1,18 @@
 """Incidents: the list with MTTR, the story of each, and taking note of an escalated one."""
 
-import logging
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.known_incidents import JOBS_MAX, JobPlace
 from recovery.service.pager import escalated
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import UnknownError
-from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import view_story
-
-log = logging.getLogger(__name__)
 
 
 class IncidentsQuery(Struct):
@@ -27,22 +23,13 @@ class IncidentsQuery(Struct):
 async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
     wanted, limit = call.given.job, call.given.limit
     known = backend.worker.jobs.known
-    folders = [
-        (one.path, one.name)
+    places = [
+        JobPlace(job_id, one.name, one.path)
         for job_id, one in reversed(list(known.items()))
         if wanted in (None, job_id) and call.subject.may_use_job(one.name)
-    ][: wire.INCIDENTS_MAX]
-
-    def act() -> list[wire.IncidentView]:
-        found: list[wire.IncidentView] = []
-        for path, name in folders:
-            try:
-                found += view_incidents(views.read_entries(path), name)
-            except RankmendError as error:
-                log.warning("cannot read the journal of a job", extra={"error": str(error)})
-        return sorted(found, key=lambda one: one.opened_unix_s, reverse=True)[:limit]
-
-    return wire.Incidents(await backend.disk.read(act))
+    ][:JOBS_MAX]
+    found = await backend.disk.read(lambda: backend.incidents.newest(places, limit))
+    return wire.Incidents(found)
 
 
 async def story(backend: Backend, call: Call[None]) -> wire.Story:

@@ -1,0 +1,70 @@
+"""The incidents of one job's journal, read once and then as far as the journal has grown."""
+
+from pathlib import Path
+from typing import Final
+
+from detectors.finding import Finding
+from recovery.api import wire
+from recovery.journal.accounting import Accounting
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
+from recovery.journal.incident_records import (
+    CaughtUp,
+    Decided,
+    EvidenceCollected,
+    IncidentEvent,
+    IncidentOpened,
+)
+from recovery.journal.journal_reader import JournalReader, reading
+from recovery.journal.journal_rows import GENESIS, entry_of
+from recovery.journal.records import NAMES
+from recovery.views.incident_view import view_accounts
+
+_ASKED: Final = tuple(
+    NAMES[kind]
+    for kind in (
+        IncidentOpened,
+        Decided,
+        AttemptStarted,
+        IncidentEvent,
+        AttemptVerified,
+        CaughtUp,
+        EvidenceCollected,
+    )
+)
+_WHERE: Final = f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' * len(_ASKED))})"
+
+
+class JobIncidents:
+    def __init__(self, journal: Path, job: str) -> None:
+        """``job``: the job's name."""
+        self._journal = journal
+        self._job = job
+        self._begin()
+
+    def _begin(self) -> None:
+        self._number, self._checksum = 0, GENESIS  # of the newest record that is read
+        self._accounting = Accounting()
+        self._judged: dict[str, Finding | None] = {}
+        self._views: list[wire.IncidentView] = []
+
+    def read(self) -> list[wire.IncidentView]:
+        """Return the incidents, oldest first; raise JournalError if the journal can't be read."""
+        with reading(self._journal) as reader:
+            if reader.checksum_of(self._number) != self._checksum:
+                self._begin()  # another journal lies there now
+            last = reader.last_number(self._number)
+            if self._take(reader, last):
+                accounts = self._accounting.accounts()
+                self._views = view_accounts(accounts, self._judged, self._job)
+            self._number, self._checksum = last, reader.checksum_of(last)
+        return self._views
+
+    def _take(self, reader: JournalReader, last: int) -> bool:
+        """Take what has come; return whether there was any."""
+        has_news = False
+        for row in reader.rows(_WHERE, (self._number, last, *_ASKED)):
+            entry, has_news = entry_of(row, reader.name), True
+            self._accounting.take(entry)
+            if isinstance(entry.record, EvidenceCollected):
+                self._judged[entry.record.incident_id] = entry.record.finding
+        return has_news
