@@ -30,6 +30,8 @@ from pathlib import Path
 import aiohttp
 from controller_load import Fleet, Server, in_thread, percentiles, raise_descriptors, say
 
+from recovery.console.site import PART_HEADER
+
 TURN = "rankmend_controller_turn_seconds"
 
 
@@ -56,7 +58,7 @@ async def view(session: aiohttp.ClientSession, path: str, took_s: list[float]) -
                 continue
             began_s = time.perf_counter()
             for wanted in (path, f"{path}/ranks.json") if path.startswith("/jobs/") else (path,):
-                async with session.get(wanted) as answer:
+                async with session.get(wanted, headers={PART_HEADER: "page"}) as answer:
                     assert answer.status == 200, answer.status
                     await answer.read()
             took_s.append(time.perf_counter() - began_s)

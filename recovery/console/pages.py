@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -42,10 +43,14 @@ class Page:
 class Pages:
     """Belongs to the event loop."""
 
-    def __init__(self, source: Source, clock: Clock, racks: RackFinder) -> None:
+    def __init__(
+        self, source: Source, clock: Clock, racks: RackFinder, threads: Executor | None = None
+    ) -> None:
+        """``threads`` do what takes more than a moment; None: the event loop's own."""
         self.source = source
         self._clock = clock
         self._racks = racks
+        self._threads = threads
         self.shared = SharedReads(clock.now_s, source.revision)
 
     async def _get(self, viewer: Viewer, read: Callable[..., Awaitable[_T]], *about: str) -> _T:
@@ -66,8 +71,8 @@ class Pages:
             names = {one.job_id: one.name for one in jobs}
             now_unix_s = self._clock.unix_s()
             rack_of = self._racks()
-            return await asyncio.to_thread(
-                view_fleet, nodes, known, cluster, names, rack_of, now_unix_s
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, view_fleet, nodes, known, cluster, names, rack_of, now_unix_s
             )
 
         return await self.shared.get(("fleet", viewer.sight), lambda: make(viewer))
@@ -140,9 +145,18 @@ class Pages:
             },
         )
 
+    async def _job_of(self, viewer: Viewer, job_id: str) -> wire.JobDetail:
+        """Return a job with its nodes. Of a controller it is made from what other pages read, too."""
+        jobs = await self._get(viewer, self.source.jobs) if self.source.is_controller else ()
+        job = next((one for one in jobs if one.job_id == job_id), None)
+        if job is None:
+            return await self._get(viewer, self.source.job, job_id)
+        nodes = await self._get(viewer, self.source.nodes)
+        return wire.JobDetail(job, [one for one in nodes if one.job_id == job_id])
+
     async def job(self, viewer: Viewer, job_id: str) -> Page:
         _check_uuid(job_id)
-        detail = await self._get(viewer, self.source.job, job_id)
+        detail = await self._job_of(viewer, job_id)
         ranks = await self._get(viewer, self.source.ranks, job_id)
         plans = await self._get(viewer, self.source.plans)
         records = await self._get(viewer, self.source.records, job_id)

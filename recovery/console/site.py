@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -53,6 +54,9 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+# A page that is open asks for what is in its frame, and not for the frame, which differs from viewer to viewer.
+PART_HEADER: Final = "Rankmend-Part"
 
 _LACKS_ACT: Final = "{} may read, and not act: its token lacks the role act"
 
@@ -107,10 +111,10 @@ class ConsoleSite:
         self._door = door
         self._clock = clock
         self._wrap = wrap
-        self._pages = Pages(source, clock, racks)
-        self._live = Live(source.revision)
-        # One thread: pages must not take the processor from the deciding thread more than one at a time.
+        # One thread: pages must not take the interpreter from the deciding thread more than one at a time.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="console")
+        self._pages = Pages(source, clock, racks, self._threads)
+        self._live = Live(source.revision)
         self._files = {
             path.relative_to(_STATIC).as_posix(): path
             for path in _STATIC.rglob("*")
@@ -256,15 +260,22 @@ class ConsoleSite:
         if viewer is None:
             return self._turned_away(request)
 
-        async def read() -> tuple[str, str]:
+        async def read() -> _Shown:
             page = await make(request, viewer)
             loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._threads, self._body_of, page, viewer)
-            return page.title, body
+            return await loop.run_in_executor(self._threads, self._shown, page, viewer)
 
         key = ("page", request.path_qs[:1000], viewer.sight)
-        title, body = await self._pages.shared.get(key, read)
-        return self._framed(request, viewer, title, body)
+        shown = await self._pages.shared.get(key, read)
+        if request.headers.get(PART_HEADER) == "page":
+            answer = _packed(request, shown.packed, "text/html")
+            answer.headers[PART_HEADER] = "page"
+            return answer
+        return self._framed(request, viewer, shown.title, shown.body)
+
+    def _shown(self, page: Page, viewer: Viewer) -> "_Shown":
+        body = self._body_of(page, viewer)
+        return _Shown(page.title, body, gzip.compress(body.encode(), _LEVEL))
 
     async def _ranks(self, request: web.Request) -> web.StreamResponse:
         viewer = self._known(request)
@@ -280,11 +291,8 @@ class ConsoleSite:
                 self._threads, lambda: gzip.compress(msgspec.json.encode(found), _LEVEL)
             )
 
-        text = await self._pages.shared.get(("ranks.json", job_id, viewer.sight), read)
-        if "gzip" not in request.headers.get("Accept-Encoding", ""):
-            return web.Response(body=gzip.decompress(text), content_type="application/json")
-        headers = {"Content-Encoding": "gzip"}
-        return web.Response(body=text, content_type="application/json", headers=headers)
+        packed = await self._pages.shared.get(("ranks.json", job_id, viewer.sight), read)
+        return _packed(request, packed, "application/json")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         path = self._files.get(request.match_info["name"])
@@ -410,6 +418,25 @@ class ConsoleSite:
         finally:
             await events.aclose()
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What all viewers of a page share: it holds no secret of any of them, so it may be compressed."""
+
+    title: str
+    body: str
+    packed: bytes
+
+
+def _packed(request: web.Request, packed: bytes, content_type: str) -> web.Response:
+    """Return what is compressed already; unpacked for whoever does not take that."""
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return web.Response(
+            body=gzip.decompress(packed), content_type=content_type, charset="utf-8"
+        )
+    headers = {"Content-Encoding": "gzip"}
+    return web.Response(body=packed, content_type=content_type, charset="utf-8", headers=headers)
 
 
 def _sign_in_page(there: str, problem: str = "") -> Page:

@@ -303,7 +303,8 @@ class JobNodes:
         }
 
     def memories(self, now_s: float) -> list[NodeMemory]:
-        """Return what the ranks of each node have in memory, by its newest report."""
+        """Return what the ranks of each node have in memory, by its newest report. For any thread."""
+        # copy() is one step for the interpreter: no node can be heard meanwhile.
         return [
             NodeMemory(
                 node,
@@ -317,7 +318,7 @@ class JobNodes:
                 newest_step_of(one.step for one in heard.report.ranks if not one.is_relative),
                 max(0.0, now_s - heard.at_s),
             )
-            for node, heard in self._heard.items()
+            for node, heard in self._heard.copy().items()
         ]
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:

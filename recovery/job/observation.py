@@ -299,9 +299,10 @@ class Observation:
         return min((step for step in steps if step is not None), default=None)
 
     def starts(self) -> dict[str, dict[RankStart, list[int]]]:
-        """Return the ranks of each node by how their processes came to be."""
+        """Return the ranks of each node by how their processes came to be. For any thread."""
         found: dict[str, dict[RankStart, list[int]]] = {}
-        for rank, view in sorted(self.ranks.items()):
+        # copy() is one step for the interpreter: no rank can be added meanwhile.
+        for rank, view in sorted(self.ranks.copy().items()):
             if view.start is not None:
                 found.setdefault(view.node, {}).setdefault(view.start, []).append(rank)
         return found

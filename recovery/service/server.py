@@ -353,6 +353,7 @@ class Service:
 
     def close(self) -> None:
         """Let go of the state folder; for one that was never started, too."""
+        self.backend.views.close()
         self.backend.disk.close()
         if self.slurm is not None:
             self.slurm.stop()

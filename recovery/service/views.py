@@ -1,4 +1,8 @@
-"""The API's views of jobs, nodes, incidents and plans. Read by the worker's thread, or from disk."""
+"""The API's views of jobs, nodes, incidents and plans.
+
+`view_job` and `view_nodes` are for any thread: they read values that the deciding thread replaces as a whole, and copies
+of what it adds to. Two nodes of one view may be a moment apart. The others are for that thread, or read files.
+"""
 
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.journal.store import open_readonly
-from recovery.service.served_job import Job
+from recovery.service.served_job import Core, Job
 from recovery.service.stored_jobs import FoundJobs
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
@@ -22,14 +26,15 @@ from recovery.views.snapshot_view import view_snapshots
 
 def view_job(job: Job) -> wire.JobView:
     """Return the view of a managed job."""
-    ledger = Ledger() if job.controller is None else job.controller.ledger
-    memories = [] if job.controller is None else job.controller.memories()
+    controller = job.controller  # the deciding thread can drop it meanwhile
+    ledger = Ledger() if controller is None else controller.ledger
+    memories = [] if controller is None else controller.memories()
     name = job.stored.join.name
     return view_ledger(
         ledger,
         job.job_id,
         name,
-        state=_state_of(job, ledger),
+        state=_state_of(controller, ledger),
         owner=job.stored.owner,
         reason=reason_of(ledger, name),
         problem=job.problem,
@@ -68,23 +73,24 @@ def read_entries(folder: Path) -> tuple[Entry, ...]:
     return open_readonly(folder / "journal.db").entries
 
 
-def _state_of(job: Job, ledger: Ledger) -> str:
-    if job.controller is None:
+def _state_of(controller: Core | None, ledger: Ledger) -> str:
+    if controller is None:
         return "not managed"
-    return "not adopted" if job.controller.waits is not None else state_of(ledger)
+    return "not adopted" if controller.waits is not None else state_of(ledger)
 
 
 def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
     """Return the nodes of a job, those with ranks first, in the order of group ranks."""
-    if job.controller is None:
+    controller = job.controller
+    if controller is None:
         return []
-    ledger = job.controller.ledger
+    ledger = controller.ledger
     ranks = {place.node: place.ranks for place in ledger.placement}
     accused = {
         kept.evidence.node: f"accused by {kept.evidence.alertname}: {kept.evidence.summary}"
         for kept in fatal(ledger)
     }
-    starts = job.controller.starts()
+    starts = controller.starts()
     now_s = job.hearing.now_s()
     views = []
     for node in [*ranks, *sorted(ledger.members.keys() - ranks.keys())]:

@@ -24,9 +24,7 @@
   }
 
   function show(text) {
-    const made = new DOMParser().parseFromString(text, "text/html").getElementById("page");
-    if (!made) throw new Error("no page in the answer");
-    Idiomorph.morph(page, made.innerHTML, {
+    Idiomorph.morph(page, text, {
       morphStyle: "innerHTML",
       ignoreActiveValue: true,
       restoreFocus: true,
@@ -49,9 +47,10 @@
     isBusy = true;
     isDue = false;
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      const answer = await fetch(location.href, { headers: { Accept: "text/html", "Rankmend-Part": "page" }, cache: "no-store" });
       if (answer.status === 401 || answer.redirected) { location.reload(); return; }
       if (!answer.ok) return;
+      if (answer.headers.get("Rankmend-Part") !== "page") { location.reload(); return; } // another version serves it now
       show(await answer.text());
       if (events.readyState === EventSource.OPEN) { lostAt = null; say("Live", "on"); }
     } catch {

@@ -16,17 +16,13 @@ from recovery.views.untaken_view import view_untaken
 
 
 async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
-    worker, subject = backend.worker, call.subject
-
-    def act() -> tuple[wire.Cluster, list[wire.NodeView]]:
-        nodes = [
-            view
-            for job in worker.jobs.running.values()
-            for view in (views.view_nodes(job, worker.desk) if is_limited(subject) else ())
-        ]
-        return views.view_cluster(worker.desk), nodes
-
-    whole, nodes = await backend.ask(act)
+    desk, subject = backend.worker.desk, call.subject
+    nodes: list[wire.NodeView] = []
+    if is_limited(subject):
+        nodes = await backend.look(
+            lambda running: [view for job in running for view in views.view_nodes(job, desk)]
+        )
+    whole = await backend.ask(lambda: views.view_cluster(desk))
     return backend.sight(subject, nodes).part_of(whole)
 
 

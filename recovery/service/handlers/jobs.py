@@ -1,6 +1,6 @@
 """Jobs: their state, limits and plans, and what people have them do."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,7 @@ from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import JobQuery
 from recovery.service.request_errors import CallConflictError
 from recovery.service.roles import Subject, UnknownError
+from recovery.service.served_job import Job
 from recovery.views.rank_view import view_ranks
 
 
@@ -31,33 +32,28 @@ class PlanQuery(JobQuery, kw_only=True):
 
 
 async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
-    worker, with_ended = backend.worker, call.given.ended
-
-    def act() -> tuple[list[wire.JobView], tuple[Any, ...]]:
-        running = [views.view_job(job) for job in worker.jobs.running.values()]
-        return running, worker.jobs.ended() if with_ended else ()
-
-    running, ended = await backend.ask(act)
-    newest = ended[-wire.INCIDENTS_MAX :]
-    if newest:
-        running += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
-    return wire.Jobs([one for one in running if call.subject.may_use_job(one.name)])
+    shown = await backend.look(lambda running: [views.view_job(job) for job in running])
+    if call.given.ended:
+        ended = await backend.ask(backend.worker.jobs.ended)
+        newest = ended[-wire.INCIDENTS_MAX :]
+        shown += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
+    return wire.Jobs([one for one in shown if call.subject.may_use_job(one.name)])
 
 
 async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
     job_id, _known = call.job
     worker, subject = backend.worker, call.subject
 
-    def act() -> wire.JobDetail | None:
-        running = worker.jobs.running.get(job_id)
-        if running is None:
+    def view(running: Sequence[Job]) -> wire.JobDetail | None:
+        found = next((one for one in running if one.job_id == job_id), None)
+        if found is None:
             return None
-        nodes = views.view_nodes(running, worker.desk)
+        nodes = views.view_nodes(found, worker.desk)
         return wire.JobDetail(
-            views.view_job(running), [one for one in nodes if subject.may_use_node(one.node)]
+            views.view_job(found), [one for one in nodes if subject.may_use_node(one.node)]
         )
 
-    shown = await backend.ask(act)
+    shown = await backend.look(view)
     if shown is not None:
         return shown
     ended = await backend.ask(lambda: worker.jobs.find_ended(job_id))
@@ -70,7 +66,7 @@ async def ranks(backend: Backend, call: Call[None]) -> wire.RankMap:
     # The event loop may look a job up: the deciding thread adds and removes jobs, and changes none in place.
     running = backend.worker.jobs.running.get(job_id)
     controller = None if running is None else running.controller
-    shown = await backend.disk.read(
+    shown = await backend.views.read(
         lambda: view_ranks(job_id, None if controller is None else controller.picture())
     )
     return _within(shown, call.subject)

@@ -60,12 +60,9 @@ async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequen
 
 async def _seen_nodes(backend: Backend, subject: Subject) -> list[wire.NodeView]:
     """Return the nodes of all jobs that the subject may see."""
-    worker = backend.worker
-
-    def act() -> list[wire.NodeView]:
-        jobs = worker.jobs.running.values()
-        return [view for job in jobs for view in views.view_nodes(job, worker.desk)]
-
-    found = await backend.ask(act)
+    desk = backend.worker.desk
+    found = await backend.look(
+        lambda running: [view for job in running for view in views.view_nodes(job, desk)]
+    )
     sight = backend.sight(subject, found)
     return [one for one in found if sight.sees_job(one.job_id) and sight.sees_node(one.node)]

@@ -1,0 +1,65 @@
+"""Views of jobs that run: the deciding thread goes on while one is made."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.job.rank_picture import RankPicture, RankState
+from recovery.service.served_job import Job
+from recovery.views.rank_view import view_ranks
+from tests.support.service import LONG_S, Running, join_of, make_folder, running
+
+
+def start(up: Running, asked: Any) -> "Future[Any]":
+    loop = up.thread._loop
+    assert loop is not None
+    return asyncio.run_coroutine_threadsafe(asked, loop)
+
+
+def test_the_deciding_thread_goes_on_while_a_view_is_made(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def view(running: Sequence[Job]) -> list[str]:
+        has_begun.set()
+        assert may_end.wait(LONG_S)
+        return [job.stored.join.name for job in running]
+
+    with running(tmp_path / "files") as up:
+        up.client().join(join_of("n1"))
+        backend = up.service.backend
+        looking = start(up, backend.look(view))
+        assert has_begun.wait(LONG_S)
+        decided = start(up, backend.ask(lambda: "decided")).result(LONG_S)
+        was_looking = not looking.done()
+        may_end.set()
+        seen = looking.result(LONG_S)
+
+    assert decided == "decided"
+    assert was_looking
+    assert seen == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "factor", "shown"),
+    [
+        (0.04, 1.0004, (0.0, 1.0)),
+        (0.05, 1.0006, (0.1, 1.001)),
+        (12.34, 2.5, (12.3, 2.5)),
+        (None, None, (None, None)),
+    ],
+)
+def test_ages_have_one_decimal_and_factors_three(
+    age_s: float | None, factor: float | None, shown: tuple[float | None, float | None]
+) -> None:
+    picture = RankPicture(1, 1.0, (0,), ("n1",), (7,), (age_s,), (RankState.TRAINING,), (factor,))
+
+    view = view_ranks("job", picture)
+
+    assert (view.ages_s[0], view.factors[0]) == shown
+    assert view.states == ["training"]
