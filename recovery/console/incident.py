@@ -1,5 +1,6 @@
 """An incident as its page tells it: what happened, what it cost, on what evidence, and what to do next. Pure."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -88,6 +89,7 @@ def view_page(
     entries: Sequence[Entry],
     journal: Sequence[Entry],
     plan: wire.PlanView | None,
+    own_node: str = "",
 ) -> IncidentPage:
     """Return the page of an incident; ``entries`` are those of the incident alone, ``journal`` is the job's."""
     is_open = view.outcome not in {
@@ -100,7 +102,7 @@ def view_page(
         _accused(view, journal),
         Blame(view.blame).legend if view.blame in {one.value for one in Blame} else view.blame,
         is_open,
-        _next(view, plan, is_open=is_open),
+        _next(view, plan, check_command(view.node, own_node), is_open=is_open),
     )
 
 
@@ -173,7 +175,15 @@ def _accused(view: wire.IncidentView, journal: Sequence[Entry]) -> tuple[Accused
     return tuple(found.values())[:_EVIDENCE_MAX]
 
 
-def _next(view: wire.IncidentView, plan: wire.PlanView | None, *, is_open: bool) -> Next:
+def check_command(node: str | None, own_node: str = "") -> str:
+    """Return what checks a node; ``own_node``: the machine on which the page is read."""
+    check = "rankmend check node"
+    return check if not node or node == own_node else f"ssh {shlex.quote(node)} {check}"
+
+
+def _next(
+    view: wire.IncidentView, plan: wire.PlanView | None, check: str, *, is_open: bool
+) -> Next:
     incident = view.incident_id
     if plan is not None and plan.waits_for == WaitsFor.NODES.value:
         return Next(
@@ -184,16 +194,16 @@ def _next(view: wire.IncidentView, plan: wire.PlanView | None, *, is_open: bool)
         return Next("The plan waits for a person.", f"rankmend approve {incident}")
     if is_open:
         return Next("The recovery is under way. Nothing to do.", f"rankmend why {incident}")
-    return _next_after(view)
+    return _next_after(view, check)
 
 
-def _next_after(view: wire.IncidentView) -> Next:
+def _next_after(view: wire.IncidentView, check: str) -> Next:
     incident = view.incident_id
     if view.outcome == Phase.ESCALATED.value:
         if view.node and view.blame == Blame.RANK.value:
             return Next(
                 "The job has ended. Check the node, then start the job again: it resumes from its checkpoint.",
-                f"ssh {view.node} rankmend check node",
+                check,
             )
         return Next(
             "The job has ended. Correct the cause, then start it again: it resumes from its checkpoint.",
@@ -202,6 +212,6 @@ def _next_after(view: wire.IncidentView) -> Next:
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
         return Next(
             "Training goes on. If this node is blamed again, have it looked at.",
-            f"ssh {view.node} rankmend check node",
+            check,
         )
     return Next("Nothing to do.", f"rankmend why {incident}")

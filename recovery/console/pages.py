@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from rankmend.clock import Clock
 from recovery.api import wire
-from recovery.console.acts import FORMS, ActName, words_of
+from recovery.console.acts import FORMS, ActName, command_of, may_do, words_of
 from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, view_fleet
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
@@ -220,7 +220,7 @@ class Pages:
             "incident.html.j2",
             f"Incident {incident}",
             {
-                "page": view_page(view, own, records.entries, plan),
+                "page": view_page(view, own, records.entries, plan, self.source.own_node),
                 "incident": view,
                 "story": rows,
                 "opened": own[0].unix_s,
@@ -308,6 +308,9 @@ class Pages:
         """Return the page that says what an act will do, and asks for the reason."""
         name, about = read_act(query)
         form, words = FORMS[name], words_of(name, about)
+        if not may_do(viewer.may, name, about):
+            limit = "its token is limited to some jobs or nodes"
+            raise PageError(f"{viewer.name} may not act on this: {limit}", 403)
         plan = None
         if name in (ActName.APPROVE, ActName.REJECT):
             plans = await self.source.plans(
@@ -331,7 +334,7 @@ class Pages:
                 "act": name.value,
                 "form": form,
                 "heading": form.title.format(**words),
-                "command_text": form.command.format(**words),
+                "command_text": command_of(name, about),
                 "about": about,
                 "plan": plan,
                 "key": key,

@@ -22,8 +22,9 @@ from aiohttp import web
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
 from rankmend.version import RANKMEND_VERSION
-from recovery.console.acts import REASON_CHARACTERS_MAX, AskedAct
+from recovery.console.acts import REASON_CHARACTERS_MAX, AskedAct, MayAct
 from recovery.console.fleet import RackFinder
+from recovery.console.incident import check_command
 from recovery.console.live import Live, LiveFullError
 from recovery.console.pages import Page, Pages, read_act
 from recovery.console.rendering import render
@@ -201,10 +202,10 @@ class ConsoleSite:
         return self._framed(request, viewer, page.title, self._body_of(page, viewer), status)
 
     def _body_of(self, page: Page, viewer: Viewer | None) -> str:
-        may_act = viewer is not None and viewer.may_act
         return render(
             page.template,
-            may_act=may_act,
+            may=MayAct() if viewer is None else viewer.may,
+            check=partial(check_command, own_node=self._source.own_node),
             csrf="" if viewer is None else viewer.csrf,
             is_controller=self._source.is_controller,
             now_unix_s=self._clock.unix_s(),

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rankmend.errors import RankmendError
 from recovery.api import wire
-from recovery.console.acts import AskedAct
+from recovery.console.acts import EVERYTHING, AskedAct, MayAct
 from recovery.goodput.job_time import JobTime
 from recovery.journal.records import Entry
 
@@ -28,6 +28,7 @@ class Viewer:
     sees: Hashable  # what decides what the viewer may see: equal for viewers who see the same
     may_read: bool = True
     has_act: bool = False  # the right to act
+    reach: MayAct = EVERYTHING  # on what, with that right
     csrf: str = ""  # goes with each form; empty: this viewer can't act
     is_signed_in: bool = False
     how: str = ""  # by which token
@@ -38,9 +39,13 @@ class Viewer:
         return self.has_act and bool(self.csrf)
 
     @property
+    def may(self) -> MayAct:
+        return self.reach if self.may_act else MayAct()
+
+    @property
     def sight(self) -> Hashable:
         """Return what a page for this viewer depends on, but for the name in its frame."""
-        return self.sees, self.may_act
+        return self.sees, self.may
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,11 @@ class Source(Protocol):
 
     @property
     def is_controller(self) -> bool: ...
+    @property
+    def own_node(self) -> str:
+        """Return this machine's name among the nodes; empty where people look from elsewhere."""
+        ...
+
     async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
         """Return the jobs that have not ended."""
         ...

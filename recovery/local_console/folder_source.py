@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeVar
 from rankmend.clock import read_boot_id
 from rankmend.errors import RankmendError
 from recovery.api import wire
-from recovery.console.acts import FORMS, AskedAct, words_of
+from recovery.console.acts import AskedAct, command_of
 from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import read_time
@@ -50,9 +50,10 @@ class FolderSource:
 
     is_controller = False
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, own_node: str = "") -> None:
         self._state = state
         self.title = f"state folder {state}"
+        self.own_node = own_node
         self._revision = ("", -_LOOK_S)
 
     async def _read(self, act: Callable[[], _T]) -> _T:
@@ -198,8 +199,8 @@ class FolderSource:
 
     async def act(self, viewer: Viewer, asked: AskedAct) -> NoReturn:
         del viewer
-        form, words = FORMS[asked.name], words_of(asked.name, asked.about)
-        raise PageError(f"this console only reads; type: {form.command.format(**words)}", 403)
+        command = command_of(asked.name, asked.about)
+        raise PageError(f"this console only reads; type: {command}", 403)
 
 
 def _nodes_of(view: StoredJobView) -> list[wire.NodeView]:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
+from rankmend.node import node_name
 from recovery.console.rendering import environment
 from recovery.console.site import ConsoleSite
 from recovery.local_console.folder_source import FolderSource
@@ -29,7 +30,7 @@ async def _serve(state: Path, port: int, told: Callable[[str], None], clock: Clo
         clock, lambda secret: told(f"http://127.0.0.1:{door.port}/open/{secret}"), getpass.getuser()
     )
     door.port = int(listener.getsockname()[1])
-    site = ConsoleSite(FolderSource(state), door, clock)
+    site = ConsoleSite(FolderSource(state, node_name()), door, clock)
     app = web.Application(client_max_size=0)
     app.router.add_get("/open/{secret}", site.serve(door.open))
     site.add_routes(app)

@@ -16,6 +16,7 @@ from recovery.console.source import PageError, Viewer
 from recovery.service.access import BURST_S, Rate, names_loopback
 from recovery.service.body_reader import BodyReader
 from recovery.service.error_answers import answer_error
+from recovery.service.permission import may_act_on
 from recovery.service.roles import LOOPBACK, Role, Subject, TooManyError
 from recovery.service.tokens import hash_of
 from recovery.service.web import Api
@@ -129,6 +130,7 @@ def _viewer(subject: Subject, peer: str, csrf: str = "", *, is_signed_in: bool =
         sees=(subject.nodes, subject.jobs),
         may_read=Role.READ in subject.roles,
         has_act=Role.ACT in subject.roles,
+        reach=may_act_on(subject),
         csrf=csrf,
         is_signed_in=is_signed_in,
         how=subject.how,

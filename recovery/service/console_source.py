@@ -42,6 +42,7 @@ class ServiceSource:
     """Belongs to the event loop."""
 
     is_controller = True
+    own_node = ""  # whoever reads the page sits elsewhere
 
     def __init__(self, api: Api, cluster_journal: Journal, boot_id: str, title: str) -> None:
         self._api = api

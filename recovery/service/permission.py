@@ -18,6 +18,7 @@ import msgspec
 
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget
+from recovery.console.acts import MayAct
 from recovery.journal.cluster_records import WindowAdded
 from recovery.journal.job_records import JobOutcome
 from recovery.messages.outside import PersonAct
@@ -121,6 +122,23 @@ def permit(subject: Subject, touch: Touch, jobs: Mapping[str, KnownJob]) -> tupl
     for node, job_id in touch.alerts:
         _check_alert(subject, node, job_id, jobs)
     return allowed
+
+
+def may_act_on(subject: Subject) -> MayAct:
+    """Return on what of what it sees a subject with the role act may act."""
+
+    def may(touch: Touch) -> bool:
+        try:
+            permit(subject, touch, {})
+        except DeniedError:
+            return False
+        return True
+
+    return MayAct(
+        cluster=may(Touch(is_cluster=True)),
+        job=may(Touch(is_whole_job=True)),
+        node=may(Touch(nodes=subject.nodes or ("*",))),
+    )
 
 
 def is_limited(subject: Subject) -> bool:

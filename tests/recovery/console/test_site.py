@@ -1,9 +1,11 @@
 """The console over HTTP with a source that answers from memory: headers, refusals, hostile texts, bounds."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
@@ -12,9 +14,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from rankmend.clock import SystemClock
 from recovery.api import wire
-from recovery.console.acts import AskedAct
-from recovery.console.incident import IncidentPage, Next, PhaseBar
+from recovery.console.acts import EVERYTHING, AskedAct, MayAct, command_of
+from recovery.console.incident import IncidentPage, Next, PhaseBar, check_command
 from recovery.console.live import STREAMS_OF_VIEWER_MAX
+from recovery.console.pages import read_act
 from recovery.console.rendering import render
 from recovery.console.shared_reads import SharedReads
 from recovery.console.site import HEADERS, PART_HEADER, ConsoleSite
@@ -39,6 +42,7 @@ class MemorySource:
     name: str = "train"
     title: str = "a test"
     is_controller: bool = True
+    own_node: str = ""
     asked: list[AskedAct] = field(default_factory=list)
     reads: int = 0
 
@@ -132,6 +136,16 @@ class OpenDoor:
         return await request.content.read(100_000)
 
     def spend(self, viewer: Viewer) -> None: ...
+
+
+class TwoNodes(MemorySource):
+    """A job on two nodes, and its plan."""
+
+    async def nodes(self, viewer: Viewer) -> list[wire.NodeView]:
+        return [
+            wire.NodeView(name, JOB, 1.0, 1, [rank], False, name)
+            for rank, name in enumerate((self.name, "n2"))
+        ]
 
 
 def visit(source: MemorySource, act: Callable[[Any], Any], door: OpenDoor | None = None) -> Any:
@@ -419,6 +433,59 @@ def test_a_node_that_only_a_message_or_a_watched_job_names_has_a_page() -> None:
 
 
 @pytest.mark.parametrize(
+    ("about", "command"),
+    [
+        ("act=drain&node=n1", "rankmend drain n1 --reason 'a fan is loud, ticket 4711'"),
+        ("act=pause&scope=cluster", "rankmend pause --cluster --reason 'work on the switches until 16:00'"),
+        ("act=approve&job=J&incident=i-1", "rankmend approve i-1"),
+        ("act=approve&job=J&incident=", "rankmend approve J"),
+        ("act=undrain&node=a;rm -rf ~", "rankmend resume --node 'a;rm -rf ~' --reason 'the fan is replaced'"),
+        ("act=resume&scope=node:a b", "rankmend resume --node 'a b' --reason 'the work is done'"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_form_can_be_pasted_as_it_stands(about: str, command: str) -> None:
+    name, given = read_act(dict(parse_qsl(about, keep_blank_values=True)))
+
+    assert command_of(name, given) == command
+
+
+OF_JOBS = {"approve job", "reject job", "pause job"}
+OF_NODES = {"drain node", "undrain node", "pause node", "resume node"}
+
+
+@pytest.mark.parametrize(
+    ("reach", "offered"),
+    [
+        (EVERYTHING, {*OF_JOBS, *OF_NODES, "pause cluster"}),
+        (MayAct(job=True), OF_JOBS),
+        (MayAct(node=True), OF_NODES),
+        (MayAct(), set()),
+    ],
+)
+def test_a_token_is_offered_what_it_may_do_and_no_more(reach: MayAct, offered: set[str]) -> None:
+    """The source has a job with a plan and a node that is drained and paused."""
+    door = OpenDoor(replace(VIEWER, reach=reach))
+
+    async def look(client: Any) -> tuple[set[str], dict[str, int]]:
+        paths = ("/", f"/jobs/{JOB}", "/nodes/train", "/nodes/n2")
+        texts = [await (await client.get(path)).text() for path in paths]
+        links = re.findall(r"/act\?act=([a-z]+)&amp;(?:scope=)?([a-z]+)", "".join(texts))
+        acts = {" ".join(one) for one in links}
+        forms = {
+            "job": f"act=pause&scope=job:{JOB}", "node": "act=drain&node=train", "cluster": "act=pause&scope=cluster",
+        }  # fmt: skip
+        found = {name: (await client.get(f"/act?{query}")).status for name, query in forms.items()}
+        return acts, found
+
+    acts, forms = visit(TwoNodes(), look, door)
+
+    assert acts == offered
+    assert forms == {
+        name: 200 if getattr(reach, name) else 403 for name in ("job", "node", "cluster")
+    }
+
+
+@pytest.mark.parametrize(
     ("outcome", "said"),
     [
         ("recovered", "not seen on its own"),
@@ -434,7 +501,7 @@ def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: 
     incident = msgspec.structs.replace(incident, outcome=outcome)
     text = render(
         "incident.html.j2", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
-        may_act=False, is_controller=True,
+        may=MayAct(), check=check_command, is_controller=True,
     )  # fmt: skip
 
     assert said in text

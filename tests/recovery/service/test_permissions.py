@@ -15,10 +15,11 @@ import urllib3
 
 from recovery.cluster.cluster_limits import AlertRules
 from recovery.cluster.incoming_alerts import IncomingAlert, target_of
+from recovery.console.acts import MayAct
 from recovery.messages.codec import encode_message
 from recovery.service import authority, controller_config
-from recovery.service.permission import Touches, covers
-from recovery.service.roles import TOKEN_ROLES, Role
+from recovery.service.permission import Touches, covers, may_act_on
+from recovery.service.roles import TOKEN_ROLES, Role, Subject
 from recovery.service.route import Route
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
@@ -428,6 +429,23 @@ def test_pattern_lies_within_another_only_where_that_is_certain(
     patterns: list[str], wanted: str, *, is_covered: bool
 ) -> None:
     assert covers(patterns, wanted) is is_covered
+
+
+@pytest.mark.parametrize(
+    ("nodes", "jobs", "reach"),
+    [
+        ((), (), MayAct(cluster=True, job=True, node=True)),
+        ((), ("train-*",), MayAct(job=True)),
+        (("n[1-4]",), (), MayAct(node=True)),
+        (("n1", "n2"), ("train-*",), MayAct(job=True)),
+    ],
+)
+def test_the_console_offers_what_the_api_takes(
+    nodes: tuple[str, ...], jobs: tuple[str, ...], reach: MayAct
+) -> None:
+    subject = Subject("ann", frozenset({Role.ACT}), nodes=nodes, jobs=jobs)
+
+    assert may_act_on(subject) == reach
 
 
 def test_documents_name_what_each_route_touches() -> None:
