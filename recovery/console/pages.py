@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from rankmend.clock import Clock
 from recovery.api import wire
 from recovery.console.acts import FORMS, ActName, command_of, may_do, words_of
-from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, view_fleet
+from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, natural, view_fleet
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
@@ -18,7 +18,9 @@ from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
 from recovery.console.source import JobRecords, PageError, PastJob, Source, Viewer
 from recovery.goodput.job_time import JobTime
+from recovery.journal.cluster_records import CauseTold, WatchedAsked
 from recovery.journal.job_records import OutcomeKind
+from recovery.journal.records import Entry
 from recovery.views.incident_view import view_incidents
 from recovery.views.story_view import entries_of_incident
 
@@ -192,9 +194,21 @@ class Pages:
     async def watched(self, viewer: Viewer, job_id: str) -> Page:
         found = await self._get(viewer, self.source.watched)
         job = next((one for one in found if one.job_id == job_id), None)
-        if job is None:
+        if job is not None:
+            return Page("watched.html.j2", job.name or job.job_id, {"job": job})
+        # The link in a message holds for as long as the cluster's journal tells of its cause.
+        about = await self._cluster_entries(viewer, lambda record: _names_job(record, job_id))
+        if not about:
             raise PageError(f"no watched job {job_id[:80]}", 404)
-        return Page("watched.html.j2", job.name or job.job_id, {"job": job})
+        told = [one.record for one in about if isinstance(one.record, CauseTold | WatchedAsked)]
+        name = next((one.job for one in told if one.job_id == job_id), "")
+        values = {
+            "job_id": job_id,
+            "name": name,
+            "rows": [row_of(entry) for entry in reversed(about)],
+            "nodes": sorted({node for one in told for node in one.nodes}, key=natural),
+        }
+        return Page("watched_before.html.j2", name or job_id, values)
 
     async def incidents(self, viewer: Viewer) -> Page:
         found = await self._get(viewer, self.source.incidents)
@@ -261,17 +275,23 @@ class Pages:
 
     async def _cluster_rows(self, viewer: Viewer, node: str) -> list[Any]:
         """Return what the cluster's journal says of a node, the newest first."""
+        about = await self._cluster_entries(
+            viewer,
+            lambda record: (
+                getattr(record, "node", None) == node or node in getattr(record, "nodes", ())
+            ),
+        )
+        return [row_of(entry) for entry in reversed(about)]
+
+    async def _cluster_entries(
+        self, viewer: Viewer, is_wanted: Callable[[Any], bool]
+    ) -> list[Entry]:
+        """Return the newest of those entries of the cluster's journal, the oldest of them first."""
         try:
             entries = await self._get(viewer, self.source.cluster_records)
         except PageError:  # not for this viewer
             return []
-        about = [
-            entry
-            for entry in entries
-            if getattr(entry.record, "node", None) == node
-            or node in getattr(entry.record, "nodes", ())
-        ]
-        return [row_of(entry) for entry in reversed(about[-ROWS:])]
+        return [entry for entry in entries if is_wanted(entry.record)][-ROWS:]
 
     async def journal(self, viewer: Viewer, query: Mapping[str, str]) -> Page:
         wanted, kind = query.get("job", ""), query.get("kind", "")[:64]
@@ -340,6 +360,13 @@ class Pages:
                 "key": key,
             },
         )
+
+
+def _names_job(record: object, job_id: str) -> bool:
+    """Return whether a record of the cluster's journal is about a job of another launcher."""
+    return isinstance(record, CauseTold | WatchedAsked) and (
+        job_id == record.job_id or job_id in getattr(record, "job_ids", ())
+    )
 
 
 def read_act(given: Mapping[str, str]) -> tuple[ActName, dict[str, str]]:

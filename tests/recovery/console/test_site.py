@@ -432,6 +432,38 @@ def test_a_node_that_only_a_message_or_a_watched_job_names_has_a_page() -> None:
     assert visit(TellingSource(), look) == [200, 200, 200, 404]
 
 
+def test_the_page_of_a_watched_job_stays_while_the_journal_tells_of_it() -> None:
+    class EndedSource(MemorySource):
+        async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:
+            return []
+
+        async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
+            if not viewer.sees:
+                raise PageError("limited", 403)
+            hung = CauseTold(
+                f"hung-{JOB}", 0.0, JOB, "other", "", "critical", "It stands still", nodes=("n7",),
+                job_ids=(JOB,), is_over=True, end="the job has ended",
+            )  # fmt: skip
+            return [Entry(1, 0.0, 0.0, "boot", hung)]
+
+    source, door = EndedSource(), OpenDoor()
+
+    async def look(client: Any) -> list[Any]:
+        found = []
+        for sees, job in (("all", JOB), ("all", JOB.replace("1", "2")), ("", JOB)):
+            door.who = Viewer("ann", "127.0.0.1", sees, is_signed_in=True)
+            answer = await client.get(f"/watched/{job}")
+            found.append((answer.status, await answer.text()))
+        return found
+
+    (shown, text), (unknown, _), (limited, _) = visit(source, look, door)
+
+    assert (shown, unknown, limited) == (200, 404, 404)
+    assert "<h1>other</h1>" in text
+    assert "the job has ended" in text
+    assert 'href="/nodes/n7"' in text
+
+
 @pytest.mark.parametrize(
     ("about", "command"),
     [
