@@ -17,7 +17,7 @@ NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128
 
 state_option = click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     envvar="RANKMEND_STATE_DIR",
     help="Folder with the journals. [default: ~/.local/state/rankmend]",
 )
@@ -46,13 +46,16 @@ NAME: Final = _Name()
 
 
 def find_state(named: Path | None) -> Path:
-    """Return the state folder that `rankmend run` uses here."""
+    """Return the state folder that `rankmend run` uses here; raise ConfigError where this user may not read it."""
     import os
 
     from recovery.journal.job_folder import default_state_folder
     from recovery.journal.network_storage import refuse_network_file_system
+    from recovery.report.closed_folder import refuse_closed
 
-    return named or default_state_folder(os.environ, refuse_network_file_system)
+    state = named or default_state_folder(os.environ, refuse_network_file_system)
+    refuse_closed(state)
+    return state
 
 
 def print_json(value: Any) -> None:

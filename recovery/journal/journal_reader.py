@@ -135,7 +135,11 @@ class JournalReader:
 @contextmanager
 def reading(path: Path) -> Iterator[JournalReader]:
     """Give a reader of the journal at ``path``; raise JournalError if it can't be read."""
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # of another user
+        raise JournalError(f"cannot read {path}: {error.strerror}") from error
+    if not is_there:
         raise JournalError(f"there is no journal at {path}")
     connection = None
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from stat import S_ISREG
 
 import msgspec
 
@@ -70,13 +71,25 @@ class StoredJobView(wire.JobView):
 
 
 def list_folders(state: Path) -> list[Path]:
-    """Return the state folders of all jobs, newest first; those that this node hosts included."""
+    """Return the state folders of all jobs, newest first; those that this node hosts included.
+
+    One that this user may not open is among them: whoever shows it says so.
+    """
     try:
-        found = (*state.glob("jobs/*/job.json"), *state.glob("hosts/*/*/jobs/*/job.json"))
-        folders = [path.parent for path in found if path.is_file()]
+        found = (*state.glob("jobs/*"), *state.glob("hosts/*/*/jobs/*"))
+        folders = [path for path in found if _may_hold_job(path)]
         return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return []
+
+
+def _may_hold_job(folder: Path) -> bool:
+    try:
+        return S_ISREG((folder / "job.json").stat().st_mode)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def find_jobs(state: Path, wanted: str | None) -> list[Path]:
