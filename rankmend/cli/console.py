@@ -1,11 +1,13 @@
 """`rankmend console`: this machine's state folder in a browser."""
 
+import sys
 from pathlib import Path
 
 import click
 
 from rankmend.cli.options import fail, find_state, state_option
 from rankmend.cli.output import echo, failure
+from rankmend.console import take_over
 
 
 @click.command(
@@ -30,6 +32,8 @@ def console(state_dir: Path | None, port: int) -> None:
         state = find_state(state_dir)
         if not state.is_dir():
             fail(f"there is no state folder {state}: no job has run here yet (rankmend run)")
+        if sys.stdout is None:
+            fail("standard output is closed, and the address would be printed there")
         from recovery.local_console.local_server import serve
 
         serve(state, port, _Teller(state).tell)
@@ -48,5 +52,6 @@ class _Teller:
         if self._is_first:
             echo(f"rankmend: the console of {self._state}; Ctrl-C ends it. Open:\n  {address}")
             self._is_first = False
+            take_over()  # from now on a terminal that is closed or stopped must not stop the pages
         else:
             echo(f"rankmend: that address is used up. For another browser:\n  {address}")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -84,6 +85,31 @@ def test_the_address_works_once_and_only_by_its_own_name(console: Any) -> None:
     assert address_of(console) != address
     assert get(base + "/", Cookie=cookie.partition(";")[0]).status == 200
     assert get(base + "/", Cookie=cookie.partition(";")[0], Host="evil.example").status == 421
+
+
+def test_the_address_opens_though_nobody_reads_what_is_printed_any_more(console: Any) -> None:
+    address = address_of(console)
+    base = address.partition("/open/")[0]
+    pool = urllib3.PoolManager(retries=False, timeout=30.0)
+    console.stdout.close()  # as with a pager that has ended, or a terminal under nohup
+
+    opened = pool.request("GET", address, redirect=False)
+    cookie = opened.headers["Set-Cookie"].partition(";")[0]
+
+    assert opened.status == 303
+    assert pool.request("GET", base + "/", headers={"Cookie": cookie}).status == 200
+    assert console.poll() is None
+
+
+def test_a_console_whose_address_nobody_would_see_does_not_start(state: Path) -> None:
+    command = f"exec {shlex.join(RANKMEND)} console --state-dir {shlex.quote(str(state))} >&-"
+
+    ended = subprocess.run(
+        command, shell=True, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+
+    assert ended.returncode == 1
+    assert "standard output is closed" in ended.stderr
 
 
 def test_the_pages_tell_of_the_job_and_its_incident_and_change_nothing(console: Any) -> None:
