@@ -158,7 +158,10 @@ def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> bytes:
         raise AlertError(f"{request.full_url}: {error}") from error
 
 
-def _opener(ca_file: str | None, cert_file: str | None, key_file: str | None) -> OpenerDirector:
+def make_client_context(
+    ca_file: str | None, cert_file: str | None, key_file: str | None
+) -> ssl.SSLContext:
+    """Return the context of a client with these PEM files, or raise ConfigError that names them."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
         if cert_file is not None:
@@ -166,6 +169,11 @@ def _opener(ca_file: str | None, cert_file: str | None, key_file: str | None) ->
     except OSError as error:
         named = ", ".join(str(file) for file in (ca_file, cert_file, key_file) if file)
         raise ConfigError(f"cannot use the certificates {named}: {error}") from error
+    return context
+
+
+def _opener(ca_file: str | None, cert_file: str | None, key_file: str | None) -> OpenerDirector:
+    context = make_client_context(ca_file, cert_file, key_file)
     # no proxy out of the environment: alerts go to hosts of the cluster
     return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 

@@ -14,6 +14,7 @@ from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, 
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
+from recovery.console.node_readings import view_readings
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
 from recovery.console.source import JobRecords, PageError, PastJob, Source, Viewer
@@ -230,11 +231,15 @@ class Pages:
         plan = next((one for one in plans if one.incident_id == incident), None)
         node = next((row for row in fleet.nodes if row.name == view.node), None)
         rows = [row for row in (row_of(entry) for entry in own) if row.is_plain]
+        page = view_page(view, own, records.entries, plan, self.source.own_node)
+        readings = await self._get(viewer, self.source.readings, incident)
+        accused = [(one.node, one.device) for one in page.accused]
         return Page(
             "incident.html.j2",
             f"Incident {incident}",
             {
-                "page": view_page(view, own, records.entries, plan, self.source.own_node),
+                "page": page,
+                "readings": view_readings(readings, accused),
                 "incident": view,
                 "story": rows,
                 "opened": own[0].unix_s,

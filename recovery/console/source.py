@@ -9,6 +9,7 @@ from recovery.api import wire
 from recovery.console.acts import EVERYTHING, AskedAct, MayAct
 from recovery.goodput.job_time import JobTime
 from recovery.journal.records import Entry
+from recovery.readings.reading import NodeReading
 
 
 class PageError(RankmendError):
@@ -111,6 +112,10 @@ class Source(Protocol):
 
     async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
         """Return the journal of a job, named by its UUID or by one of its incidents."""
+        ...
+
+    async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
+        """Return what the agents of an incident's blamed nodes said, oldest first."""
         ...
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]: ...

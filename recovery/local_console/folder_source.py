@@ -23,6 +23,8 @@ from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
+from recovery.readings.reading import NodeReading
+from recovery.readings.reading_file import read_readings
 from recovery.report.overview import (
     StoredJobView,
     StoredRankView,
@@ -171,6 +173,11 @@ class FolderSource:
             raise PageError(f"no incident or job {wanted[:80]}", 404)
         entries = read_entries(folder)
         return folder, JobRecords(_job_id(folder), name_of(folder, entries), entries)
+
+    async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
+        """Return what a controller has read, if this is its folder; launchers read no agent."""
+        del viewer
+        return await self._read(lambda: read_readings(self._records(incident)[0], incident))
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         del viewer

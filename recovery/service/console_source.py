@@ -17,6 +17,8 @@ from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.messages.outside import PersonAct
+from recovery.readings.reading import NodeReading
+from recovery.readings.reading_file import read_readings
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.console_door import subject_of
@@ -147,6 +149,17 @@ class ServiceSource:
         if found is None:
             raise PageError(f"no incident or job {wanted[:80]}", 404)
         return found
+
+    async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
+        records = await self.records(viewer, incident)  # refuses what the viewer may not see
+        known = self._backend.worker.jobs.known.get(records.job_id)
+        if known is None:
+            return ()
+        try:
+            found = await self._backend.disk.read(lambda: read_readings(known.path, incident))
+        except RankmendError as error:
+            raise self._refused(error) from error
+        return [one for one in found if subject_of(viewer).may_use_node(one.node)]
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         try:

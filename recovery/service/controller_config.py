@@ -111,6 +111,12 @@ class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     enabled: bool = True
     open: bool = False  # whoever reaches the port may read; acting takes a token in any case
     url: str = ""  # at which people reach it; empty: made of this host's name and `listen`
+    # Ask the agent of a blamed node for its readings when an incident opens, and when it is over.
+    read_agents: bool = True
+    # For agents that serve https: the authority of their certificates, and a certificate and key of ours. None: http.
+    agents_ca_file: str | None = None
+    agents_cert_file: str | None = None
+    agents_key_file: str | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -172,6 +178,8 @@ def check(config: Config) -> None:
     _check_addresses(config.discovery)
     if config.console.url:
         http_base(config.console.url, "[console] url")
+    if config.console.agents_ca_file is None and config.console.agents_cert_file is not None:
+        raise ConfigError("[console] agents_cert_file needs agents_ca_file, too")
     for number, rule in enumerate(config.bmcs, 1):
         try:
             parse_url(rule.url.replace("{node}", "node"))

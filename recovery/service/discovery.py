@@ -11,11 +11,13 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final
 
+from rankmend.listening import parse_listen
 from recovery.api import wire
 from recovery.service.controller_config import NODE_MARK, Discovery
 
 # What may stand for {node} in an address. A launcher names its node itself: it must not choose the domain.
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_HOST: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL.pattern}(\.{_LABEL.pattern})*")
 _WILD: Final = frozenset("*?[")  # what makes a name a pattern
 JOBS_LABEL: Final = "__meta_rankmend_job_ids"
 _NODES_KEPT: Final = 20_000  # whose rack need not be looked for again
@@ -52,6 +54,19 @@ def targets(jobs_of_node: Mapping[str, Iterable[str]], told: Discovery) -> list[
             labels["rack"] = rack
         found.append(wire.Target([address], labels))
     return found
+
+
+def agent_address(node: str, told: Discovery) -> tuple[str, int] | None:
+    """Return host and port of a node's agent; None for a name that is no host name.
+
+    For the controller itself, which asks there: a name that a launcher chose must not become another address.
+    With a thousand patterns this takes a while: not for the event loop.
+    """
+    given = _read(told.addresses).get(node)
+    if given is None and not _HOST.fullmatch(node):
+        return None
+    address = _address_of(node, given, told)
+    return None if address is None else parse_listen(address)
 
 
 def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:

@@ -16,6 +16,7 @@ from recovery.journal.incident_records import IncidentEvent, IncidentOpened
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowFound
+from recovery.service.agent_readings import AgentReadings
 from recovery.service.bmc_readings import BmcReadings
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
@@ -43,6 +44,7 @@ class Measures:
     accounts: TimeAccounts | None = (
         None  # of where the time of jobs goes; None: nobody asked for that
     )
+    readings: AgentReadings | None = None  # of the agents of blamed nodes
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -309,11 +311,15 @@ class Measures:
         if self.accounts is not None:
             told = catch_up(job.folder.journal, through)
             self.accounts.opened(job.job_id, job.stored.join.name, told)
+        if self.readings is not None:
+            self.readings.journal_opened(job.job_id, job.folder, through)
 
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record
         if self.accounts is not None:
             self.accounts.entry(job.job_id, entry)
+        if self.readings is not None:
+            self.readings.entry(job.job_id, job.folder.path, entry)
         self.journal_s.labels(job.job_id).set(max(0.0, job.clock.now_s() - entry.monotonic_s))
         running = self._running.get(job.job_id)
         if isinstance(record, IncidentOpened):
@@ -357,6 +363,8 @@ class Measures:
     def ended(self, job: Job) -> None:
         if self.accounts is not None:
             self.accounts.closed(job.job_id)
+        if self.readings is not None:
+            self.readings.ended(job.job_id)
         self._running.pop(job.job_id, None)
         for gauge in (self.budget, self.journal_s):
             _remove(gauge, job.job_id)

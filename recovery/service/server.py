@@ -31,6 +31,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
 from recovery.journal.watched_journal import FOLDER as WATCHED_FOLDER
 from recovery.service.access import Doorman
+from recovery.service.agent_readings import AgentReadings
 from recovery.service.audit import Audit
 from recovery.service.authority import expires_unix_s, refuse_out_of_date
 from recovery.service.backend import ANSWER_S_MAX, Backend
@@ -111,8 +112,8 @@ class Service:
             self._journal = open_cluster_journal(self._folder, clock)
             undo.callback(self._journal.close)
             self.policy = policy
-            self.measures = Measures()
-            self.measures.certificate_s.set(ends_unix_s)
+            self.readings = AgentReadings(clock, lambda: self.config)
+            self.measures = _measures(self.readings, ends_unix_s)
             self.accounts = self.measures.account(_accounts(state, clock, self._ended_folders))
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
@@ -285,6 +286,7 @@ class Service:
         self._beat(loop)
         self.worker.start()
         self.accounts.start()
+        self.readings.start()
         self._entrance = Entrance(
             self._socket, self._room, self.config.limits, self._context, BACKLOG
         )
@@ -330,6 +332,7 @@ class Service:
             self._timer.cancel()
         self.pager.stop()
         self.reader.stop()
+        self.readings.stop()
         if self._bmc_check is not None:
             self._bmc_check.stop()
         if self._entrance is not None:
@@ -368,6 +371,13 @@ def _ends_unix_s(config: Config) -> float:
     if config.tls is None:
         return 0.0
     return expires_unix_s(Path(config.tls.cert_file))
+
+
+def _measures(readings: AgentReadings, ends_unix_s: float) -> Measures:
+    measures = Measures()
+    measures.readings = readings
+    measures.certificate_s.set(ends_unix_s)
+    return measures
 
 
 def _accounts(

@@ -164,6 +164,14 @@ state_dir = @state_dir@
 # Address at which people reach the controller, through a proxy or by another name: messages link to URL/incidents/ID.
 # Default: this host's name and the port of `listen`. (restart)
 #url = "https://rankmend.example"
+# Ask the agent of a blamed node for its readings when an incident opens and when it is over: the incident's page shows them.
+# It is at the address that [discovery] gives.
+#read_agents = true
+# PEM files, where agents serve https: the authority of their certificates, and a certificate and key of ours.
+# Default: http.
+#agents_ca_file = "/etc/rankmend/controller/ca.crt"
+#agents_cert_file = "/etc/rankmend/controller/agents.crt"
+#agents_key_file = "/etc/rankmend/controller/agents.key"
 
 # Alertmanagers: the controller notifies people through them, and at its start reads what fires, because it
 # may have missed webhooks. docs/operate/alerts.md. (restart)

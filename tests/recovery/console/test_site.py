@@ -25,6 +25,7 @@ from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
+from recovery.readings.reading import NodeReading
 
 JOB = "00000000-0000-4000-8000-000000000001"
 HOSTILE = "</td><script>alert(1)</script>\u202e\"'&\x1b[2J" + "A" * 10_000
@@ -102,6 +103,9 @@ class MemorySource:
 
     async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
         return JobRecords(JOB, self.name, ())
+
+    async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
+        return ()
 
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         return ()
@@ -533,6 +537,7 @@ def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: 
     incident = msgspec.structs.replace(incident, outcome=outcome)
     text = render(
         "incident.html.j2", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
+        readings=(),
         may=MayAct(), check=check_command, is_controller=True,
     )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""What the agent of a blamed node answered when an incident opened, and when it was over."""

@@ -1,0 +1,205 @@
+"""Reads the agent of a blamed node when an incident opens, and again when it is over; the console shows what it said.
+
+Nothing is decided by it. The deciding thread only notes which node is to be read; two threads ask, parse and write. A node
+whose agent can't be read gets a reading that says why.
+"""
+
+import logging
+import queue
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from rankmend.alerting import make_client_context
+from rankmend.clock import Clock
+from rankmend.errors import RankmendError, SourceError
+from recovery.journal.accounting import account_all
+from recovery.journal.attempt_records import AttemptVerified
+from recovery.journal.incident_machine import Phase
+from recovery.journal.incident_records import EvidenceCollected, IncidentEvent, IncidentOpened
+from recovery.journal.job_folder import JobFolder
+from recovery.journal.journal_reader import reading
+from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.records import NAMES, Entry
+from recovery.readings.agent_call import AgentAddress, read_agent_page
+from recovery.readings.reading import NodeReading, ReadAt, pick_samples
+from recovery.readings.reading_file import NODES_MAX, add_reading
+from recovery.service.controller_config import Config, ConsoleSection
+from recovery.service.discovery import agent_address
+
+_THREADS: Final = 2
+_WAITING_MAX: Final = 64  # readings; of more none is made
+_LOOK_BACK: Final = 2_000  # records of a journal in which an open incident is looked for
+_ENTRIES_MAX: Final = 1_000  # of an open incident, kept to see its end
+_ENDS: Final = (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    folder: Path  # of the job
+    incident_id: str
+    node: str
+    at: ReadAt
+
+
+@dataclass(slots=True)
+class _Open:
+    """An incident that is not over."""
+
+    folder: Path
+    incident_id: str
+    entries: list[Entry] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)  # that are blamed
+
+
+class AgentReadings:
+    def __init__(self, clock: Clock, config: Callable[[], Config]) -> None:
+        """``config``: the configuration in force."""
+        self._clock = clock
+        self._config = config
+        self._open: dict[str, _Open] = {}  # by job
+        self._wanted: queue.Queue[_Wanted] = queue.Queue(_WAITING_MAX)
+        self._lock = threading.Lock()  # of the files
+        self._threads = [
+            threading.Thread(target=self._run, name=f"agent-readings-{number}", daemon=True)
+            for number in range(_THREADS)
+        ]
+        self._is_closing = threading.Event()
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Read no more; a reading that is under way is left to itself."""
+        self._is_closing.set()
+
+    # The deciding thread.
+
+    def journal_opened(self, job_id: str, folder: JobFolder, through: int) -> None:
+        """Take up the incident that is open in a journal, if one is; its nodes are not read again."""
+        entries = _newest_incident(folder.journal, through)
+        if entries and isinstance(record := entries[0].record, IncidentOpened):
+            one = _Open(folder.path, record.incident_id, entries)
+            for entry in one.entries:
+                _take_blamed(entry, one)
+            if not _is_over(one):
+                self._open[job_id] = one
+
+    def entry(self, job_id: str, folder: Path, entry: Entry) -> None:
+        """Note what a durable entry says of an incident."""
+        record = entry.record
+        if isinstance(record, IncidentOpened):
+            self._open[job_id] = _Open(folder, record.incident_id)
+        one = self._open.get(job_id)
+        if one is None:
+            return
+        if len(one.entries) < _ENTRIES_MAX:
+            one.entries.append(entry)
+        for node in _take_blamed(entry, one):
+            self._want(one, node, ReadAt.OPENED)
+        if isinstance(record, IncidentEvent | AttemptVerified) and _is_over(one):
+            self._close(job_id)
+
+    def ended(self, job_id: str) -> None:
+        """Take note that the job has ended."""
+        if job_id in self._open:
+            self._close(job_id)
+
+    def _close(self, job_id: str) -> None:
+        one = self._open.pop(job_id)
+        for node in one.nodes:
+            self._want(one, node, ReadAt.CLOSED)
+
+    def _want(self, one: _Open, node: str, at: ReadAt) -> None:
+        told = self._config().console
+        if not told.enabled or not told.read_agents:
+            return
+        try:
+            self._wanted.put_nowait(_Wanted(one.folder, one.incident_id, node, at))
+        except queue.Full:
+            log.warning("an agent is not read: too many wait", extra={"node": node})
+
+    # The threads.
+
+    def _run(self) -> None:
+        while not self._is_closing.is_set():
+            try:
+                wanted = self._wanted.get(timeout=1.0)
+            except queue.Empty:
+                continue
+            try:
+                self.read(wanted)
+            except RankmendError as error:
+                log.warning("a reading is not kept", extra={"error": str(error)})
+            except Exception:
+                log.exception("an agent is not read", extra={"node": wanted.node})
+
+    def read(self, wanted: _Wanted) -> None:
+        """Read one agent, and keep what it said or why it said nothing."""
+        try:
+            samples, is_cut = pick_samples(self._page_of(wanted.node), wanted.node)
+            problem = ""
+        except RankmendError as error:
+            samples, is_cut, problem = (), False, str(error)
+        if wanted.folder.is_dir():  # an ended job may be removed meanwhile
+            reading = NodeReading(
+                wanted.node, wanted.at, self._clock.unix_s(), problem, samples, is_cut
+            )
+            with self._lock:
+                add_reading(wanted.folder, wanted.incident_id, reading)
+
+    def _page_of(self, node: str) -> bytes:
+        config = self._config()
+        address = agent_address(node, config.discovery)
+        if address is None:
+            raise SourceError("its name is no host name, and [discovery.addresses] has no other")
+        return read_agent_page(AgentAddress(*address), self._context_of(config.console))
+
+    def _context_of(self, told: ConsoleSection) -> ssl.SSLContext | None:
+        if told.agents_ca_file is None:
+            return None
+        return make_client_context(told.agents_ca_file, told.agents_cert_file, told.agents_key_file)
+
+
+def _is_over(one: _Open) -> bool:
+    return account_all(one.entries)[-1].state.phase in _ENDS
+
+
+def _newest_incident(journal: Path, through: int) -> list[Entry]:
+    """Return what a journal has since its newest incident opened, at most _ENTRIES_MAX entries; none: it is long ago."""
+    question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number <= ?"
+    with reading(journal) as reader:
+        asked = reader.ask(question, (NAMES[IncidentOpened], through - _LOOK_BACK, through))
+        number = next(asked, (None,))[0]
+        return (
+            []
+            if number is None
+            else list(islice(reader.entries(number - 1, through), _ENTRIES_MAX))
+        )
+
+
+def _take_blamed(entry: Entry, one: _Open) -> list[str]:
+    """Note the nodes that an entry blames for an incident, and return those that are new."""
+    room = NODES_MAX - len(one.nodes)
+    found = [node for node in dict.fromkeys(_blamed(entry, one)) if node and node not in one.nodes]
+    one.nodes += found[:room]
+    return found[:room]
+
+
+def _blamed(entry: Entry, one: _Open) -> Iterator[str]:
+    match entry.record:
+        case IncidentOpened(failure=failure):
+            yield failure.finding.node
+        case EvidenceCollected(incident_id=one.incident_id, finding=finding) if finding is not None:
+            yield finding.node
+        case EvidenceTaken(incident_id=one.incident_id, evidence=evidence):
+            yield from (alert.node for alert in evidence)
+        case _:
+            return
