@@ -30,6 +30,7 @@ NOT_IN_SOURCE: Final = (".*", "build", "dist", "results", "*.egg-info", "__pycac
 # (from the repository, to the package)
 SHIPPED: Final = (
     ("deploy/agent.toml", "etc/rankmend/agent.toml"),
+    ("deploy/controller.toml", "etc/rankmend/controller/controller.toml"),
     ("deploy/packages/setup.sh", "usr/lib/rankmend/setup"),
     ("deploy/sysusers.d/rankmend.conf", "usr/lib/sysusers.d/rankmend.conf"),
     ("deploy/tmpfiles.d/rankmend.conf", "usr/lib/tmpfiles.d/rankmend.conf"),
@@ -38,7 +39,6 @@ SHIPPED: Final = (
     ("deploy/prometheus", "usr/share/rankmend/prometheus"),
     ("deploy/alertmanager", "usr/share/rankmend/alertmanager"),
     ("deploy/grafana", "usr/share/rankmend/grafana"),
-    ("deploy/controller.toml", "usr/share/doc/rankmend/examples/controller.toml"),
     ("deploy/policy.toml", "usr/share/doc/rankmend/examples/policy.toml"),
     ("CHANGELOG.md", "usr/share/doc/rankmend/NEWS.md"),
 )

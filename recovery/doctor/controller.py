@@ -17,7 +17,7 @@ from recovery.api.controller_errors import (
 from recovery.api.operator_client import OperatorClient
 from recovery.api.tls_fault import TlsFault
 from recovery.doctor.folders import look_at_state
-from recovery.service import controller_config
+from recovery.service import controller_config, template
 from recovery.service.controller_config import Config
 
 CONFIG: Final = "/etc/rankmend/controller/controller.toml"  # as in deploy/systemd
@@ -38,7 +38,10 @@ def load_config(path: Path) -> tuple[Config | None, ConfigState, str]:
             return None, ConfigState.ABSENT, ""
         if not os.access(path, os.R_OK):
             return None, ConfigState.HIDDEN, f"this user may not read {path}"
-        return controller_config.load(path), ConfigState.GOOD, ""
+        config = controller_config.load(path)
+        if template.is_as_shipped(path.read_text("utf-8")):
+            return None, ConfigState.ABSENT, ""  # the package's, on a host that runs no controller
+        return config, ConfigState.GOOD, ""
     except PermissionError:
         return None, ConfigState.HIDDEN, f"this user may not look into {path.parent}"
     except ConfigError as error:

@@ -2,14 +2,17 @@
 
 import os
 import pwd
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rankmend.errors import ConfigError
+from rankmend.files import read_capped, replace_file
 from recovery.service import authority, roles, template, tokens
-from recovery.service.controller_config import PORT
+from recovery.service.controller_config import FILE_BYTES_MAX, PORT
 from recovery.service.roles import Role
+
+CONFIG: Final = "controller.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +28,19 @@ class Made:
 def init(folder: Path, hosts: list[str], state_dir: Path, user: str | None) -> Made:
     """Make certificates, tokens and a configuration in a folder that is not there or empty.
 
+    It may hold the configuration that a package has brought, as long as nobody has changed that one.
     ``user``: the service's, to whom its key and token file then belong.
     """
     folder = folder.absolute()
     owner = _find_user(user)
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise ConfigError(f"{folder} is not empty: init does not overwrite files")
+        shipped = _shipped_in(folder)
     except OSError as error:
         raise ConfigError(f"cannot make {folder}: {error.strerror}") from error
     ca = (folder / "ca.crt", folder / "ca.key")
     server = (folder / "server.crt", folder / "server.key")
-    made = Made(folder / "controller.toml", ca[0], folder / "admin.token", folder / "launch.token")
+    made = Made(folder / CONFIG, ca[0], folder / "admin.token", folder / "launch.token")
     try:
         authority.make_authority(*ca, f"rankmend {hosts[0]}")
         authority.make_server(ca, *server, hosts)
@@ -54,14 +57,37 @@ def init(folder: Path, hosts: list[str], state_dir: Path, user: str | None) -> M
             tokens_file=str(token_file),
             tls=(str(server[0]), str(server[1]), str(ca[0])),
         )
-        authority.write_new(made.config, text.encode(), 0o644)
         if owner is not None:
             for path in (server[1], token_file):
                 os.chown(path, owner.pw_uid, owner.pw_gid)
+        replace_file(made.config, text.encode(), ConfigError, mode=0o644)  # last: it may be there
     except BaseException:
-        shutil.rmtree(folder)  # all of it is ours: it was empty
+        for path in folder.iterdir():  # all others are ours
+            if path not in shipped:
+                path.unlink()
+        if not shipped:
+            folder.rmdir()
         raise
     return made
+
+
+def _shipped_in(folder: Path) -> frozenset[Path]:
+    """Return what a package has put into a folder; raise ConfigError where there is anything else.
+
+    Beside the configuration, package managers leave what they did not put into its place (.dpkg-dist, .rpmnew).
+    """
+    found = frozenset(folder.iterdir())
+    config = folder / CONFIG
+    if not all(path.name.startswith(CONFIG) for path in found):
+        raise ConfigError(f"{folder} is not empty: init does not overwrite files")
+    if config in found:
+        text = read_capped(config, FILE_BYTES_MAX, ConfigError).decode("utf-8", "replace")
+        if not template.is_as_shipped(text):
+            raise ConfigError(
+                f"{config} is no longer as the package brought it: init does not overwrite it. Move it away, run init, "
+                f"and make your changes in the new file"
+            )
+    return found
 
 
 def _find_user(name: str | None) -> pwd.struct_passwd | None:

@@ -3,6 +3,10 @@
 import json
 from typing import Final
 
+# What packages bring (deploy/controller.toml).
+LISTEN: Final = "127.0.0.1:9477"
+STATE_DIR: Final = "/var/lib/rankmend-controller"
+
 _TEXT: Final = """\
 # The controller's configuration: every key with its meaning, unit and default.
 #
@@ -203,6 +207,11 @@ _TLS_OFF: Final = """\
 # PEM file of the authority of the nodes' certificates, by which agents prove which node they are on.
 # Default: no certificate is accepted.
 #client_ca_file = "/etc/rankmend/controller/ca.crt\""""
+
+
+def is_as_shipped(text: str) -> bool:
+    """Return whether a configuration is the one that packages bring: nobody has set up a controller with it yet."""
+    return text == render(LISTEN, STATE_DIR, tls=None)
 
 
 def render(

@@ -307,6 +307,9 @@ def test_changed_configuration_survives_an_upgrade_and_a_broken_one_keeps_the_ol
     install(clean)
     pid = clean.show("rankmend-agent", "MainPID")
     do(clean, "sh", "-c", "echo 'colour = 1' >>/etc/rankmend/agent.toml")
+    init = ("rankmend", "controller", "init", CONTROLLER, "--host", "localhost")
+    do(clean, *init, "--user", "rankmend-controller")
+    do(clean, "sh", "-c", f"echo '# ours' >>{CONTROLLER}/controller.toml")
 
     said = install(clean, "next")
 
@@ -315,7 +318,10 @@ def test_changed_configuration_survives_an_upgrade_and_a_broken_one_keeps_the_ol
     assert clean.show("rankmend-agent", "MainPID") == pid
     assert do(clean, "tail", "-n", "1", "/etc/rankmend/agent.toml") == "colour = 1\n"
     verified = clean.run(*ENVIRONMENT, "dpkg", "--verify", "rankmend", check=False).stdout.split()
-    assert verified[-1:] == ["/etc/rankmend/agent.toml"]
+    assert verified[2::3] == ["/etc/rankmend/agent.toml", f"{CONTROLLER}/controller.toml"]
+    config = do(clean, "cat", f"{CONTROLLER}/controller.toml")
+    assert f'tokens_file = "{CONTROLLER}/tokens.toml"' in config
+    assert config.endswith("# ours\n")
     assert clean.run("sh", "-c", "ls /opt/rankmend/versions | wc -l").stdout.strip() == "2"
 
 
@@ -405,7 +411,10 @@ def test_rpm_has_the_same_files_and_installs_into_an_empty_root(
         for path in root.rglob("*")
         if path.is_file() or path.is_symlink()
     } >= wanted
-    assert run("rpm", "-qcp", rpm).split() == ["/etc/rankmend/agent.toml"]
+    assert run("rpm", "-qcp", rpm).split() == [
+        "/etc/rankmend/agent.toml",
+        "/etc/rankmend/controller/controller.toml",
+    ]
     assert "/usr/bin/python3." in run("rpm", "-qp", "--requires", rpm)
     scripts = run("rpm", "-qp", "--scripts", rpm)
     assert "setup activate" in scripts

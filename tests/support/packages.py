@@ -72,7 +72,7 @@ def rpm_tree_of(deb: Path, folder: Path) -> Path:
 
 
 def with_version(deb: Path, version: str) -> Path:
-    """Return the package as a build of another version would make it; its agent.toml ends with one more line."""
+    """Return the package as a build of another version would make it; its configuration files end with one more line."""
     tree = deb.parent / f"tree-{version}"
     subprocess.run(["dpkg-deb", "-R", str(deb), str(tree)], check=True)
     environment = tree / "opt/rankmend/packaged"
@@ -89,8 +89,9 @@ def with_version(deb: Path, version: str) -> Path:
     _update_sums(tree, [*changed, module], compiled)
     control = tree / "DEBIAN/control"
     control.write_text(re.sub("(?m)^Version: .*$", f"Version: {version}", control.read_text()))
-    with (tree / "etc/rankmend/agent.toml").open("a") as config:
-        config.write(f"# as of version {version}\n")
+    for name in ("agent.toml", "controller/controller.toml"):
+        with (tree / "etc/rankmend" / name).open("a") as config:
+            config.write(f"# as of version {version}\n")
     made = deb.parent / f"rankmend_{version}_test.deb"
     packing = ("dpkg-deb", "--root-owner-group", "-Zzstd", "-z1", "-b", str(tree), str(made))
     subprocess.run(packing, check=True, stdout=subprocess.DEVNULL)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from detectors.doctor.agent import ConfigState
 from detectors.doctor.check import CheckResult, HostOutcome, judge
 from detectors.doctor.controller import CERTIFICATE_CHECKS, CONTROLLER_CHECKS
 from detectors.doctor.limits import LIMIT_CHECKS, SHM_BYTES_MIN, LimitFacts
@@ -174,6 +175,17 @@ def test_configuration_of_a_controller_that_can_not_start(tmp_path: Path) -> Non
 
     assert (found.check, found.outcome) == ("controller_config", BROKEN)
     assert "[tls]" in found.found
+
+
+def test_configuration_as_a_package_brings_it_is_no_controller_on_this_host(tmp_path: Path) -> None:
+    path = tmp_path / "controller.toml"
+    shipped = Path(__file__).parents[3] / "deploy/controller.toml"
+    path.write_text(shipped.read_text())
+
+    facts = read_controller([], None, None, path)
+
+    assert facts.config_state is ConfigState.ABSENT
+    assert facts.state is None
 
 
 def test_state_of_a_controller_on_this_host(up: Running) -> None:

@@ -300,6 +300,42 @@ def test_init_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_init_takes_the_place_of_a_packages_configuration_that_nobody_has_changed(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    shipped = (ROOT / "deploy/controller.toml").read_text()
+    (folder / "controller.toml").write_text(shipped)
+    (folder / "controller.toml.dpkg-dist").write_text("# an older one")
+    asked = ["init", str(folder), "--host"]
+
+    failed = CliRunner().invoke(controller, [*asked, "ü"])
+    left = sorted(path.name for path in folder.iterdir())
+    text = (folder / "controller.toml").read_text()
+    made = CliRunner().invoke(controller, [*asked, "localhost"])
+
+    assert (failed.exit_code, left) == (1, ["controller.toml", "controller.toml.dpkg-dist"])
+    assert text == shipped
+    assert made.exit_code == 0, made.output
+    config = controller_config.load(folder / "controller.toml")
+    assert config.tokens_file == str(folder / "tokens.toml")
+
+
+def test_init_leaves_a_configuration_that_somebody_has_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    changed = (ROOT / "deploy/controller.toml").read_text() + "# ours\n"
+    (folder / "controller.toml").write_text(changed)
+
+    refused = CliRunner().invoke(controller, ["init", str(folder), "--host", "localhost"])
+
+    assert refused.exit_code == 1
+    assert "Move it away, run init" in refused.output
+    assert [path.name for path in folder.iterdir()] == ["controller.toml"]
+    assert (folder / "controller.toml").read_text() == changed
+
+
 def test_token_command_adds_lists_and_revokes(token_file: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     where = ["--tokens-file", str(token_file)]
