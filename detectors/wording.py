@@ -1,10 +1,15 @@
-"""Lists in sentences for people: bounded, with how many were left out. Pure."""
+"""Counts and lists in sentences for people: bounded, with how many were left out. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 NAMES_SHOWN_MAX: Final = 8
 _RANKS_SHOWN_MAX: Final = 16
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return how many there are: `1 rank`, `2 ranks`. ``plural``: where it does not end in s alone."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:

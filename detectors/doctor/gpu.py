@@ -19,6 +19,7 @@ from detectors.doctor.check import (
     ok,
     unknown,
 )
+from detectors.wording import counted
 
 DMA_BUF_KERNEL: Final = (5, 12)
 
@@ -69,7 +70,7 @@ def _driver(facts: GpuFacts) -> HostVerdict:
             )
         return not_applicable("no NVIDIA GPU on the PCI bus")
     return lacking(
-        f"{facts.cards} GPUs, and the kernel module nvidia is not loaded",
+        f"{counted(facts.cards, 'GPU')}, and the kernel module nvidia is not loaded",
         "modprobe nvidia  # or install the driver; dmesg says why it does not load",
     )
 
@@ -126,10 +127,10 @@ def _count(facts: GpuFacts) -> HostVerdict:
     if facts.count < wanted:
         why = "configured" if facts.expected == wanted else "on the PCI bus"
         return broken(
-            f"NVML lists {facts.count} GPUs, {wanted} are {why}",
+            f"NVML lists {counted(facts.count, 'GPU')}, {wanted} {'is' if wanted == 1 else 'are'} {why}",
             "nvidia-smi -L; dmesg | grep -e Xid -e NVRM  # in a job or container fewer may be meant",
         )
-    return ok(f"{facts.count} GPUs")
+    return ok(counted(facts.count, "GPU"))
 
 
 def _persistence(facts: GpuFacts) -> HostVerdict:
@@ -137,7 +138,7 @@ def _persistence(facts: GpuFacts) -> HostVerdict:
         return not_applicable("no GPU answers")
     if facts.persistence_off:
         return lacking(
-            f"persistence mode is off on {facts.persistence_off} of {facts.count} GPUs",
+            f"persistence mode is off on {facts.persistence_off} of {counted(facts.count, 'GPU')}",
             "systemctl enable --now nvidia-persistenced  # or: nvidia-smi -pm 1",
         )
     return ok("on")

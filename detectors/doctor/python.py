@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.doctor.check import HostCheck, HostPart, HostVerdict, broken, lacking, ok, quoted
+from detectors.wording import counted
 from rankmend.packages import BASE, EXTRAS, NeededPackage, install_line
 
 HOOK_PYTHON_MIN: Final = (3, 8)
@@ -65,7 +66,7 @@ def _torch(facts: PythonFacts) -> HostVerdict:
         return lacking(f"not in {facts.ranks}", install)
     if facts.has_cuda is False and facts.gpus:
         return lacking(
-            f"PyTorch {facts.torch} was built without CUDA, and there are {facts.gpus} GPUs",
+            f"PyTorch {facts.torch} was built without CUDA, and this host has {counted(facts.gpus, 'GPU')}",
             "install the build for CUDA: https://pytorch.org/get-started",
         )
     return ok(f"PyTorch {facts.torch}")

@@ -17,6 +17,7 @@ from detectors.doctor.check import (
     not_applicable,
     ok,
 )
+from detectors.wording import counted
 
 ACTIVE: Final = 4
 INIT: Final = 2
@@ -70,10 +71,10 @@ def _ports(facts: RdmaFacts) -> HostVerdict:
     down = [port.name for port in facts.ports if port.state_id != ACTIVE]
     if down:
         return lacking(
-            f"{len(active)} of {len(facts.ports)} ports are active; not {_names(down)}",
+            f"{len(active)} of {counted(len(facts.ports), 'port')} {'is' if len(active) == 1 else 'are'} active; not {_names(down)}",
             "ibstat  # what is not meant to be used: [nic] exclude in agent.toml",
         )
-    return ok(f"{len(active)} ports are active")
+    return ok(f"{counted(len(active), 'port')} {'is' if len(active) == 1 else 'are'} active")
 
 
 def _verbs(facts: RdmaFacts) -> HostVerdict:

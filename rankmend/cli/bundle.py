@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
 from rankmend.errors import RankmendError
@@ -45,7 +46,7 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     if as_json:
         print_json(asdict(made))
         return
-    echo(f"{made.file}: {len(made.files)} files, {made.size_bytes / 1000:.0f} kB")
+    echo(f"{made.file}: {counted(len(made.files), 'file')}, {made.size_bytes / 1000:.0f} kB")
     for reason in made.left_out:
         echo(printable(f"left out: {reason}"))
     echo("Review it before you send it: secrets are recognised only by name and shape.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli import output
 from rankmend.cli.check_node_slurm import SLURM_S, NodeCommand, check_for_slurm
 from rankmend.cli.options import fail, json_option, print_json, seconds
@@ -227,7 +228,7 @@ def _print_table(page: dict[str, Any]) -> None:
                 Text(found["action"].replace("_", " ")),
             )
         console.print(table)
-    verdict = f"{page['node']}: {len(page['findings'])} findings, {page['checks']} checks, by {page['asked']}"
+    verdict = f"{page['node']}: {counted(len(page['findings']), 'finding')}, {counted(page['checks'], 'check')}, by {page['asked']}"
     console.print(Text(verdict), soft_wrap=True)
     for label, names in (("no answer from", page["silent"]), ("not checked", page["blocked"])):
         if names:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from detectors.wording import counted
 from rankmend.cli.options import hours, seconds, size
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def say_checkpoint(view: "wire.CheckpointView") -> list[str]:
 def _which(view: "wire.CheckpointView") -> str:
     parts = [view.path]
     if view.step is not None:
-        since = "" if view.steps_since is None else f" ({view.steps_since} steps ago)"
+        since = "" if view.steps_since is None else f" ({counted(view.steps_since, 'step')} ago)"
         parts.append(f"step {view.step}{since}")
     parts.append(f"{hours(view.age_s)} old")
     if view.size_bytes:
@@ -68,7 +69,7 @@ def say_snapshots(view: "wire.SnapshotView", world_size: int) -> list[str]:
 def _what(view: "wire.SnapshotView") -> str:
     if view.step is None:
         return "no step that every rank has"
-    since = "" if view.steps_since is None else f" ({view.steps_since} steps ago)"
+    since = "" if view.steps_since is None else f" ({counted(view.steps_since, 'step')} ago)"
     parts = [f"step {view.step}{since}"]
     if view.age_s is not None:
         parts.append(f"{hours(view.age_s)} old")
@@ -83,7 +84,11 @@ def _copied(view: "wire.SnapshotView") -> str:
         return ""
     if view.copied_step is None or view.copied_age_s is None:
         return f"copies on other nodes: no step of every rank yet, {size(view.copied_bytes)}"
-    since = "" if view.copied_steps_since is None else f" ({view.copied_steps_since} steps ago)"
+    since = (
+        ""
+        if view.copied_steps_since is None
+        else f" ({counted(view.copied_steps_since, 'step')} ago)"
+    )
     age = hours(view.copied_age_s)
     return f"copies on other nodes: step {view.copied_step}{since}, {age} old, {size(view.copied_bytes)}"
 
@@ -102,7 +107,9 @@ def _how_kept(view: "wire.SnapshotView") -> str:
     if view.without_count:
         more = ", ..." if view.without_count > len(view.without) else ""
         named = ", ".join(str(rank) for rank in view.without)
-        parts.append(f"{view.without_count} ranks have none ({named}{more})")
+        parts.append(
+            f"{counted(view.without_count, 'rank')} {'has' if view.without_count == 1 else 'have'} none ({named}{more})"
+        )
     if view.damaged:
         parts.append(f"{view.damaged} have changed in memory and are not restored")
     if view.refused:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli.options import fail, json_option, print_json, size
 from rankmend.cli.output import echo
 from rankmend.errors import RankmendError, StorageError
@@ -135,6 +136,6 @@ def _print(job: str, result: "CleanupResult", *, is_dry: bool) -> None:
     for error in result.errors:
         echo(f"rankmend: {error}", err=True)
     echo(
-        f"job {job}: {len(result.ended)} processes, {len(result.removed)} files and folders,"
+        f"job {job}: {counted(len(result.ended), 'process', 'processes')}, {counted(len(result.removed), 'file or folder', 'files and folders')},"
         f" {size(result.freed_bytes)}"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli import output
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.options import fail, json_option, print_json
@@ -343,8 +344,8 @@ def _print_person(folder: Path, job: "JobStandings", read: Dumps, diagnosis: "Di
         console.print(Text(f"  {line.source}: {line.text}", style="dim"), soft_wrap=True)
     for line_text in _heat_map(job, diagnosis):
         console.print(Text(line_text), soft_wrap=True)
-    counted = f"{folder}: {len(read.dumps)} dumps, {len(job.groups)} groups"
-    console.print(Text(f"{counted}, confidence {diagnosis.confidence:.2f}"), soft_wrap=True)
+    what = f"{folder}: {counted(len(read.dumps), 'dump')}, {counted(len(job.groups), 'group')}"
+    console.print(Text(f"{what}, confidence {diagnosis.confidence:.2f}"), soft_wrap=True)
 
 
 def lag_of_ranks(job: "JobStandings") -> dict[int, int]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli.controller_names import complete_job, complete_node
 from rankmend.cli.controller_options import (
     Access,
@@ -84,7 +85,7 @@ def drain(
 
 
 def _say_ranks(views: "list[wire.NodeView]") -> str:
-    jobs = ", ".join(f"{len(one.ranks)} ranks of job {one.job_id}" for one in views)
+    jobs = ", ".join(f"{counted(len(one.ranks), 'rank')} of job {one.job_id}" for one in views)
     return f"{views[0].node} runs {jobs}"
 
 

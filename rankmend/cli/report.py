@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rankmend.cli.reader import SpentTime
     from recovery.report.time_report import JobReport
+    from recovery.would_have.verdict import JudgedDecision
 
 _USAGE: Final = 2
 _QUIET_S: Final = 2.0  # a report that takes longer shows how far it is
@@ -73,7 +74,7 @@ Examples:
 @click.option(
     "--would-have",
     is_flag=True,
-    help="Show instead what rankmend would have done and did not, and whether that was right.",
+    help="Show instead what rankmend would have done and did not, and whether that was right. --html has both.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each job and part.")
 @click.option(
@@ -111,11 +112,14 @@ def report(
     if as_csv and as_json:
         fail("--csv and --json exclude each other", _USAGE)
     if would_have:
-        from rankmend.cli.would_have import Shape, show_would_have
+        from rankmend.cli.would_have import judged_decisions, show_would_have
 
+        since_unix_s = _since_unix_s(since)
         with reading(access, state_dir) as reader:
-            shape = Shape(as_json=as_json, as_csv=as_csv, page=page)
-            show_would_have(reader, job, _since_unix_s(since), shape)
+            judged = judged_decisions(reader, job, since_unix_s)
+            if page is not None:
+                _write_page(page, _read(reader, job, since_unix_s), judged)
+        show_would_have(judged, as_json=as_json, as_csv=as_csv, has_page=page is not None)
         return
     with reading(access, state_dir) as reader:
         reports = _read(reader, job, _since_unix_s(since))
@@ -162,14 +166,16 @@ def _since_unix_s(since: "float | TimeOfDay | None") -> float | None:
     return since.unix_s(None, now_unix_s) if isinstance(since, TimeOfDay) else now_unix_s - since
 
 
-def _write_page(path: Path, reports: "list[JobReport]") -> None:
+def _write_page(
+    path: Path, reports: "list[JobReport]", judged: "list[JudgedDecision] | None" = None
+) -> None:
     from rankmend.files import replace_file
     from rankmend.packages import Extra, require
     from rankmend.version import RANKMEND_VERSION
     from recovery.report.time_page import render_page
 
     require(Extra.REPORT, "the HTML page")
-    text = render_page(reports, time.time(), RANKMEND_VERSION)
+    text = render_page(reports, time.time(), RANKMEND_VERSION, judged)
     replace_file(path, text.encode("utf-8", "replace"), RankmendError, mode=0o644)
     echo(f"written: {path}", err=True)
 

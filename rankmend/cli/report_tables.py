@@ -7,10 +7,12 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from detectors.wording import counted
 from recovery.goodput.figures import Figures, Reliability, figures_of
 from recovery.goodput.throughput import throughput_by_name
 from recovery.goodput.time_words import (
     anatomy_lines,
+    figure,
     gpu_hours,
     in_words,
     moment,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _LOSSES_SHOWN: Final = 15
 _GROUPS_SHOWN: Final = 15
 _RANKS_SHOWN: Final = 32
+_DAY_S: Final = 86_400.0
 
 
 def show_report(out: "Console", reports: "Sequence[JobReport]", *, with_details: bool) -> None:
@@ -57,7 +60,7 @@ def show_total(out: "Console", reports: "Sequence[JobReport]") -> None:
         return
     watched = sum(report.time.is_watched for report in reports)
     of_others = f", {watched} of them of other launchers" if watched else ""
-    out.print(Text(f"all {len(reports)} jobs{of_others}", style="bold"))
+    out.print(Text(f"all jobs: {len(reports)}{of_others}", style="bold"))
     _show_figures(out, figures_of([report.time for report in reports]))
     _show_linearity(out, reports)
 
@@ -102,14 +105,13 @@ def _summary(reports: "Sequence[JobReport]") -> Table:
 
 
 def _show_figures(out: "Console", figures: Figures) -> None:
-    restarts = figures.restarts_per_1000_gpu_days
     out.print(
         f"goodput {_goodput(figures)}, ETTR {share(figures.ettr_ratio)}, "
         f"availability {share(figures.availability_ratio)}"
     )
     out.print(
-        f"{figures.failures} failures, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
-        f"{figures.restarts} restarts, per 1,000 GPU-days {'-' if restarts is None else f'{restarts:.4g}'}"
+        f"{counted(figures.failures, 'failure')}, MTBF {in_words(figures.mtbf_s)}, MTTR {in_words(figures.mttr_s)}; "
+        f"{counted(figures.restarts, 'restart')}, per 1,000 GPU-days {_restarts_often(figures)}"
     )
     if figures.slow_s > 0:
         out.print(
@@ -124,6 +126,15 @@ def _show_figures(out: "Console", figures: Figures) -> None:
     for title, groups in (("class", figures.by_class), ("node", figures.by_node)):
         if groups:
             out.print(_groups(title, groups))
+
+
+def _restarts_often(figures: Figures) -> str:
+    """Return restarts per 1,000 GPU-days, and of how little time that is made where it is."""
+    days = figures.device_s / _DAY_S
+    often = figure(figures.restarts_per_1000_gpu_days, 4)
+    return (
+        often if days >= 1 or not figures.restarts else f"{often} (seen: {figure(days)} GPU-days)"
+    )
 
 
 def _show_linearity(out: "Console", reports: "Sequence[JobReport]") -> None:
@@ -163,7 +174,7 @@ def _losses(figures: Figures) -> Table:
         table.add_row(one.cause + note, gpu_hours(one.device_s), in_words(one.seconds))
     left = len(figures.losses) - _LOSSES_SHOWN
     if left > 0:
-        table.add_row(f"and {left} smaller ones", "", "")
+        table.add_row(f"and {counted(left, 'smaller one')}", "", "")
     return table
 
 
@@ -185,14 +196,13 @@ def _hardware(figures: Figures) -> Table:
         "hardware", "failures", "GPU-hours", "a failure each", "MTTR", "per 1,000 GPU-days"
     )
     for (hardware, name), one in list(figures.by_hardware.items())[:_GROUPS_SHOWN]:
-        often = one.failures_per_1000_gpu_days
         table.add_row(
             f"{hardware} {name}",
             str(one.failures),
             gpu_hours(one.device_s),
             gpu_hours(one.mtbf_device_s),
             in_words(one.mttr_s),
-            "-" if often is None else f"{often:.4g}",
+            figure(one.failures_per_1000_gpu_days),
         )
     return table
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from detectors.wording import counted
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json, seconds
@@ -161,9 +162,9 @@ def _head(job: "wire.JobView", picture: Picture) -> "Text":
         "  ",
         (job.state, _COLOURS.get(job.state, "white")),
         ("  paused", "yellow") if job.is_paused else "",
-        f"  attempt {job.attempt}, {job.world_size} ranks on {job.nodes} nodes{spare}, "
-        f"{job.restarts} restarts{_left(job.restarts_left)}, {job.restarts_without_progress} without "
-        f"progress{_left(job.no_progress_left)}, {job.incidents} incidents",
+        f"  attempt {job.attempt}, {counted(job.world_size, 'rank')} on {counted(job.nodes, 'node')}{spare}, "
+        f"{counted(job.restarts, 'restart')}{_left(job.restarts_left)}, {job.restarts_without_progress} without "
+        f"progress{_left(job.no_progress_left)}, {counted(job.incidents, 'incident')}",
     )
     if job.highest_step is not None:
         head.append(f", highest step {job.highest_step}")

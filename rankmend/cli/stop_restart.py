@@ -2,6 +2,7 @@
 
 import click
 
+from detectors.wording import counted
 from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import (
     Access,
@@ -32,7 +33,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 
     with asking_job(access) as client:
         found = find_job(client, job)
-        confirm(f"Stop job {found.name} ({found.world_size} ranks)?", yes=yes)
+        confirm(f"Stop job {found.name} ({counted(found.world_size, 'rank')})?", yes=yes)
         client.command(found.job_id, PersonAct.STOP, reason=reason, key=new_key())
     tell(f"job {found.name} has been asked to save and stop", as_json=as_json, job_id=found.job_id)
 
@@ -54,7 +55,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
         found = find_job(client, job)
         step = "" if found.highest_step is None else f", at step {found.highest_step}"
         confirm(
-            f"Kill the {found.world_size} ranks of job {found.name}{step} and start them from "
+            f"Kill {counted(found.world_size, 'rank')} of job {found.name}{step} and start again from "
             "its newest checkpoint?",
             yes=yes,
         )
@@ -81,7 +82,8 @@ def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: boo
     with asking_job(access) as client:
         found = find_job(client, job)
         confirm(
-            f"Reset the budget of job {found.name} ({found.restarts} restarts so far)?", yes=yes
+            f"Reset the budget of job {found.name} ({counted(found.restarts, 'restart')} so far)?",
+            yes=yes,
         )
         done = client.command(found.job_id, PersonAct.RESET_BUDGETS, reason=reason, key=new_key())
     tell(f"job {found.name}: {done.text}", as_json=as_json, job_id=found.job_id)

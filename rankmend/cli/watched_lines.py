@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from detectors.wording import counted
 from rankmend.cli.options import seconds
 from rankmend.printable import printable
 
@@ -24,7 +25,7 @@ def say_head(job: "wire.WatchedView") -> str:
     """Return what the job is and how far it has come, in one line."""
     slurm = f", Slurm job {job.slurm_job}" if job.slurm_job else ""
     seen = "" if job.ranks_seen == job.world_size else f" ({job.ranks_seen} seen)"
-    head = f"{job.launcher} of {job.user}{slurm}, {job.world_size} ranks{seen} on {len(job.nodes)} nodes"
+    head = f"{job.launcher} of {job.user}{slurm}, {counted(job.world_size, 'rank')}{seen} on {counted(len(job.nodes), 'node')}"
     if job.step is not None:
         head += f", step {job.step}"
     if job.step_s is not None:

@@ -1,18 +1,15 @@
-"""`rankmend report --would-have`: what rankmend would have done and did not, in the terminal, as JSON, CSV or a page."""
+"""`rankmend report --would-have`: what rankmend would have done and did not, in the terminal, as JSON or CSV."""
 
 import csv
 import io
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detectors.wording import counted
 from rankmend.cli.controller_options import console
 from rankmend.cli.options import print_json
-from rankmend.cli.output import echo, echo_exact
+from rankmend.cli.output import echo_exact
 from rankmend.cli.reader import Reader
-from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
     from recovery.api import wire
@@ -20,33 +17,26 @@ if TYPE_CHECKING:
     from recovery.would_have.verdict import JudgedDecision, NodeDrained
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    as_json: bool
-    as_csv: bool
-    page: Path | None
-
-
 def show_would_have(
-    reader: Reader, job: str | None, since_unix_s: float | None, shape: Shape
+    judged: "Sequence[JudgedDecision]", *, as_json: bool, as_csv: bool, has_page: bool
 ) -> None:
     """Print the report in the shape that is asked for."""
     from recovery.would_have.rows import csv_rows, plain
 
-    judged = _judged(reader, job, since_unix_s)
-    if shape.page is not None:
-        _write_page(shape.page, judged)
-    if shape.as_json:
+    if as_json:
         print_json(plain(judged))
-    elif shape.as_csv:
+    elif as_csv:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(csv_rows(judged))
         echo_exact(text.getvalue(), nl=False)
-    elif shape.page is None:
+    elif not has_page:
         _show(judged)
 
 
-def _judged(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JudgedDecision]":
+def judged_decisions(
+    reader: Reader, job: str | None, since_unix_s: float | None
+) -> "list[JudgedDecision]":
+    """Return the decisions that were not taken, each with what became of it."""
     from recovery.would_have.decision import read_history
     from recovery.would_have.verdict import judge_all
 
@@ -88,22 +78,13 @@ def _drained(view: "wire.DrainSeenView") -> "NodeDrained":
     return NodeDrained(view.unix_s, view.node, view.who, view.where)
 
 
-def _write_page(path: Path, judged: "Sequence[JudgedDecision]") -> None:
-    from rankmend.files import replace_file
-    from rankmend.version import RANKMEND_VERSION
-    from recovery.would_have.page import render_page
-
-    text = render_page(judged, time.time(), RANKMEND_VERSION)
-    replace_file(path, text.encode("utf-8", "replace"), RankmendError, mode=0o644)
-    echo(f"written: {path}", err=True)
-
-
 def _show(judged: "Sequence[JudgedDecision]") -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from rankmend.printable import printable
+    from recovery.goodput.time_words import figure, in_words
     from recovery.would_have.rows import moment, plain_total, say_saved
 
     out = console()
@@ -130,7 +111,7 @@ def _show(judged: "Sequence[JudgedDecision]") -> None:
     out.print(f"right {total['right']}, wrong {total['wrong']}, unknown {total['unknown']}")
     if total["saved_s"] is not None:
         hours = total["saved_gpu_hours"]
-        gpus = "" if hours is None else f" and {hours:.3g} GPU-hours"
+        gpus = "" if hours is None else f" and {figure(hours)} GPU-hours"
         out.print(
-            f"would have saved {total['saved_s'] / 3600:.3g} h{gpus}, by {total['estimated']} decisions with an estimate"
+            f"would have saved {in_words(total['saved_s'])}{gpus}, by {counted(total['estimated'], 'decision')} with an estimate"
         )

@@ -12,12 +12,13 @@ from itertools import accumulate
 from random import Random, SystemRandom
 from typing import Final
 
+from detectors.wording import counted
 from rankmend.clock import Clock
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES, blocks_of, new_digest
 from recovery.checkpoints.manifests import FileRecord, Manifests, Stamp
 from recovery.checkpoints.model import Share
-from recovery.checkpoints.names import counted, shown
+from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
 
 SAMPLE_BLOCKS: Final = 8  # 32 MiB of a checkpoint: 0.3 s at 100 MB/s

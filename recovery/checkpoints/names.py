@@ -127,11 +127,6 @@ def has_checkpoint_suffix(name: str) -> bool:
     return name.lower().endswith(CHECKPOINT_SUFFIXES)
 
 
-def counted(count: int, noun: str) -> str:
-    """Return how many there are of a thing whose plural ends in s: `1 rank`, `2 ranks`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def shown(text: str, length_max: int = 80) -> str:
     """Return a foreign text for a message: printable and no longer than this."""
     printable = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text

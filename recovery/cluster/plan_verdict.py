@@ -7,6 +7,7 @@ started again, and ranks that are fenced are stopped, whatever has been spent.
 
 from typing import Final
 
+from detectors.wording import counted
 from rankmend.backoff import Backoff
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import DAY_S, Approval, ClusterPolicy
@@ -116,7 +117,7 @@ def _over_budget(
     )
     if request.without and moves >= budgets.moves_per_job_day_max:
         return (
-            f"this job left a node {moves} times within a day; "
+            f"this job left a node {counted(moves, 'time')} within a day; "
             f"{budgets.moves_per_job_day_max} are allowed (moves_per_job_day_max)"
         )
     return None
@@ -217,10 +218,11 @@ def quarantine(
     most = _held_most(policy, nodes_active)
     if held >= most:
         return (
-            f"{node} was blamed in {blames} incidents but is not held back: {held} nodes already are, "
-            f"the limit for {nodes_active} nodes that ran ranks within a day is {most}"
+            f"{node} was blamed in {counted(blames, 'incident')} but is not held back: {counted(held, 'node')} already "
+            f"{'is' if held == 1 else 'are'}, "
+            f"the limit for {counted(nodes_active, 'node')} that ran ranks within a day is {most}"
         )
     times = ledger.past(node).quarantines
     hold_s = Backoff(rules.hold_s, rules.hold_s_max).wait_s(times + 1)
-    reason = f"blamed in {blames} incidents within {rules.window_s / DAY_S:g} days"
+    reason = f"blamed in {counted(blames, 'incident')} within {rules.window_s / DAY_S:g} days"
     return NodeHeld(node, Hold.QUARANTINE, "policy", reason, now_unix_s + hold_s)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from detectors.finding import Blame
+from detectors.wording import counted
 from recovery.api import wire
-from recovery.checkpoints.names import counted
 from recovery.console.job_time import WIDTH
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase

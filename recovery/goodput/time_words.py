@@ -1,12 +1,25 @@
 """Durations, shares and moments in words, for the terminal and the page. Pure."""
 
+import math
 from datetime import datetime, timezone
 from typing import Final
 
+from detectors.wording import counted
 from recovery.goodput.anatomy import StepAnatomy
 from recovery.goodput.hidden_time import HiddenTime
 from recovery.goodput.throughput import Throughput
 from recovery.journal.hidden_seen import HiddenGap, HiddenSource
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits and with thousands, never as 5e+05; a dash for None."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = min(12, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{round(value, decimals):,.{max(0, decimals)}f}"
+    return text.rstrip("0").rstrip(".") if decimals > 0 else text
 
 
 def in_words(seconds: float | None) -> str:
@@ -15,8 +28,8 @@ def in_words(seconds: float | None) -> str:
         return "-"
     for unit_s, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.3g} {unit}"
-    return f"{seconds:.3g} s"
+            return f"{figure(seconds / unit_s)} {unit}"
+    return f"{figure(seconds)} s"
 
 
 def share(ratio: float | None) -> str:
@@ -24,7 +37,9 @@ def share(ratio: float | None) -> str:
 
 
 def gpu_hours(device_s: float | None) -> str:
-    return "-" if device_s is None else f"{device_s / 3600:,.4g}"
+    if device_s is None or device_s < 3600 * 1000:
+        return figure(None if device_s is None else device_s / 3600, 4)
+    return f"{device_s / 3600:,.0f}"
 
 
 def moment(unix_s: float) -> str:
@@ -120,6 +135,8 @@ def throughput_lines(one: Throughput) -> list[str]:
         what = f"{one.device or 'the accelerators'}, {one.data_type or 'several types'}"
         lines.append(f"no MFU: the peak of {what} is not known")
     if len(one.sizes) > 1:
-        shown = [f"{size.devices} GPUs {share(size.linearity_ratio)}" for size in one.sizes]
+        shown = [
+            f"{counted(size.devices, 'GPU')} {share(size.linearity_ratio)}" for size in one.sizes
+        ]
         lines.append(f"linearity by {one.unit} per GPU: {', '.join(shown)}")
     return lines

@@ -26,6 +26,7 @@ from detectors.finding import (
     SymptomKind,
 )
 from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
+from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Placement
@@ -116,7 +117,7 @@ class Doctor:
             text = f"the launcher of {node} was restarted: its ranks are gone"
             finding = self._host(seen, node, text, HOST_RESTARTED, ())
         elif seen.stopped:
-            text = f"launchers stopped {seen.stopped} ranks without an order"
+            text = f"launchers stopped {counted(seen.stopped, 'rank')} without an order"
             finding = self._finding(seen, text, HOST_ALONE, Blame.COMMUNICATION)
         elif seen.started_at_s is None and accused.silent:
             if waiting_s >= self.policy.start_timeout_s:

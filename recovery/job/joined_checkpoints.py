@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from detectors.wording import names_in_words
+from detectors.wording import counted, names_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.order import newest_joined
 from recovery.job.local_disks import RankHome, join_disks
@@ -147,7 +147,7 @@ def _join_shares(
     missing = [reader.node for reader in readers if reader.node not in valid]
     if not missing:
         first = next(iter(valid.values()))
-        reason = f"{first.reason}; read by {len(valid)} nodes"
+        reason = f"{first.reason}; read by {counted(len(valid), 'node')}"
         return replace(first, reason=reason, share=Share())
     unreadable = _first(by_node, Hindrance.UNREADABLE, None)
     if unreadable is not None:

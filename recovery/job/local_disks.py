@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from detectors.wording import counted
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.checkpoints.order import newest_joined
 
@@ -88,7 +89,7 @@ def _join_parts(
     for step in sorted(seen, reverse=True):
         if held[step] == ranks and seen[step] <= ranks and saved_by <= len(ranks):
             nodes = {home.node for home in homes.values()}
-            reason = f"complete: {_parts_of(step)} of {len(ranks)} ranks, on {len(nodes)} nodes"
+            reason = f"complete: {_parts_of(step)} of {counted(len(ranks), 'rank')}, on {counted(len(nodes), 'node')}"
             return replace(
                 _dated(by_folder, step), is_valid=True, reason=reason, hindrance=None, parts=()
             )
@@ -99,7 +100,7 @@ def _join_parts(
     reason, hindrance = "", Hindrance.DAMAGED
     if missing is None:
         count = max(saved_by, max(seen[newest]) + 1)
-        reason = f"saved by {count} ranks, and {len(ranks)} are to run"
+        reason = f"saved by {counted(count, 'rank')}, and {len(ranks)} are to run"
     elif homes[missing].folder_id in silent:
         reason = (
             f"{homes[missing].node}, where rank {missing} is to run, has not told of its parts yet"

@@ -9,7 +9,7 @@ from typing import Final
 
 from detectors.failed.failed_ranks import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind
-from detectors.wording import reasons_in_words
+from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
 from recovery.job.restore_choice import choose_checkpoint, is_progress
@@ -94,7 +94,10 @@ def _leave(finding: Finding, scene: Scene) -> Plan | None:
     if size is None:
         how = f"wait for a node: {left} are usable, {scene.sizes[-1]} needed"
     elif size < len(scene.nodes):
-        step, how = PlanStep.SHRINK, f"continue on {size} nodes instead of {len(scene.nodes)}"
+        step, how = (
+            PlanStep.SHRINK,
+            f"continue on {counted(size, 'node')} instead of {len(scene.nodes)}",
+        )
     else:
         how = "spares take their places"
     reason = f"{finding.summary}: leave {why}; {how}"

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timezone
 
-from detectors.wording import names_in_words
+from detectors.wording import counted, names_in_words
 from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
@@ -70,7 +70,7 @@ def _told(record: CauseTold) -> str:
     line = f"{record.cause_id} ({record.severity}{f'; {whom}' if whom else ''}): {record.what}"
     if record.is_over:
         return f"over: {line}" + (f"; {record.end}" if record.end else "")
-    idle = f"; {record.gpus_idle} GPUs idle" if record.gpus_idle else ""
+    idle = f"; {counted(record.gpus_idle, 'GPU')} idle" if record.gpus_idle else ""
     return line + idle + ("" if record.paged_unix_s is None else "; people have a message of it")
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 
 from detectors.finding import Kind
 from detectors.hang.live import HungLimits
+from detectors.wording import counted
 from rankmend.backoff import Backoff
 from rankmend.errors import ConfigError
 
@@ -163,10 +164,12 @@ class BudgetsSpent:
 def out_of_restarts(spent: BudgetsSpent, policy: Policy) -> str | None:
     """Return why no further restart is allowed whatever the last attempt has saved, or None."""
     if spent.restarts >= policy.restarts_max:
-        return f"{spent.restarts} restarts of this run, {policy.restarts_max} are allowed"
+        return (
+            f"{counted(spent.restarts, 'restart')} of this run, {policy.restarts_max} are allowed"
+        )
     if spent.in_a_day >= policy.restarts_per_day_max:
         return (
-            f"{spent.in_a_day} restarts within a day without a new step, "
+            f"{counted(spent.in_a_day, 'restart')} within a day without a new step, "
             f"{policy.restarts_per_day_max} are allowed"
         )
     return None
@@ -179,12 +182,12 @@ def out_of_patience(spent: BudgetsSpent, policy: Policy) -> str | None:
     """
     if spent.of_one_cause >= policy.no_progress_max:
         return (
-            f"{spent.of_one_cause} restarts after the same failure brought no new step and no newer "
+            f"{counted(spent.of_one_cause, 'restart')} after the same failure brought no new step and no newer "
             f"checkpoint, {policy.no_progress_max} are allowed"
         )
     if spent.without_progress >= policy.no_progress_any_max:
         return (
-            f"{spent.without_progress} restarts brought no new step and no newer checkpoint, "
+            f"{counted(spent.without_progress, 'restart')} brought no new step and no newer checkpoint, "
             f"{policy.no_progress_any_max} are allowed"
         )
     return None

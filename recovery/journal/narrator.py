@@ -6,8 +6,7 @@ so that both tell the same story.
 
 from functools import singledispatch
 
-from detectors.wording import names_in_words
-from recovery.checkpoints.names import counted
+from detectors.wording import counted, names_in_words
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptEnded,
@@ -187,7 +186,7 @@ def _(record: AttemptEnded) -> str | None:
 @narrate.register
 def _(record: AttemptVerified) -> str:
     if record.telling_ranks:
-        return f"attempt {record.attempt} makes progress on {len(record.telling_ranks)} ranks"
+        return f"attempt {record.attempt} makes progress on {counted(len(record.telling_ranks), 'rank')}"
     return f"attempt {record.attempt} runs; its ranks report no steps"
 
 
@@ -331,7 +330,7 @@ def _(record: Adopted) -> str:
     line = (
         f"adopted: attempt {record.attempt} is over, but is not in this journal"
         if not record.placement
-        else f"adopted: attempt {record.attempt} runs on {len(record.placement)} nodes, but was not in "
+        else f"adopted: attempt {record.attempt} runs on {counted(len(record.placement), 'node')}, but was not in "
         f"this journal"
     )
     line += f"; epoch {record.epoch}"

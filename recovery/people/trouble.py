@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
+from detectors.wording import counted
 from recovery.cluster.notices import Notice, NoticeKind, RunningJob
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import WaitsFor
@@ -135,7 +136,7 @@ def _done(ledger: Ledger, incident: OpenIncident) -> Iterator[str]:
         left = f", without {', '.join(plan.without[:8])}" if plan.without else ""
         yield f"decided: {plan.step.value}{left}"
     if state.try_number > 1:
-        yield f"tried {state.try_number - 1} times before"
+        yield f"tried {counted(state.try_number - 1, 'time')} before"
     if state.phase in (Phase.RESTORING, Phase.VERIFYING):
         yield "stopped the old ranks, and proved that none is left"
     started = ledger.started

@@ -8,8 +8,9 @@ from datetime import datetime, timezone
 from typing import Final
 
 from detectors.finding import Severity
-from detectors.wording import names_in_words
+from detectors.wording import counted, names_in_words
 from rankmend.printable import printable
+from recovery.goodput.time_words import figure
 from recovery.journal.cluster_records import CauseTold
 from recovery.people.causes import OpenCause
 from recovery.people.trouble import PresentTrouble
@@ -67,7 +68,7 @@ def annotations_of_end(told: CauseTold) -> dict[str, str]:
 
 def summary_of(told: CauseTold, need: str) -> str:
     """Return one line for a lock screen: whom it hurts, what it needs, what it costs, what it is."""
-    idle = f"{told.gpus_idle} GPUs idle" if told.gpus_idle else ""
+    idle = f"{counted(told.gpus_idle, 'GPU')} idle" if told.gpus_idle else ""
     what = _line(told.what)
     if len(told.job_ids) > 1 and told.is_loss and len(told.nodes) > 1:
         what = f"lost {names_in_words(told.nodes, 3)}"
@@ -82,7 +83,7 @@ def moment(unix_s: float) -> str:
 
 def hours(gpu_s: float) -> str:
     """Return GPU-hours with three significant digits."""
-    return f"{gpu_s / _GPU_HOUR_S:.3g}"
+    return figure(gpu_s / _GPU_HOUR_S)
 
 
 def _subject(told: CauseTold) -> str:

@@ -1,6 +1,6 @@
-"""The report of where the time went as one HTML file: no script, no network, every text escaped.
+"""The report as one HTML file: where the time went, and what rankmend would have done where that is asked for.
 
-Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (`pip install rankmend[report]`).
+No script, no network, every text escaped. Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (`pip install rankmend[report]`).
 """
 
 from collections.abc import Sequence
@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from detectors.wording import counted
 from rankmend.printable import printable
 from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
 from recovery.goodput.throughput import throughput_by_name
 from recovery.goodput.time_words import (
     anatomy_lines,
+    figure,
     gpu_hours,
     in_words,
     moment,
@@ -22,6 +24,8 @@ from recovery.goodput.time_words import (
 )
 from recovery.goodput.timeline import TimeSpan
 from recovery.report.time_report import JobReport, RankPace
+from recovery.would_have.rows import plain_total, say_saved
+from recovery.would_have.verdict import JudgedDecision
 
 TEMPLATE: Final = "time_page.html.j2"
 _WIDTH: Final = 1000.0  # units of the drawings
@@ -31,6 +35,7 @@ _LOSSES_MAX: Final = 30
 _HEAT_COLUMNS: Final = 64
 _HEAT_MAX: Final = 16_384  # ranks of one heat map
 _NAME_MAX: Final = 200
+_TEXT_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,13 @@ class _Waterfall:
     height: float
 
 
-def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) -> str:
-    """Return the page. Needs Jinja2, of the extra ``report``."""
+def render_page(
+    reports: Sequence[JobReport],
+    made_unix_s: float,
+    version: str,
+    judged: Sequence[JudgedDecision] | None = None,
+) -> str:
+    """Return the page. Needs Jinja2, of the extra ``report``. ``judged``: decisions that were not taken; None: not asked for."""
     from jinja2 import (  # noqa: PLC0415 - only this report needs it
         Environment,
         FileSystemLoader,
@@ -71,7 +81,15 @@ def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) 
         lstrip_blocks=True,
     )
     environment.filters.update(
-        span=in_words, share=share, hours=gpu_hours, moment=moment, clean=_clean
+        span=in_words,
+        share=share,
+        hours=gpu_hours,
+        figure=figure,
+        moment=moment,
+        counted=counted,
+        saved=say_saved,
+        clean=_clean,
+        text=lambda text: printable(str(text))[:_TEXT_MAX],
     )
     jobs = [_job(report) for report in reports]
     total = figures_of([report.time for report in reports]) if len(reports) != 1 else None
@@ -82,6 +100,8 @@ def render_page(reports: Sequence[JobReport], made_unix_s: float, version: str) 
         made_unix_s=made_unix_s,
         version=version,
         losses_max=_LOSSES_MAX,
+        judged=judged,
+        not_taken=None if judged is None else plain_total(judged),
     )
     return page
 
@@ -136,7 +156,7 @@ def _timeline(time: JobTime) -> list[_Bar]:
             max(0.3, span.length_s * scale),
             span.part.value,
             f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value}, "
-            f"{in_words(span.length_s)}, attempt {span.attempt}, {span.devices} GPUs",
+            f"{in_words(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'GPU')}",
         )
         for span in spans
     ]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from detectors.wording import counted
 from rankmend.agent_socket import AgentLink, socket_paths
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
@@ -144,7 +145,9 @@ def clear_leftovers(
     if left.foreign:
         raise JobHeldError(_held_by(left.foreign, is_foreign))
     if left.killed:
-        say(f"killed {len(left.killed)} processes that an earlier launcher left behind")
+        say(
+            f"killed {counted(len(left.killed), 'process', 'processes')} that an earlier launcher left behind"
+        )
     if left.alive:
         named = ", ".join(f"{one.pid} ({one.note or one.letter})" for one in left.alive)
         raise LaunchError(f"processes of an earlier start of this job remain: {named}")

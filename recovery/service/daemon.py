@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from detectors.wording import counted
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
@@ -121,7 +122,7 @@ class _Daemon:
                     "after_s": round(self._clock.now_s() - began_s, 3),
                 }
                 log.info("controller started", extra=fields)
-                self._notifier.ready(f"{jobs} jobs resumed")
+                self._notifier.ready(f"{counted(jobs, 'job')} resumed")
             return await self._watch()
         finally:
             self._notifier.stopping()

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
-from recovery.checkpoints.names import counted
 from recovery.cluster.notices import (
     NOTICES_MAX,
     EndedJob,

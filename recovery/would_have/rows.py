@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from rankmend.printable import printable
+from recovery.goodput.time_words import figure, in_words
 from recovery.would_have.verdict import HindsightVerdict, JudgedDecision
 
 CSV_HEAD: Final = (
@@ -85,8 +86,8 @@ def say_saved(one: JudgedDecision) -> str:
     """Return what a right decision would have saved, with the basis of the estimate."""
     if one.saved_s is None:
         return "-"
-    hours = "" if one.saved_gpu_hours is None else f", {one.saved_gpu_hours:.3g} GPU-hours"
-    return f"{one.saved_s / 60:.3g} min{hours} ({one.basis})"
+    hours = "" if one.saved_gpu_hours is None else f", {figure(one.saved_gpu_hours)} GPU-hours"
+    return f"{in_words(one.saved_s)}{hours} ({one.basis})"
 
 
 def moment(unix_s: float) -> str:

@@ -20,6 +20,7 @@ from enum import Enum
 from statistics import median
 from typing import Final
 
+from detectors.wording import counted
 from recovery.would_have.decision import AttemptRun, Decision, JobHistory
 
 FULL_SPEED: Final = 0.9  # of the rate before
@@ -203,17 +204,21 @@ def _instead(
     if again is not None:
         history, run = again
         how = "was started again" if history.job_id == decision.job_id else "was submitted again"
-        said.append(f"it {how} and trained on {len(run.nodes) or 'unknown'} nodes")
+        said.append(
+            f"it {how} and trained on {counted(len(run.nodes), 'node') if run.nodes else 'unknown nodes'}"
+        )
     return "; ".join(said) or "nothing is known"
 
 
 def _estimate(own: JobHistory | None, histories: Sequence[JobHistory]) -> tuple[float | None, str]:
     mine = () if own is None else own.repairs_s
     if mine:
-        return median(mine), f"median of this job's {len(mine)} recoveries"
+        return median(mine), f"median of this job's {counted(len(mine), 'recovery', 'recoveries')}"
     every = [one for history in histories for one in history.repairs_s]
     if every:
-        return median(every), f"median of {len(every)} recoveries of all jobs"
+        return median(
+            every
+        ), f"median of {counted(len(every), 'recovery', 'recoveries')} of all jobs"
     return None, ""
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -140,6 +141,24 @@ def test_page_is_one_file_in_which_every_text_is_escaped(state: Path, tmp_path: 
     assert "<script>alert(1)</script>" in "".join(page.texts)  # as a text
     assert "{{ 7*7 }}" in "".join(page.texts)
     assert NODE in "".join(page.texts)
+
+
+def test_page_of_what_would_have_been_done_has_where_the_time_went_too(
+    state: Path, tmp_path: Path
+) -> None:
+    result = report(state, "--would-have", "--html", str(tmp_path / "report.html"))
+
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "report.html").read_text()
+    page = Page(text)
+    assert page.tags <= ALLOWED | {"a"}
+    assert re.findall('href="([^"]*)"', text) == ["#would-have", "#time"]
+    assert 'id="would-have"' in text
+    assert 'id="time"' in text
+    texts = "".join(page.texts)
+    assert "decisions that were not taken" in texts
+    assert "goodput" in texts
+    assert "calm" in texts
 
 
 def test_job_is_found_by_the_beginning_of_its_name_or_uuid(state: Path) -> None:

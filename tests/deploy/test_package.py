@@ -212,7 +212,7 @@ def test_job_agent_and_controller_live_through_an_upgrade_and_a_purge_leaves_not
     assert ranks(bed) == pids
     assert do(bed, "rankmend", "--version").strip() == f"rankmend, version {NEXT}"
     assert bed.show("rankmend-agent", "MainPID") not in (agent, "0")
-    assert bed.show("rankmend-controller", "StatusText") == "1 jobs resumed"
+    assert bed.show("rankmend-controller", "StatusText") == "1 job resumed"
     after = step_of(bed)
     bed.wait_for(lambda: step_of(bed) > after, "further steps, seen by the new agent")
 

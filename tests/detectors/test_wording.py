@@ -1,4 +1,4 @@
-from detectors.wording import names_in_words, ranks_in_words, reasons_in_words
+from detectors.wording import counted, names_in_words, ranks_in_words, reasons_in_words
 
 
 def test_names_are_listed_up_to_a_bound_and_the_rest_counted() -> None:
@@ -16,3 +16,9 @@ def test_ranks_are_listed_up_to_a_bound_and_the_rest_counted() -> None:
     assert ranks_in_words([2]) == "rank 2"
     assert ranks_in_words([3, 0, 1]) == "ranks 0, 1 and 3"
     assert ranks_in_words(range(18)).endswith("14, 15 and 2 more")
+
+
+def test_one_thing_is_singular_and_a_plural_of_its_own_is_kept() -> None:
+    assert [counted(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+    assert counted(1, "process", "processes") == "1 process"
+    assert counted(2, "process", "processes") == "2 processes"

@@ -8,12 +8,13 @@ Source: accelerate 1.15, accelerator.py `save_state`, checkpointing.py `save_acc
 import re
 from typing import Final
 
+from detectors.wording import counted
 from recovery.checkpoints.formats.dcp import check_dcp
 from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import counted, shown
+from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import DefectError
 
 AUTOMATIC_NAME: Final = re.compile(r"checkpoint_[0-9]+")

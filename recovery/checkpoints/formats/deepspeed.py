@@ -9,9 +9,9 @@ import re
 from collections import defaultdict
 from typing import Any, Final
 
+from detectors.wording import counted
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import counted
 from recovery.checkpoints.pickle_stream import Opaque
 from recovery.checkpoints.plain_values import step_in
 from recovery.checkpoints.reader import DefectError

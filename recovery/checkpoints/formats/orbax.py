@@ -8,10 +8,10 @@ or, with `use_ocdbt=False`, in files. Source: orbax-checkpoint 0.12.8.
 
 from typing import Final
 
+from detectors.wording import counted
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.zarr import Arrays, check_chunk, gather_arrays
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import counted
 from recovery.checkpoints.ocdbt import (
     MANIFEST,
     FileRange,

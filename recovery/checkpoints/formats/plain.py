@@ -6,12 +6,12 @@ overwrite, have no number; nor has a folder with an optimizer's state, whatever 
 
 from typing import Final
 
+from detectors.wording import counted
 from recovery.checkpoints.content import identify
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import (
-    counted,
     has_checkpoint_suffix,
     has_optimizer,
     is_export,

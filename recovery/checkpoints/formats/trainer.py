@@ -8,12 +8,12 @@ the other ranks. How many these were is in the pickled arguments. Source: transf
 import re
 from typing import Final
 
+from detectors.wording import counted
 from recovery.checkpoints.formats.dcp import check_dcp
 from recovery.checkpoints.formats.deepspeed import check_deepspeed, is_deepspeed
 from recovery.checkpoints.formats.tree import Tree, require_whole_range
 from recovery.checkpoints.formats.weights import check_weights
 from recovery.checkpoints.model import CheckpointFormat
-from recovery.checkpoints.names import counted
 from recovery.checkpoints.pickle_stream import Opaque
 from recovery.checkpoints.plain_values import step_in
 from recovery.checkpoints.reader import DefectError

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from detectors.wording import counted
 from rankmend.errors import ConfigError
 from recovery.run.options import MEETING_PORT, RunOptions
 from recovery.run.route import route_address
@@ -68,7 +69,7 @@ def _tasks_a_node(step: SlurmStep) -> int:
 
 def _refuse_tasks(step: SlurmStep, options: RunOptions, say: Callable[[str], None]) -> None:
     """Say that srun started several launchers on a node; raise where they would be in each other's way."""
-    tasks = f"srun started {step.task_count} tasks on {len(step.nodes)} nodes"
+    tasks = f"srun started {step.task_count} tasks on {counted(len(step.nodes), 'node')}"
     if len(step.nodes) == 1:
         if not options.standalone:
             say(
@@ -100,7 +101,7 @@ def _hint_at_srun(
 def _nodes_told(step: SlurmStep, options: RunOptions) -> str:
     count = len(step.nodes)
     if not options.spares:
-        return "1 node" if count == 1 else f"{count} nodes"
+        return counted(count, "node")
     return f"{count} nodes, of which {options.spares} spare"
 
 

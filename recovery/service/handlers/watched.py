@@ -1,5 +1,6 @@
 """Jobs of other launchers: what agents report of them, and the list with the verdicts."""
 
+from detectors.wording import counted
 from rankmend.watched_report import ReportTaken, WatchedReport
 from recovery.api import wire
 from recovery.service.backend import Backend
@@ -14,7 +15,7 @@ async def report(backend: Backend, call: Call[WatchedReport]) -> ReportTaken:
     refused, wanted = await backend.ask(
         lambda: (backend.worker.watched.take(told), backend.worker.watched.wanted(told.node))
     )
-    text = f"{refused} jobs find no room" if refused else "taken"
+    text = f"no room for {counted(refused, 'job')}" if refused else "taken"
     return ReportTaken(text=text, evidence_of=wanted)
 
 

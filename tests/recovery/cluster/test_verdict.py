@@ -302,7 +302,7 @@ def test_of_each_node_only_the_newest_note_is_kept_and_none_once_it_is_taken_bac
 
     assert [note.text.split(" but ")[0] for note in noted] == [
         "n1 was blamed in 2 incidents",
-        "n10 was blamed in 1 incidents",
+        "n10 was blamed in 1 incident",
     ]
     assert desk.notes == noted[1:]
 

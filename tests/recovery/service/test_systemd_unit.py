@@ -137,7 +137,7 @@ def test_stop_is_clean_and_jobs_are_there_for_the_next_start(service: Bed) -> No
 
     assert result == "success"
     assert owner == ["rankmend-controller", "700"]
-    assert service.show(UNIT, "StatusText") == "1 jobs resumed"
+    assert service.show(UNIT, "StatusText") == "1 job resumed"
     assert ask(service, "jobs") == job_id
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from recovery.report.time_page import render_page
 from recovery.would_have.decision import AttemptRun, Decision, JobHistory
-from recovery.would_have.page import render_page
 from recovery.would_have.rows import CSV_HEAD, csv_rows, plain
 from recovery.would_have.verdict import (
     DRAIN_S,
@@ -120,7 +120,7 @@ def test_what_would_have_been_saved_is_from_own_recoveries_else_from_all_else_ab
     assert judged(again).saved_s is None
     assert judged(again).took_s == 670.0
     by_all = judged(again, others=(other,))
-    assert (by_all.saved_s, by_all.basis) == (570.0, "median of 1 recoveries of all jobs")
+    assert (by_all.saved_s, by_all.basis) == (570.0, "median of 1 recovery of all jobs")
     own = judged(replace(again, repairs_s=(30.0, 70.0, 50.0)), others=(other,))
     assert (own.saved_s, own.basis) == (620.0, "median of this job's 3 recoveries")
     assert own.saved_gpu_hours == pytest.approx(16 * 620 / 3600)
@@ -137,7 +137,7 @@ def test_a_job_with_a_hostile_name_harms_neither_a_spreadsheet_nor_the_page() ->
     rows = list(
         csv.reader(io.StringIO("\n".join(",".join(map(repr, row)) for row in csv_rows([one]))))
     )
-    page = render_page([one], AT, "1.0")
+    page = render_page([], AT, "1.0", [one])
 
     assert len(rows) == 2
     cells = dict(zip(CSV_HEAD, list(csv_rows([one]))[1], strict=True))
