@@ -14,6 +14,7 @@ from agent.assembly.privileged import RedfishSettings
 from agent.collectors import inventory
 from agent.collectors.inventory import ExpectedDevices
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
+from rankmend.alerting import http_base
 from rankmend.errors import ConfigError
 from rankmend.links import RUNBOOKS, check_runbooks
 from rankmend.watched_report import report_url
@@ -144,6 +145,8 @@ def override(config: AgentConfig, **flags: object) -> AgentConfig:
 def check(config: AgentConfig) -> None:
     """Raise ConfigError for what the types alone don't refuse."""
     check_runbooks(config.alerts.runbooks)
+    for url in config.alerts.urls:
+        http_base(url, "alerts.urls")
     if config.watch.controller is not None:
         report_url(config.watch.controller)
         if not config.watched_jobs:

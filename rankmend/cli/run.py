@@ -13,6 +13,7 @@ from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
 from rankmend.cli.units import DURATION, RATE
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from recovery.run.options import RunOptions
@@ -25,6 +26,10 @@ NUMA_MODES: Final = ("node", "socket", "exclusive", "core-complex")
 # Ignored on one node, where launchers have no rendezvous.
 _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
+
+_CONTROLLER_VARIABLE: Final = "RANKMEND_CONTROLLER"
+# Each says where the nodes meet, or that they don't: given, the variable above does not count.
+_WITHOUT_SERVICE: Final = ("standalone", "rdzv_endpoint", "master_addr")
 
 _OF_TORCHRUN: Final[set[str]] = set()
 # torchrun reads no variable for these options.
@@ -137,18 +142,22 @@ Examples:
     help="Where the nodes meet; the launcher on HOST hosts the controller. [default port: 29400]",
 )
 @click.option(
-    "--controller", metavar="URL[,URL]", help="One or more controllers that run as a service."
+    "--controller",
+    metavar="URL[,URL]",
+    envvar=_CONTROLLER_VARIABLE,
+    help="One or more controllers that run as a service.  [env: RANKMEND_CONTROLLER]",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="RANKMEND_TOKEN_FILE",
-    help="File (mode 0600) with the token that authenticates this job to the controller.",
+    help="File (mode 0600) with the token that authenticates this job to the controller.  [env: RANKMEND_TOKEN_FILE]",
 )
 @click.option(
     "--ca-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="CA that signed the controller's certificate. [default: the system's CAs]",
+    envvar="RANKMEND_CA_FILE",
+    help="CA that signed the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
 )
 @click.option(
     "--shrink-multiple",
@@ -446,6 +455,7 @@ def run(context: click.Context, /, **options: Any) -> None:
         _warn_unknown_variables(context)
         for name in _IGNORED:
             _warn_ignored(context, name, options.pop(name))
+        _take_controller(context, options)
         asked = _take_from_slurm(context, RunOptions(**options))
         mode = choose_mode(asked)
         if mode is Mode.STANDALONE:
@@ -472,6 +482,23 @@ def run(context: click.Context, /, **options: Any) -> None:
         echo(f"rankmend: {error}", err=True)
         code = 1
     sys.exit(code)
+
+
+def _take_controller(context: click.Context, options: dict[str, Any]) -> None:
+    """Leave out a controller that only a variable names where an option says otherwise; else say where it is from."""
+    source = context.get_parameter_source
+    if options["controller"] is None or source("controller") is not ParameterSource.ENVIRONMENT:
+        return
+    if any(
+        options[name] and source(name) is not ParameterSource.DEFAULT for name in _WITHOUT_SERVICE
+    ):
+        options["controller"] = None
+    elif not options["quiet"]:
+        echo(
+            f"rankmend: the controller is {printable(options['controller'])} ({_CONTROLLER_VARIABLE}; "
+            f"--standalone runs a job of one node without it)",
+            err=True,
+        )
 
 
 def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions":

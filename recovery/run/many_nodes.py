@@ -84,7 +84,8 @@ def run_with_service(options: RunOptions, environment: Mapping[str, str]) -> int
     """Run this node's part of a job that a `rankmend controller` manages."""
     begin_logging()
     assert options.controller is not None, "chosen by it"
-    urls = [check_url(url, has_token=True) for url in options.controller.split(",") if url]
+    named = (url.strip() for url in options.controller.split(","))
+    urls = [check_url(url, has_token=True) for url in named if url]
     client = LauncherClient(urls, token_file=options.token_file, ca_file=options.ca_file)
     key = key_at_service(
         options.job, options.rdzv_id, environment, options.checkpoint_dir, command_line(options)

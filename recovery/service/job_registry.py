@@ -21,12 +21,13 @@ from recovery.journal.ledger import Moment
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.service import stored_jobs
+from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
 from recovery.service.roles import UnknownError
 from recovery.service.served_job import CoreMaker, Job, Parts, make_core, policy_of, settings_of
-from recovery.service.stored_jobs import FIXED, Ended, StateFolder, StoredJob
+from recovery.service.stored_jobs import Ended, StateFolder, StoredJob
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ class JobRegistry:
         Who stopped a job before it began, and starts it with other settings, needs to stop nothing first.
         """
         try:
-            _refuse_difference(job.stored.join, join)
+            refuse_difference(job.stored.join, join)
         except CallConflictError:
             if not job.is_abandoned():
                 raise
@@ -322,19 +323,6 @@ def _registered(
 ) -> RegisteredJob:
     prefix = job.incident_prefix or job_id[:8]
     return RegisteredJob(job.owner, job.join.name, outcome, path, prefix)
-
-
-def _refuse_difference(first: Join, other: Join) -> None:
-    """Raise CallConflictError if a launcher's settings differ from the job's first launcher."""
-    for name in FIXED:
-        if getattr(first, name) != getattr(other, name):
-            raise CallConflictError(
-                f"the job runs with {name} {getattr(first, name)!r:.200}, "
-                f"this launcher has {getattr(other, name)!r:.200}: all launchers of a job need the same setting; "
-                "to change it, end the job first (SIGTERM to a launcher with ranks, or rankmend stop)",
-                name,
-                getattr(other, name),
-            )
 
 
 def check_join(join: Join, policy: Policy) -> None:

@@ -104,6 +104,8 @@ def test_dash_prints_what_would_be_written() -> None:
     ("words", "said"),
     [
         (("--controller", "ftp://x"), "ftp"),
+        (("--alerts", "http://am-a:9093", "--alerts", "am-b:9093"), "alerts.urls is not http(s)"),
+        (("--alerts", "http://am-a:port"), "'http://am-a:port'"),
         (("--node", "\udcff"), "no text"),
     ],
 )
