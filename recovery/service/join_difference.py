@@ -7,9 +7,17 @@ from detectors.wording import counted
 from rankmend.printable import printable
 from recovery.api.wire import Join, ParallelSizes
 from recovery.service.request_errors import CallConflictError
-from recovery.service.stored_jobs import FIXED
 
 _TEXT_MAX: Final = 200
+# Each launcher has its own.
+_OWN: Final = frozenset(
+    {
+        *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
+        *("starts_from_scratch", "claim_taken", "epoch", "begins"),
+    }
+)
+# Must be equal for all launchers of a running job.
+FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _OWN | {"version"})
 
 
 def refuse_difference(first: Join, other: Join) -> None:

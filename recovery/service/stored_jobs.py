@@ -30,14 +30,6 @@ from recovery.journal.job_records import JobOutcome
 from recovery.journal.network_storage import refuse_network_file_system
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-_KEPT: Final = frozenset(
-    {
-        *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
-        *("starts_from_scratch", "claim_taken", "epoch", "begins"),
-    }
-)
-FIXED: Final = tuple(name for name in Join.__struct_fields__ if name not in _KEPT | {"version"})
-"""Settings that must be equal for all launchers of a running job."""
 
 
 class StoredJob(msgspec.Struct, frozen=True):
