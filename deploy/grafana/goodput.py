@@ -115,7 +115,7 @@ def _parts(made: Dashboard) -> None:
         ),
         bars(
             "GPU-hours by part of the time",
-            f"{grown('rankmend_controller_gpu_seconds_total', 'part')} / 3600",
+            f"{grown('rankmend_controller_gpu_seconds_total', 'part')} / 3600 > 0",
             "{{part}}",
             "All parts of the jobs' time, in the time shown: new steps, repeated steps, phases of recoveries, saves, waits, stops.",
             unit="h",
@@ -124,7 +124,7 @@ def _parts(made: Dashboard) -> None:
         ),
         bars(
             "GPU-hours lost, by cause",
-            f"{top(grown('rankmend_controller_gpu_seconds_unproductive_total', 'cause'))} / 3600",
+            f"{top(grown('rankmend_controller_gpu_seconds_unproductive_total', 'cause'))} / 3600 > 0",
             "{{cause}}",
             "The ten causes that took most in the time shown: a class of failure, a part of the time, or slow ranks.",
             unit="h",
@@ -178,7 +178,7 @@ def _failures(made: Dashboard) -> None:
     for panel in (
         bars(
             "Failures by class",
-            grown("rankmend_controller_failures_total", "class"),
+            f"{grown('rankmend_controller_failures_total', 'class')} > 0",
             "{{class}}",
             "In the time shown, of managed and watched jobs.",
             width=8,

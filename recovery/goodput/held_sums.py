@@ -4,10 +4,13 @@ Time can be booked anew: what counted as training turns out to be the time in wh
 that has shrunk then stands still until it has grown past what it was, so no rate of it is ever negative or huge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
+from typing import Final
 
-from recovery.goodput.totals import TimeTotals
+from detectors.finding import SymptomKind
+from recovery.goodput.timeline import MTTR, TimePart
+from recovery.goodput.totals import HUNG, NOTHING_LOST, RESTARTED, SLOW, TimeTotals
 
 
 class Counted(Enum):
@@ -26,6 +29,9 @@ class Counted(Enum):
     HARDWARE_DEVICE_S = "hardware_device_s"
 
 
+# What only a watched job's time is spent on.
+WATCHED_PARTS: Final = frozenset({TimePart.STALLED, TimePart.SUSPENDED})
+_NO_FAILURES: Final = frozenset({SymptomKind.UNKNOWN, SymptomKind.PERSON})
 INTERRUPTED = "interrupted"  # the class of failures in which rankmend itself had ended
 Key = tuple[Counted, str]
 
@@ -54,9 +60,39 @@ def amounts_of(totals: TimeTotals) -> dict[Key, float]:
     return found
 
 
+def managed_keys() -> Iterator[Key]:
+    """Give what jobs of rankmend can come to: so a counter stands at zero before it counts for the first time.
+
+    Which hardware there is nobody knows beforehand.
+    """
+    classes = (kind.value.replace(" ", "_") for kind in SymptomKind if kind not in _NO_FAILURES)
+    yield from _keys((part for part in TimePart if part not in WATCHED_PARTS), classes)
+    yield Counted.FAILURES, INTERRUPTED
+
+
+def watched_keys() -> Iterator[Key]:
+    """Give what jobs of other launchers can come to."""
+    yield from _keys((part for part in TimePart if part not in MTTR), (HUNG, RESTARTED))
+
+
+def _keys(parts: Iterable[TimePart], classes: Iterable[str]) -> Iterator[Key]:
+    yield Counted.RESTARTS, ""
+    yield Counted.LOST_DEVICE_S, SLOW
+    for part in parts:
+        yield Counted.SECONDS, part.value
+        yield Counted.DEVICE_S, part.value
+        if part not in NOTHING_LOST:
+            yield Counted.LOST_DEVICE_S, part.value
+    for name in classes:
+        yield Counted.LOST_DEVICE_S, name
+        for counted in (Counted.FAILURES, Counted.RECOVERED, Counted.RECOVERY_S):
+            yield counted, name
+
+
 class HeldSums:
-    def __init__(self) -> None:
-        self._sums: dict[Key, float] = {}
+    def __init__(self, known: Iterable[Key] = ()) -> None:
+        """``known``: what is zero until something is added."""
+        self._sums = dict.fromkeys(known, 0.0)
         self._held: dict[Key, float] = {}
 
     def add(self, before: Mapping[Key, float], after: Mapping[Key, float]) -> None:

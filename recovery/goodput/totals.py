@@ -21,7 +21,7 @@ HUNG: Final = "hung"
 RESTARTED: Final = "restarted"  # ranks of a watched job ended, and others took their place
 _DOWN: Final = frozenset({*MTTR, TimePart.INTERRUPTED, TimePart.STALLED})
 _WAITS: Final = frozenset({TimePart.WAIT_NODES, TimePart.WAIT_PERSON})
-_NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
+NOTHING_LOST: Final = frozenset({TimePart.PRODUCTIVE, TimePart.UNDIVIDED, TimePart.ENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def totals_of(job: JobTime) -> TimeTotals:
         seconds, device_s = span.length_s, span.device_s
         parts[span.part] = parts.get(span.part, PartTime()).plus(seconds, device_s)
         cause = ""
-        if span.part not in _NOTHING_LOST:
+        if span.part not in NOTHING_LOST:
             cause = classes.get(span.incident_id) or span.part.value
             lost[cause] = lost.get(cause, 0.0) + device_s
         if is_down(span):

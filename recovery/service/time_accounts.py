@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from rankmend.clock import Clock
 from recovery.goodput.anatomy import StepAnatomy, newest_anatomy
-from recovery.goodput.held_sums import HeldSums, Key, amounts_of
+from recovery.goodput.held_sums import HeldSums, Key, amounts_of, managed_keys, watched_keys
 from recovery.goodput.job_rates import JobRates, rates_of
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.linearity import (
@@ -132,11 +132,15 @@ class TimeAccounts:
         self._journals: dict[str, _Journaled] = {}
         self._jobs: dict[str, _Followed] = {}
         self._watched_jobs: dict[str, _Followed] = {}
-        self._sums, self._watched_sums = HeldSums(), HeldSums()
+        self._sums, self._watched_sums = HeldSums(managed_keys()), HeldSums(watched_keys())
         self._past = PastSizes() if past is None else past
         self.standings: tuple[JobStanding, ...] = ()  # replaced as a whole
-        self.sums: Mapping[Key, float] = {}  # of managed jobs, since this process began
-        self.watched_sums: Mapping[Key, float] = {}  # of jobs of other launchers
+        self.sums: Mapping[Key, float] = (
+            self._sums.held()
+        )  # of managed jobs, since this process began
+        self.watched_sums: Mapping[Key, float] = (
+            self._watched_sums.held()
+        )  # of jobs of other launchers
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="time accounts", daemon=True)
 

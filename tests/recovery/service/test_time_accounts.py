@@ -85,6 +85,7 @@ def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> No
     found = {
         labels.split('part="')[1].rstrip('"'): value
         for labels, value in job.series("gpu_seconds_total").items()
+        if value
     }
     assert found == pytest.approx(wanted)
     assert sum(found.values()) == 4 * 1500.0
@@ -180,9 +181,28 @@ def test_time_of_an_open_incident_is_lost_to_its_class_before_it_ends() -> None:
 
     lost = job.series("gpu_seconds_unproductive_total")
     assert lost['cause="killed",jobs="managed"'] == 4 * 101.25  # from its last step at 999 s on
-    assert job.series("failures_total") == {'class="killed",jobs="managed"': 1.0}
-    assert job.series("failures_recovered_total") == {'class="killed",jobs="managed"': 0.0}
+    failures = {labels: count for labels, count in job.series("failures_total").items() if count}
+    assert failures == {'class="killed",jobs="managed"': 1.0}
+    assert job.series("failures_recovered_total")['class="killed",jobs="managed"'] == 0.0
     assert job.series("mttr_seconds") == {}
+
+
+def test_counters_stand_at_zero_before_they_count_for_the_first_time() -> None:
+    """`increase()` of a series that begins with its first failure would miss that one."""
+    nothing = Followed()
+    job = Followed()
+
+    job.take(*BEGIN, *FAILED, *END)
+
+    for name in (
+        *("job_seconds", "gpu_seconds", "gpu_seconds_unproductive", "failures", "restarts"),
+        *("failures_recovered", "failure_recovery_seconds"),
+    ):
+        before, after = nothing.series(f"{name}_total"), job.series(f"{name}_total")
+        assert set(before.values()) == {0.0}
+        assert before.keys() >= after.keys()
+        assert any(after.values()), name
+    assert 'class="hung",jobs="watched"' in nothing.series("failures_total")
 
 
 def test_counter_of_time_never_shrinks_where_time_is_booked_anew() -> None:
