@@ -53,6 +53,7 @@ class Job:
     prefix: list[str] = field(default_factory=list)  # a command that runs the launcher
     console: Console | None = None  # instead of a log file
     stdin: int = subprocess.DEVNULL
+    controller: tuple[str, ...] = ("--standalone",)  # how the command line says where it is
     name: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
@@ -75,10 +76,10 @@ class Job:
             "-m",
             "rankmend.cli",
             "run",
-            "--standalone",
+            *self.controller,
             f"--nproc-per-node={self.world_size}",
             f"--job={self.name}",
-            f"--state-dir={self.state}",
+            f"--state-dir={self.folder / 'state'}",
             f"--checkpoint-dir={self.checkpoints}",
             *self.flags,
             *extra,

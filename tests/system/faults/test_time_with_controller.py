@@ -1,0 +1,139 @@
+"""Where the time of a job went that a controller of its own process looks after, which is stopped and killed meanwhile."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmend.clock import read_boot_id
+from tests.support.faults.process import stop
+from tests.system.faults.harness import JOBS, Job, kill, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+class Controller:
+    """`rankmend controller run` on loopback; each start has the port of the first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "controller-state"
+
+    def start(self) -> None:
+        config, log = self.folder / "controller.toml", self.folder / "controller.log"
+        config.write_text(f'listen = "127.0.0.1:{self.port}"\nstate_dir = "{self.state}"\n')
+        began = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+
+        def port() -> int | None:
+            assert self.process is not None
+            assert self.process.poll() is None, log.read_text()
+            words = log.read_text()[began:].split()
+            told = [word for word in words if word.startswith("port=")]
+            return int(told[0].removeprefix("port=")) if told else None
+
+        self.port = wait_for(port, "the controller's port")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(30)
+
+
+@dataclass
+class ServedJob(Job):
+    """A job whose journal the controller keeps."""
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "controller-state"
+
+    @property
+    def runtime(self) -> Path:
+        """Return this node's folder; a launcher of a service names its node in it."""
+        alone = super().runtime
+        return next(alone.parent.glob(f"{alone.name}*"), alone)
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    controller = Controller(tmp_path)
+    controller.start()
+    yield controller
+    controller.kill()
+
+
+@pytest.fixture
+def job(tmp_path: Path, controller: Controller) -> Iterator[Job]:
+    where = ("--controller", f"http://127.0.0.1:{controller.port}")
+    job = ServedJob(tmp_path, JOBS / "saves.py", [], world_size=2, controller=where)
+    yield job
+    job.close()
+
+
+def report(job: Job) -> dict[str, Any]:
+    command = (sys.executable, "-m", "rankmend.cli", "report", f"--state-dir={job.state}", "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (one,) = json.loads(done.stdout)["jobs"]
+    return one
+
+
+def parts_of(told: dict[str, Any]) -> float:
+    return float(sum(part["seconds"] for part in told["parts"].values()))
+
+
+def test_parts_sum_to_the_wall_time_though_the_controller_was_stopped_and_killed(
+    job: Job, controller: Controller
+) -> None:
+    job.start()
+    job.pids_at_step(20)
+    assert controller.process is not None
+
+    with stop(controller.process):
+        pids = job.pids_at_step(80)  # ranks train on for 3 s
+    kill(pids[1])
+    job.pids_at_step(90, attempt=2)
+    controller.kill()
+    dead_at_s = time.monotonic()
+    job.pids_at_step(150, attempt=2)
+    controller.start()
+    dead_s = time.monotonic() - dead_at_s
+    pids = job.pids_at_step(180, attempt=2)
+    kill(pids[0])
+    job.pids_at_step(190, attempt=3)
+    (job.folder / "enough").touch()
+    assert job.wait() == 0
+    wait_for(lambda: job.ended, "the job's end is in the journal")
+
+    told = report(job)
+    first, last = job.entries[0], job.entries[-1]
+    wall_s = last.monotonic_s - first.monotonic_s
+    assert {entry.boot_id for entry in job.entries} == {read_boot_id()}
+    assert told["wall_s"] == pytest.approx(wall_s, rel=0.01)
+    assert parts_of(told) == pytest.approx(wall_s, rel=0.01)
+    assert all(
+        one["begin_unix_s"] + one["seconds"] == pytest.approx(two["begin_unix_s"])
+        for one, two in pairwise(told["spans"])
+    )
+    assert (told["failures"], len(told["incidents"])) == (2, 2)
+    unaccounted_s = told["parts"].get("unaccounted", {"seconds": 0.0})["seconds"]
+    assert unaccounted_s <= dead_s + 10.0  # what nobody saw is no longer than it was
+    assert told["parts"]["productive"]["seconds"] > 0
