@@ -129,6 +129,7 @@ def test_parts_sum_to_the_wall_time_though_the_controller_was_stopped_and_killed
     assert {entry.boot_id for entry in job.entries} == {read_boot_id()}
     assert told["wall_s"] == pytest.approx(wall_s, rel=0.01)
     assert parts_of(told) == pytest.approx(wall_s, rel=0.01)
+    assert parts_of(told) == pytest.approx(told["wall_s"])
     assert all(
         one["begin_unix_s"] + one["seconds"] == pytest.approx(two["begin_unix_s"])
         for one, two in pairwise(told["spans"])
