@@ -3,18 +3,15 @@
 Source: scontrol(1), sinfo(1); `State=IDLE+DRAIN`, `Partitions=a,b` and `Reason=... [user@time]` as Slurm 22.05 prints them.
 """
 
-import contextlib
-import os
 import re
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rankmend.errors import SourceError
+from rankmend.slurm_program import SlurmSilentError, run_slurm_program
 
 # slurmd gives its scripts a short PATH, and sites install Slurm elsewhere.
 PLACES: Final = ("/usr/bin", "/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
@@ -91,23 +88,14 @@ class NodeSlurmCommands:
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise SourceError(f"no time left for {program} {' '.join(words[:2])}")
-        process = subprocess.Popen(
-            [found, *words],
-            env={**self._environment, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
         try:
-            out, errors = process.communicate(timeout=left_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            done = run_slurm_program([found, *words], left_s, {**self._environment, "LC_ALL": "C"})
+        except SlurmSilentError:
             raise SourceError(f"{program} {words[0]} did not answer in {left_s:.1f} s") from None
-        if process.returncode != 0:
+        except OSError as error:
+            raise SourceError(f"{program} {words[0]}: {error.strerror}") from error
+        out, errors = (text.decode("utf-8", "replace") for text in (done.out, done.errors))
+        if done.code != 0:
             said = (errors or out).strip().splitlines()
             raise SourceError(f"{program} {' '.join(words[:2])}: {said[-1][:200] if said else ''}")
         return out[:ANSWER_CHARACTERS_MAX]

@@ -8,6 +8,7 @@ from deploy.grafana.panels import (
     RED,
     YELLOW,
     bars,
+    grown,
     lines,
     make,
     number,
@@ -18,14 +19,12 @@ from deploy.grafana.panels import (
 )
 
 GOODPUT_STEPS = ((None, RED), (0.85, YELLOW), (0.95, GREEN))
-_ONCE = "max by (cluster, instance, jobs, {label})"  # of two replicas of Prometheus
 _JOBS_MAX = 20
 
 
-def grown(metric: str, label: str, only: str = "") -> str:
-    """Return how much a counter grew in the time shown, of all controllers."""
-    once = _ONCE.format(label=label)
-    return f"sum by ({label}) ({once} (increase({metric}{{{only}{CLUSTER}}}[$__range])))"
+def _grown(metric: str, label: str, only: str = "") -> str:
+    """Return how much a counter of managed and of watched jobs grew."""
+    return grown(metric, label, only, "jobs, ")
 
 
 def named(series: str) -> str:
@@ -51,18 +50,18 @@ def goodput() -> Dashboard:
 def _whole(made: Dashboard) -> None:
     made.with_row(row("How much of the GPUs' time became training?"))
     seconds = "rankmend_controller_gpu_seconds_total"
-    productive = grown(seconds, "part", 'part="productive",')
+    productive = _grown(seconds, "part", 'part="productive",')
     for panel in (
         number(
             "Goodput",
-            f"sum({productive}) / sum({grown(seconds, 'part')})",
+            f"sum({productive}) / sum({_grown(seconds, 'part')})",
             "GPU time spent on new steps, of all GPU time that jobs held, in the time shown.",
             unit="percentunit",
             steps=GOODPUT_STEPS,
         ),
         number(
             "GPU-hours lost",
-            f"(sum({grown(seconds, 'part')}) - sum({productive})) / 3600",
+            f"(sum({_grown(seconds, 'part')}) - sum({productive})) / 3600",
             "GPU time of the time shown that went into no new step.",
             unit="h",
         ),
@@ -115,7 +114,7 @@ def _parts(made: Dashboard) -> None:
         ),
         bars(
             "GPU-hours by part of the time",
-            f"{grown('rankmend_controller_gpu_seconds_total', 'part')} / 3600 > 0",
+            f"{_grown('rankmend_controller_gpu_seconds_total', 'part')} / 3600 > 0",
             "{{part}}",
             "All parts of the jobs' time, in the time shown: new steps, repeated steps, phases of recoveries, saves, waits, stops.",
             unit="h",
@@ -124,7 +123,7 @@ def _parts(made: Dashboard) -> None:
         ),
         bars(
             "GPU-hours lost, by cause",
-            f"{top(grown('rankmend_controller_gpu_seconds_unproductive_total', 'cause'))} / 3600 > 0",
+            f"{top(_grown('rankmend_controller_gpu_seconds_unproductive_total', 'cause'))} / 3600 > 0",
             "{{cause}}",
             "The ten causes that took most in the time shown: a class of failure, a part of the time, or slow ranks.",
             unit="h",
@@ -178,7 +177,7 @@ def _failures(made: Dashboard) -> None:
     for panel in (
         bars(
             "Failures by class",
-            f"{grown('rankmend_controller_failures_total', 'class')} > 0",
+            f"{_grown('rankmend_controller_failures_total', 'class')} > 0",
             "{{class}}",
             "In the time shown, of managed and watched jobs.",
             width=8,

@@ -12,6 +12,7 @@ from deploy.grafana.panels import (
     WARN_ABOVE_ZERO,
     YELLOW,
     bars,
+    grown,
     heat,
     lines,
     make,
@@ -22,13 +23,8 @@ from deploy.grafana.panels import (
     to_notice,
 )
 
-_RECOVERED = f'outcome="recovered",{CLUSTER}'
+_RECOVERED = 'outcome="recovered",'
 _MTTR_STEPS = ((None, GREEN), (60, YELLOW), (600, RED))
-
-
-def _grown(metric: str, labels: str, only: str = CLUSTER) -> str:
-    """Return how much a counter grew in the time shown, of all controllers."""
-    return f"sum by ({labels}) (max by (cluster, instance, {labels}) (increase({metric}{{{only}}}[$__range])))"
 
 
 def incidents() -> Dashboard:
@@ -63,12 +59,12 @@ def _now(made: Dashboard) -> None:
         ),
         number(
             "Incidents opened",
-            f"sum({_grown('rankmend_controller_incidents_opened_total', 'cause')})",
+            f"sum({grown('rankmend_controller_incidents_opened_total', 'cause')})",
             "In the time shown.",
         ),
         number(
             "Recovered",
-            f"sum({_grown('rankmend_controller_incidents_total', 'cause', _RECOVERED)})",
+            f"sum({grown('rankmend_controller_incidents_total', 'cause', _RECOVERED)})",
             "Incidents of the time shown after which every rank trained again.",
         ),
         number(
@@ -158,7 +154,7 @@ def _cost(made: Dashboard) -> None:
     for panel in (
         bars(
             "GPU-hours lost, by cause",
-            f"{_grown('rankmend_controller_gpu_seconds_lost_total', 'cause')} / 3600",
+            f"{grown('rankmend_controller_gpu_seconds_lost_total', 'cause')} / 3600",
             "{{cause}}",
             "From the fault to the first step, in the time shown. A rank counts as one GPU; repeated steps are not in it.",
             unit="h",
@@ -192,7 +188,7 @@ def _slow(made: Dashboard) -> None:
     for panel in (
         bars(
             "Ranks found slow",
-            _grown("rankmend_controller_slow_ranks_total", "section"),
+            grown("rankmend_controller_slow_ranks_total", "section"),
             "{{section}}",
             "In the time shown, by the section in which they lose time.",
             width=8,

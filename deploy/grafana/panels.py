@@ -248,6 +248,15 @@ def top(expression: str, count: int = LINES_MAX) -> str:
     return f"topk({count}, {expression})"
 
 
+def grown(metric: str, label: str, only: str = "", apart: str = "") -> str:
+    """Return how much a counter grew in the time shown, of all controllers.
+
+    ``only``: matchers, each with a comma behind it; ``apart``: labels that tell its series apart, likewise.
+    """
+    once = f"max by (cluster, instance, {apart}{label})"  # of two replicas of Prometheus
+    return f"sum by ({label}) ({once} (increase({metric}{{{only}{CLUSTER}}}[$__range])))"
+
+
 def make(name: str, title: str, about: str, variables: Sequence[Any] = ()) -> dashboard.Dashboard:
     """Return a dashboard without panels, with the links and variables that all have."""
     made = (

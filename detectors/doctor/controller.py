@@ -18,6 +18,7 @@ from detectors.doctor.check import (
     quoted,
     unknown,
 )
+from detectors.wording import names_in_words
 
 SOON_DAYS: Final = 30.0  # Let's Encrypt and kubeadm warn a month ahead
 _RENEW: Final = "rankmend controller server-cert --host NAME --output new/  # an agent's: node-cert"
@@ -229,8 +230,7 @@ def worst(verdicts: Sequence[HostVerdict]) -> HostVerdict:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return names_in_words(names, _SHOWN)
 
 
 _C: Final = HostPart.CERTIFICATES

@@ -17,7 +17,7 @@ from detectors.doctor.check import (
     not_applicable,
     ok,
 )
-from detectors.wording import counted
+from detectors.wording import counted, names_in_words
 
 ACTIVE: Final = 4
 INIT: Final = 2
@@ -103,8 +103,7 @@ def _memlock(facts: RdmaFacts) -> HostVerdict:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return names_in_words(names, _SHOWN)
 
 
 _P: Final = HostPart.RDMA

@@ -8,7 +8,7 @@ from typing import Final
 from detectors.finding import Blame
 from detectors.wording import counted
 from recovery.api import wire
-from recovery.console.job_time import WIDTH
+from recovery.goodput.time_bars import WIDTH
 from recovery.journal.accounting import RecoveryPhase
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import (

@@ -1,25 +1,14 @@
 """Where a job's time went, as bars for its page. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from recovery.goodput.figures import Figures, figures_of
 from recovery.goodput.job_time import AttemptTime, JobTime
-from recovery.goodput.time_words import in_words, moment
-from recovery.goodput.timeline import TimeSpan
+from recovery.goodput.time_bars import Bar, timeline_bars
 
-WIDTH: Final = 1000.0  # units of the drawings
 _SPANS_MAX: Final = 1000  # rectangles of one timeline: more than a screen has pixels
 _ATTEMPTS_MAX: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    x: float
-    width: float
-    part: str
-    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +34,9 @@ def view_time(time: JobTime | None) -> TimeOfJob | None:
     began = time.began_unix_s + time.begin_s
     return TimeOfJob(
         figures,
-        _timeline(time),
+        timeline_bars(time, _SPANS_MAX),
         tuple(row for row in parts if row[1] > 0),
         tuple(reversed(time.attempts[-_ATTEMPTS_MAX:])),
         began,
         began + time.length_s,
-    )
-
-
-def _timeline(time: JobTime) -> tuple[Bar, ...]:
-    spans: Sequence[TimeSpan] = time.spans
-    if len(spans) > _SPANS_MAX:
-        kept = sorted(spans, key=lambda span: -span.length_s)[:_SPANS_MAX]
-        spans = sorted(kept, key=lambda span: span.begin_s)
-    scale = WIDTH / time.length_s if time.length_s else 0.0
-    return tuple(
-        Bar(
-            (span.begin_s - time.begin_s) * scale,
-            max(0.6, span.length_s * scale),
-            span.part.value,
-            f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value.replace('_', ' ')}, "
-            f"{in_words(span.length_s)}, attempt {span.attempt}",
-        )
-        for span in spans
     )

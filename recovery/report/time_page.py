@@ -13,6 +13,7 @@ from rankmend.printable import printable
 from recovery.goodput.figures import cause_in_words, figures_of
 from recovery.goodput.job_time import IncidentTime, JobTime
 from recovery.goodput.throughput import throughput_by_name
+from recovery.goodput.time_bars import WIDTH, Bar, timeline_bars
 from recovery.goodput.time_words import (
     anatomy_lines,
     figure,
@@ -22,13 +23,11 @@ from recovery.goodput.time_words import (
     share,
     throughput_lines,
 )
-from recovery.goodput.timeline import TimeSpan
 from recovery.report.time_report import JobReport, RankPace
 from recovery.would_have.rows import plain_total, say_saved
 from recovery.would_have.verdict import JudgedDecision
 
 TEMPLATE: Final = "time_page.html.j2"
-_WIDTH: Final = 1000.0  # units of the drawings
 _SPANS_MAX: Final = 2000  # rectangles of one timeline: more than a screen has pixels
 _INCIDENTS_MAX: Final = 50  # waterfalls of one job, the newest
 _LOSSES_MAX: Final = 30
@@ -39,24 +38,13 @@ _TEXT_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Bar:
-    """A rectangle of a drawing."""
-
-    x: float
-    width: float
-    part: str
-    title: str
-    y: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class _Waterfall:
     incident_id: str
     cause: str
     summary: str
     outcome: str
     mttr: str
-    bars: tuple[_Bar, ...]
+    bars: tuple[Bar, ...]
     height: float
 
 
@@ -121,7 +109,7 @@ def _job(report: JobReport) -> dict[str, Any]:
         "time": time,
         "figures": figures,
         "ledger": _ledger(report),
-        "timeline": _timeline(time),
+        "timeline": timeline_bars(time, _SPANS_MAX),
         "is_thinned": len(time.spans) > _SPANS_MAX,
         "waterfalls": [_waterfall(one, time) for one in reversed(newest)],
         "incidents_left_out": len(time.incidents) - len(newest),
@@ -132,34 +120,15 @@ def _job(report: JobReport) -> dict[str, Any]:
     }
 
 
-def _ledger(report: JobReport) -> list[_Bar]:
+def _ledger(report: JobReport) -> list[Bar]:
     bars, x = [], 0.0
     wall_s = report.figures.wall_s
     for part, one in report.figures.parts.items():
-        width = _WIDTH * one.seconds / wall_s
+        width = WIDTH * one.seconds / wall_s
         title = f"{part.value}: {in_words(one.seconds)}, {share(one.seconds / wall_s)}"
-        bars.append(_Bar(x, width, part.value, title))
+        bars.append(Bar(x, width, part.value, title))
         x += width
     return bars
-
-
-def _timeline(time: JobTime) -> list[_Bar]:
-    """Return the spans as they followed each other; where there are too many, the longest ones."""
-    spans: Sequence[TimeSpan] = time.spans
-    if len(spans) > _SPANS_MAX:
-        kept = sorted(spans, key=lambda span: -span.length_s)[:_SPANS_MAX]
-        spans = sorted(kept, key=lambda span: span.begin_s)
-    scale = _WIDTH / time.length_s if time.length_s else 0.0
-    return [
-        _Bar(
-            (span.begin_s - time.begin_s) * scale,
-            max(0.3, span.length_s * scale),
-            span.part.value,
-            f"{moment(time.began_unix_s + span.begin_s)}: {span.part.value}, "
-            f"{in_words(span.length_s)}, attempt {span.attempt}, {counted(span.devices, 'GPU')}",
-        )
-        for span in spans
-    ]
 
 
 def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
@@ -167,9 +136,9 @@ def _waterfall(one: IncidentTime, time: JobTime) -> _Waterfall:
     costs = [span for span in time.spans if span.incident_id == account.incident_id]
     begin_s = min((span.begin_s for span in costs), default=0.0)
     end_s = max((span.end_s for span in costs), default=0.0)
-    scale = _WIDTH / (end_s - begin_s) if end_s > begin_s else 0.0
+    scale = WIDTH / (end_s - begin_s) if end_s > begin_s else 0.0
     bars = [
-        _Bar(
+        Bar(
             (span.begin_s - begin_s) * scale,
             max(1.0, span.length_s * scale),
             span.part.value,

@@ -1,21 +1,16 @@
-"""Runs Slurm's own commands: by argument vector, and never for longer than a time-out.
+"""Runs Slurm's own commands (`rankmend.slurm_program`), and says what kind of a failure an answer is."""
 
-They wait for minutes where slurmctld is away. `timeout` of coreutils kills them then, even if the
-controller was killed meanwhile: no command takes effect long after it was forgotten.
-"""
-
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from rankmend.errors import RankmendError
 from rankmend.printable import printable
+from rankmend.slurm_program import SlurmSilentError, run_slurm_program
 
 PROGRAMS: Final = frozenset({"scontrol", "squeue", "sinfo", "sbatch", "scancel"})
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 nodes on one line each take 10 MB
 _TOLD_MAX: Final = 500
-_MARGIN_S: Final = 2.0  # for `timeout` to kill, before we stop waiting for it
 # What Slurm's programs say where slurmctld is away, is starting, or can't be told from one that is.
 _AWAY: Final = (
     "unable to contact slurm controller",
@@ -73,34 +68,24 @@ class SlurmCommands:
         program, *rest = words
         assert program in PROGRAMS, program
         path = program if self._folder is None else str(Path(self._folder) / program)
-        bounded = ["timeout", "--signal=KILL", f"{self.timeout_s:g}", path, *rest]
         try:
-            done = subprocess.run(
-                bounded,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self.timeout_s + _MARGIN_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SlurmAwayError(f"{_say(words)}: no answer after {self.timeout_s:g} s") from None
+            done = run_slurm_program([path, *rest], self.timeout_s, self._environment)
+        except SlurmSilentError as error:
+            raise SlurmAwayError(f"{_say(words)}: {error}") from None
         except OSError as error:
             raise SlurmAwayError(f"{_say(words)}: cannot run {path}: {error.strerror}") from error
-        if len(done.stdout) > ANSWER_BYTES_MAX:
-            raise SlurmError(f"{_say(words)}: an answer of {len(done.stdout)} bytes is too long")
-        out = done.stdout.decode("utf-8", "replace")
-        if done.returncode == 0:
+        if len(done.out) > ANSWER_BYTES_MAX:
+            raise SlurmError(f"{_say(words)}: an answer of {len(done.out)} bytes is too long")
+        out = done.out.decode("utf-8", "replace")
+        if done.code == 0:
             return out
-        told = done.stderr.decode("utf-8", "replace").strip() or out.strip()
-        raise _error(words, done.returncode, told)
+        told = done.errors.decode("utf-8", "replace").strip() or out.strip()
+        if done.is_not_run:
+            raise SlurmAwayError(f"{_say(words)}: cannot be run: {printable(told[:_TOLD_MAX])}")
+        raise _error(words, done.code, told)
 
 
 def _error(words: Sequence[str], code: int, told: str) -> SlurmError:
-    if code in (124, 137, -9):
-        return SlurmAwayError(f"{_say(words)}: no answer in time")
-    if code in (126, 127):
-        return SlurmAwayError(f"{_say(words)}: cannot be run: {printable(told[:_TOLD_MAX])}")
     text = f"{_say(words)}: exit code {code}: {printable(told[:_TOLD_MAX])}"
     lower = told.lower()
     if any(one in lower for one in _AWAY):

@@ -1,12 +1,14 @@
 """Finds the addresses of a Slurm job's nodes: by name, and where names mean nothing, by asking Slurm."""
 
+import os
 import re
 import socket
 from typing import Final
 
 from rankmend.errors import ConfigError
-from recovery.run.slurm.client import ask_slurm
+from recovery.slurm.commands import SlurmCommands
 
+ASK_S_MAX: Final = 20.0
 _ADDRESS: Final = re.compile(r"(?:^|\s)NodeAddr=([A-Za-z0-9._:-]{1,255})(?:\s|$)")
 
 
@@ -15,7 +17,8 @@ def node_address(node: str) -> str:
     try:
         socket.getaddrinfo(node, None)
     except OSError:
-        return parse_address(node, ask_slurm("scontrol", "--oneliner", "show", "node", node))
+        ask = SlurmCommands(ASK_S_MAX, os.environ)
+        return parse_address(node, ask(["scontrol", "--oneliner", "show", "node", node]))
     return node
 
 
