@@ -137,7 +137,10 @@ def _table_of(device: str, series: Sequence[_Series]) -> tuple[str, tuple[Row, .
     metrics = {sample.metric for one in series for sample in one.samples}
     if any(metric.startswith("rankmend_gpu_") for metric in metrics):
         return _gpu_title(device, series), _rows(_GPU_ROWS, _GPU_COUNTS, series)
-    return f"NIC {device}", _rows(_NIC_ROWS, _NIC_COUNTS, series)
+    rows = _rows(_NIC_ROWS, _NIC_COUNTS, series)
+    if all(set(row.cells) <= {"none", "-"} for row in rows):
+        rows = ()  # lo, and what else has no link and no error
+    return f"NIC {device}", rows
 
 
 def _gpu_title(device: str, series: Sequence[_Series]) -> str:

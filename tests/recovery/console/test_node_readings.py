@@ -24,6 +24,7 @@ rankmend_nic_port_state_id{{device="mlx5_0",port="1"}} 4
 rankmend_nic_rate_bytes_per_second{{device="mlx5_0",port="1"}} 2.5e10
 rankmend_nic_rate_max_bytes_per_second{{device="mlx5_0",port="1"}} 5e10
 rankmend_nic_symbol_errors_total{{device="mlx5_0",port="1"}} 0
+rankmend_network_receive_errors_total{{device="lo"}} 0
 """
 LATER = (
     FIRST.replace('counter="volatile"} 2', 'counter="volatile"} 5')

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,10 +10,18 @@ import pytest
 import urllib3
 from aiohttp import web
 
+from detectors.finding import Severity
+from rankmend.clock import SystemClock
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.records import Entry
+from recovery.messages.outside import NodeEvidence
 from recovery.readings.reading import NodeReading
-from recovery.readings.reading_file import read_readings
+from recovery.readings.reading_file import NODES_MAX, read_readings
+from recovery.service.agent_readings import AgentReadings
 from recovery.service.controller_config import Config, ConsoleSection, Discovery
 from recovery.service.discovery import agent_address
+from tests.recovery.goodput.test_time_spent import BEGIN, FAILED, entries_of
 from tests.support.agent_server import AgentServer, Handler, serve_agent
 from tests.support.console_stage import Stage, make_files
 from tests.support.service import running, wait_until
@@ -132,3 +141,69 @@ def test_name_that_is_no_host_name_is_asked_nowhere(node: str) -> None:
 
     assert agent_address(node, told) is None
     assert agent_address("n1", told) == ("n1.cluster.example", 9476)
+
+
+@contextmanager
+def followed(handler: Handler) -> Iterator[tuple[AgentReadings, AgentServer]]:
+    """Run readings without a controller around them."""
+    with serve_agent(handler) as server:
+        told = Discovery(addresses={"*": f"127.0.0.1:{server.port}"})
+        config = Config(state_dir="/nowhere", discovery=told)
+        readings = AgentReadings(SystemClock(), lambda: config)
+        readings.start()
+        try:
+            yield readings, server
+        finally:
+            readings.stop()
+
+
+def opened_on(node: str) -> list[Entry]:
+    """Return an incident's life with a node to blame, without its end."""
+    entries = entries_of(*BEGIN, *FAILED)
+    place = next(i for i, one in enumerate(entries) if isinstance(one.record, IncidentOpened))
+    opened = entries[place].record
+    assert isinstance(opened, IncidentOpened)
+    finding = replace(opened.failure.finding, node=node)
+    record = replace(opened, failure=replace(opened.failure, finding=finding))
+    entries[place] = replace(entries[place], record=record)
+    return entries
+
+
+def test_controller_that_starts_anew_within_an_incident_reads_its_end_alone(
+    tmp_path: Path,
+) -> None:
+    entries = opened_on("n1")
+
+    with followed(honest) as (readings, _server):
+        readings.journal_opened("job", tmp_path, entries[:9])
+        for entry in entries[9:]:
+            readings.entry("job", tmp_path, entry)
+        wait_until(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")
+
+    assert [one.at.value for one in read_readings(tmp_path, "inc-1")] == ["closed"]
+
+
+def test_incident_that_was_over_before_the_controllers_start_is_not_read(tmp_path: Path) -> None:
+    entries = opened_on("n1")
+
+    with followed(honest) as (readings, server):
+        readings.journal_opened("job", tmp_path, entries)
+        readings.ended("job")
+
+    assert server.asked == []
+
+
+def test_of_many_blamed_nodes_only_some_are_read(tmp_path: Path) -> None:
+    entries = opened_on("n1")
+    alerts = tuple(
+        NodeEvidence(str(number), "RankmendLinkDown", f"n{number}", (), "", Severity.CRITICAL, "drain", "", 0.0)
+        for number in range(20)
+    )  # fmt: skip
+    taken = EvidenceTaken(alerts, 1, "inc-1", "because")
+
+    with followed(honest) as (readings, server):
+        for entry in (*entries[:7], replace(entries[7], record=taken), *entries[7:]):
+            readings.entry("job", tmp_path, entry)
+        wait_until(lambda: len(read_readings(tmp_path, "inc-1")) == 2 * NODES_MAX, "all readings")
+
+    assert len(server.asked) == 2 * NODES_MAX
