@@ -19,6 +19,7 @@ class Extra(Enum):
 
     AGENT = "agent"
     CONTROLLER = "controller"
+    KUBERNETES = "kubernetes"
     PLOT = "plot"
     REPORT = "report"
     TRACES = "traces"
@@ -54,6 +55,9 @@ EXTRAS: Final = {
     Extra.CONTROLLER: (
         NeededPackage("jinja2", "jinja2", "console"),
         NeededPackage("uvloop", "uvloop", "controller run"),
+    ),
+    Extra.KUBERNETES: (
+        NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
     ),
     Extra.PLOT: (NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot"),),
     Extra.REPORT: (NeededPackage("jinja2", "jinja2", "report --html"),),

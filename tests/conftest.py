@@ -118,3 +118,14 @@ def _descriptors() -> set[tuple[int, str]]:
         with contextlib.suppress(OSError):  # that of the listing itself
             found.add((int(path.name), str(path.readlink())))
     return found
+
+
+@pytest.fixture(scope="session")
+def kubernetes_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A real Kubernetes API server (`tests.support.kubernetes.Cluster`), one for all workers of the run."""
+    from tests.support import kubernetes
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    yield kubernetes.start(shared)
+    kubernetes.stop(shared)

@@ -1,6 +1,6 @@
-"""Records of what was asked of Slurm, and what came of it. Same form and rules as a job's (`recovery.journal.records`).
+"""Records of what was asked of Slurm or Kubernetes, and what came of it. Same form and rules as a job's (`recovery.journal.records`).
 
-They have a journal of their own, in the controller's state folder.
+Each of the two has a journal of its own, in the controller's state folder.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 
 class SlurmAct(Enum):
-    """What is done to Slurm: durable before the command runs."""
+    """What is done to Slurm, or to Kubernetes: durable before the command runs."""
 
     DRAIN = "drain"
     UNDRAIN = "undrain"
@@ -21,6 +21,8 @@ class SlurmAct(Enum):
     EXCLUDE = "exclude"
     START = "start"
     REQUEUE_AGAIN = "requeue_again"  # a job that ended in place of starting
+    EVICT = "evict"  # a pod of Kubernetes, within its budgets
+    DELETE_POD = "delete_pod"  # at once: nothing of it runs any longer
     SUBMIT = "submit"  # its saved script, where it can't be requeued again
 
 
@@ -50,6 +52,7 @@ class SlurmAsked:
     seen_on: tuple[str, ...] = ()
     slurm_step: str = ""
     shared_by: tuple[str, ...] = ()
+    pods_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,24 @@ class SlurmDrainSeen:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class PodsSeen:
+    """The pods that a request is about: those that were there when it was begun, and no later ones."""
+
+    key: str
+    pods: tuple[str, ...]  # namespace/name/uid
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnded:
+    """What came of a request for one of its pods."""
+
+    key: str
+    pod: str
+    outcome: SlurmOutcome
+    text: str
+
+
 SlurmRecord: TypeAlias = (
     SlurmAsked
     | SlurmJobSeen
@@ -157,6 +178,8 @@ SlurmRecord: TypeAlias = (
     | SlurmNodeEmpty
     | SlurmReturnAllowed
     | SlurmDrainSeen
+    | PodsSeen
+    | PodEnded
 )
 
 SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
@@ -171,4 +194,6 @@ SLURM_KINDS: Final[dict[str, type[SlurmRecord]]] = {
     "slurm_node_empty": SlurmNodeEmpty,
     "slurm_return_allowed": SlurmReturnAllowed,
     "slurm_drain_seen": SlurmDrainSeen,
+    "pods_seen": PodsSeen,
+    "pod_ended": PodEnded,
 }

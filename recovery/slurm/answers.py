@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rankmend.errors import SourceError
+from recovery.slurm.managed_node import ManagedNode
 
 _FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:&]*)=")
 # Behind the reason: who set it and when, "[root@2026-11-25T14:28:05]".
@@ -22,38 +23,6 @@ _FREE: Final = (
 )  # fmt: skip
 _NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "n/a"})
 _DURATION: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeInSlurm:
-    name: str
-    base: str  # IDLE, MIXED, ALLOCATED, DOWN, ...
-    flags: frozenset[str]  # DRAIN, NOT_RESPONDING, COMPLETING, REBOOT_REQUESTED, MAINT, ...
-    reason: str = ""  # without who and when
-    reason_by: str = ""
-    boot_unix_s: float | None = None
-    is_used: bool = False  # it runs a job, or cleans up after one
-
-    @property
-    def is_drained(self) -> bool:
-        """Return whether it takes no new job because someone said so."""
-        return bool(self.flags & {"DRAIN", "DRAINING", "DRAINED"}) or self.base in (
-            "DRAINING",
-            "DRAINED",
-        )
-
-    @property
-    def is_down(self) -> bool:
-        return self.base == "DOWN"
-
-    @property
-    def is_silent(self) -> bool:
-        """Return whether Slurm hears nothing of it: what runs there is unknown."""
-        return "NOT_RESPONDING" in self.flags
-
-    @property
-    def is_rebooting(self) -> bool:
-        return any(flag.startswith("REBOOT") for flag in self.flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +59,13 @@ LIVE: Final = frozenset(
 )  # fmt: skip
 
 
-def read_nodes(text: str) -> dict[str, NodeInSlurm]:
+def read_nodes(text: str) -> dict[str, ManagedNode]:
     """Return the nodes of `scontrol show node --oneliner`, by name."""
     nodes = (_read_node(line) for line in text.splitlines() if line.startswith("NodeName="))
     return {node.name: node for node in nodes}
 
 
-def _read_node(line: str) -> NodeInSlurm:
+def _read_node(line: str) -> ManagedNode:
     reason = reason_by = ""
     match = _REASON.search(line)
     if match is not None:
@@ -110,7 +79,7 @@ def _read_node(line: str) -> NodeInSlurm:
         flags.append(marks.get(base[-1], base[-1]))
         base = base[:-1]
     is_used = base in ("ALLOCATED", "MIXED", "COMPLETING") or "COMPLETING" in flags
-    return NodeInSlurm(
+    return ManagedNode(
         name=told.get("NodeName", ""),
         base=base,
         flags=frozenset(flags),

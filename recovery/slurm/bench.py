@@ -1,4 +1,4 @@
-"""What the parts that work on requests to Slurm share: journal, ledger, settings, and what each request waits for."""
+"""What the parts that work on requests to Slurm, or to another manager of nodes, share: journal, ledger, settings, and what each request waits for."""
 
 import logging
 import threading
@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from rankmend.clock import Clock
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmEnded, SlurmOutcome, SlurmRecord
-from recovery.slurm.client import SlurmClient
 from recovery.slurm.job_memory import RequeueMemory
 from recovery.slurm.ledger import SlurmLedger, Work, fold_slurm, fold_slurm_entry
-from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.limits import NodeLimits
+from recovery.slurm.managed_node import NodeManager
 from recovery.slurm.moves import MoveEnd
 from recovery.slurm.requests import SchedulerRequest
 
@@ -45,8 +45,8 @@ class Bench:
     def __init__(
         self,
         journal: SlurmJournal,
-        client: SlurmClient,
-        limits: SlurmLimits,
+        client: NodeManager,
+        limits: NodeLimits,
         clock: Clock,
         settle_s: float = SETTLE_S,
         look_s: float = LOOK_S,
@@ -60,7 +60,7 @@ class Bench:
         self.lock = threading.RLock()
         self.ledger: SlurmLedger = fold_slurm(journal.opened)
         self.is_answering: bool | None = None  # None: not asked yet
-        self.problem = ""  # why Slurm does not answer
+        self.problem = ""  # why the manager does not answer
 
     def write(self, record: SlurmRecord) -> None:
         """Make the record durable, or raise JournalError."""
@@ -69,21 +69,22 @@ class Bench:
                 self.ledger = fold_slurm_entry(self.ledger, entry)
 
     def note_away(self, error: Exception) -> None:
-        """Remember that Slurm gave no answer."""
+        """Remember that the manager gave no answer."""
         if self.is_answering is not False:
-            log.warning("Slurm does not answer", extra={"error": str(error)})
+            log.warning("%s does not answer", self.limits.manager, extra={"error": str(error)})
         self.is_answering, self.problem = False, str(error)
 
     def note_answer(self) -> None:
         if self.is_answering is False:
-            log.info("Slurm answers again")
+            log.info("%s answers again", self.limits.manager)
         self.is_answering, self.problem = True, ""
 
     def wait(self, work: Work, memory: Memory, text: str) -> None:
         now_s = self.clock.now_s()
         if memory.text != text:
             memory.text, memory.since_s = text, now_s
-            log.info("Slurm request waits", extra={**fields_of(work.request), "waits": text})
+            fields = {**fields_of(work.request), "waits": text}
+            log.info("%s request waits", self.limits.manager, extra=fields)
         waited_s = now_s - memory.since_s
         memory.due_s = now_s + min(LOOK_S_MAX, max(self.look_s, waited_s / 10))
 
@@ -91,11 +92,11 @@ class Bench:
         self.write(SlurmEnded(work.request.key, outcome, text[:2000]))
         level = logging.INFO if outcome is SlurmOutcome.DONE else logging.WARNING
         fields = {**fields_of(work.request), "outcome": outcome.value, "result": text}
-        log.log(level, "Slurm request ended", extra=fields)
+        log.log(level, "%s request ended", self.limits.manager, extra=fields)
 
 
 def text_of(move: MoveEnd, memory: Memory) -> str:
-    """Return what is told of an end: with Slurm's own words, where it failed."""
+    """Return what is told of an end: with the manager's own words, where it failed."""
     if move.outcome is SlurmOutcome.FAILED and memory.error:
         return f"{move.text}: {memory.error}"
     return move.text

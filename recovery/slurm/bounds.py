@@ -1,4 +1,4 @@
-"""Whether a bound forbids what is asked of Slurm. Pure."""
+"""Whether a bound forbids what is asked of the nodes' manager, or of Slurm alone. Pure."""
 
 import re
 from collections.abc import Collection
@@ -6,7 +6,7 @@ from typing import Final
 
 from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.ledger import SlurmLedger
-from recovery.slurm.limits import DAY_S, HOUR_S, SlurmLimits
+from recovery.slurm.limits import DAY_S, HOUR_S, NodeLimits, SlurmLimits
 from recovery.slurm.requests import SchedulerRequest
 
 _NAMED_MAX: Final = 4
@@ -14,23 +14,23 @@ _USER: Final = re.compile(r"(.+)\(([0-9]+)\)")  # UserId of `scontrol show job`
 
 
 def refuse_drain(
-    ledger: SlurmLedger, limits: SlurmLimits, node_count: int, now_unix_s: float
+    ledger: SlurmLedger, limits: NodeLimits, node_count: int, now_unix_s: float
 ) -> str | None:
     """Return why one more node must not be drained, or None."""
     ours = len(ledger.ours)
     if ours >= limits.nodes_drained_max:
-        return f"{ours} nodes are drained by rankmend: slurm.nodes_drained_max is {limits.nodes_drained_max}"
+        return f"{ours} nodes are drained by rankmend: {limits.table}.nodes_drained_max is {limits.nodes_drained_max}"
     # One node may always go: a share of a small cluster would be none.
     if ours and 100.0 * (ours + 1) > limits.nodes_drained_percent * node_count:
         return (
             f"{ours} of {node_count} nodes are drained by rankmend: "
-            f"slurm.nodes_drained_percent is {limits.nodes_drained_percent:g}"
+            f"{limits.table}.nodes_drained_percent is {limits.nodes_drained_percent:g}"
         )
     lately = sum(unix_s > now_unix_s - HOUR_S for unix_s in ledger.drained_unix_s)
     if lately >= limits.drains_per_hour_max:
         return (
             f"{lately} nodes were drained by rankmend within an hour: "
-            f"slurm.drains_per_hour_max is {limits.drains_per_hour_max}"
+            f"{limits.table}.drains_per_hour_max is {limits.drains_per_hour_max}"
         )
     return None
 

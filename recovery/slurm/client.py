@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from recovery.slurm.answers import JobInSlurm, NodeInSlurm, read_jobs, read_nodes
+from recovery.slurm.answers import JobInSlurm, read_jobs, read_nodes
 from recovery.slurm.commands import Run, SlurmUnknownError
+from recovery.slurm.managed_node import ManagedNode
 
 
 class SlurmClient:
@@ -14,7 +15,7 @@ class SlurmClient:
 
     # Reading.
 
-    def nodes(self, names: Iterable[str]) -> dict[str, NodeInSlurm]:
+    def nodes(self, names: Iterable[str]) -> dict[str, ManagedNode]:
         """Return these nodes, without those that Slurm does not know."""
         wanted = sorted(set(names))
         if not wanted:

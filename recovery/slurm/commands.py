@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from rankmend.errors import RankmendError
 from rankmend.printable import printable
 from rankmend.slurm_program import SlurmSilentError, run_slurm_program
+from recovery.slurm.managed_node import ManagerAwayError, ManagerDeniedError, ManagerError
 
 PROGRAMS: Final = frozenset({"scontrol", "squeue", "sinfo", "sbatch", "scancel"})
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 nodes on one line each take 10 MB
@@ -28,11 +28,11 @@ _DENIED: Final = ("access/permission denied", "user not authorized", "operation 
 _UNKNOWN: Final = ("invalid job id", "not found", "invalid node name", "no job found")
 
 
-class SlurmError(RankmendError):
+class SlurmError(ManagerError):
     """Slurm refused a command; the text names the command and the answer."""
 
 
-class SlurmAwayError(SlurmError):
+class SlurmAwayError(SlurmError, ManagerAwayError):
     """Slurm gave no answer: whether the command took effect is unknown until it answers again."""
 
 
@@ -40,7 +40,7 @@ class SlurmUnknownError(SlurmError):
     """Slurm knows no such job or node."""
 
 
-class SlurmDeniedError(SlurmError):
+class SlurmDeniedError(SlurmError, ManagerDeniedError):
     """We may not do this: it needs a Slurm operator."""
 
 

@@ -1,6 +1,6 @@
-"""Carries out what is asked of Slurm: each request once, whatever is killed meanwhile.
+"""Carries out what is asked of Slurm, or of another manager of nodes: each request once, whatever is killed meanwhile.
 
-A request is durable before `ask` returns, and each act before its command runs. One thread looks at Slurm,
+A request is durable before `ask` returns, and each act before its command runs. One thread looks at the manager,
 decides by the pure state machines beside this file, acts, and looks again; only what it reads back ends a request.
 """
 
@@ -8,17 +8,22 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, SourceError
 from recovery.journal.slurm_records import SlurmAsked, SlurmOutcome, SlurmReturnAllowed
 from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
 from recovery.slurm.client import SlurmClient
-from recovery.slurm.commands import SlurmAwayError, SlurmDeniedError, SlurmError
 from recovery.slurm.job_work import JobWork
 from recovery.slurm.ledger import SlurmLedger, Work
-from recovery.slurm.limits import SlurmLimits
+from recovery.slurm.limits import NodeLimits, SlurmLimits
+from recovery.slurm.managed_node import (
+    ManagerAwayError,
+    ManagerDeniedError,
+    ManagerError,
+    NodeManager,
+)
 from recovery.slurm.node_check import StartCheck, start_check
 from recovery.slurm.node_returns import NodeReturns
 from recovery.slurm.node_work import NodeWork
@@ -30,27 +35,38 @@ OPEN_MAX: Final = 1_000
 NODES_MAX: Final = 1_000
 SHARED_MAX: Final = 8
 DRAINS_LOOK_S: Final = 30.0  # at the nodes that we have drained
-AWAY_S: Final = 2.0  # after Slurm gave no answer
+AWAY_S: Final = 2.0  # after the manager gave no answer
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _STEP: Final = re.compile(r"|batch|[0-9]{1,10}")
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}(_[0-9]{1,9}|\+[0-9]{1,4})?")
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _JOB_ACTIONS: Final = frozenset({SchedulerAction.CANCEL, SchedulerAction.REQUEUE})
+_NODE_ACTIONS: Final = frozenset(
+    {SchedulerAction.DRAIN, SchedulerAction.RESUME, SchedulerAction.REBOOT}
+)
 
 
-class SlurmDesk:
+class RequestWork(Protocol):
+    """Works on requests that are not about nodes alone."""
+
+    def advance(self, work: Work, memory: Memory, /) -> None:
+        """Look at what the request is about, and do its next step. Raises ManagerError."""
+        ...
+
+
+class RequestDesk:
     """`recovery.slurm.requests.Scheduler`. ``ask`` and the properties are for any thread, ``turn`` for one."""
 
     def __init__(
         self,
         journal: SlurmJournal,
-        client: SlurmClient,
-        limits: SlurmLimits,
+        manager: NodeManager,
+        limits: NodeLimits,
         clock: Clock,
-        scripts: Path,
+        other_work: Callable[[Bench], RequestWork],
         *,
         may_act: Callable[[SchedulerRequest], str] = lambda _request: "",
-        is_gone: Callable[[str, str], bool] = lambda _node, _key: False,
         observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
         of_interest: Callable[[], Sequence[str]] = lambda: (),
         settle_s: float = SETTLE_S,
@@ -58,18 +74,18 @@ class SlurmDesk:
         drains_look_s: float = DRAINS_LOOK_S,
         start_check: StartCheck = start_check,
     ) -> None:
-        """``may_act`` tells why a request must wait; ``is_gone`` whether nothing runs on a node that Slurm does not hear.
+        """``may_act`` tells why a request must wait; ``other_work``: what is done about requests that are not about nodes alone.
 
         ``observes`` tells why a request is not carried out at all; ``of_interest`` names nodes of which a drain by others is
         worth a record.
         """
         self._of_interest = of_interest
         self._observes = observes
-        self.bench = Bench(journal, client, limits, clock, settle_s, look_s)
+        self.bench = Bench(journal, manager, limits, clock, settle_s, look_s)
         self._clock = clock
         self._may_act = may_act
         self._nodes = NodeWork(self.bench)
-        self._jobs = JobWork(self.bench, scripts, is_gone)
+        self._others = other_work(self.bench)
         self._memory: dict[str, Memory] = {}
         self._looked_at_s = float("-inf")
         self._drains_look_s = drains_look_s
@@ -80,7 +96,7 @@ class SlurmDesk:
         return self.bench.ledger
 
     @property
-    def limits(self) -> SlurmLimits:
+    def limits(self) -> NodeLimits:
         return self.bench.limits
 
     # Any thread.
@@ -91,8 +107,9 @@ class SlurmDesk:
             if request.key in self.ledger.works:
                 return
             if len(self.ledger.open) >= OPEN_MAX:
+                manager = self.limits.manager
                 raise ConfigError(
-                    f"{OPEN_MAX} requests to Slurm are open: {request.key} is refused"
+                    f"{OPEN_MAX} requests to {manager} are open: {request.key} is refused"
                 )
             asked = SlurmAsked(
                 request.key,
@@ -104,9 +121,10 @@ class SlurmDesk:
                 request.seen_on[:NODES_MAX],
                 request.slurm_step,
                 tuple(name[:200] for name in request.shared_by[:SHARED_MAX]),
+                request.pods_of,
             )
             self.bench.write(asked)
-        log.info("asked of Slurm", extra=fields_of(request))
+        log.info("asked of %s", self.limits.manager, extra=fields_of(request))
 
     def take_back(self, node: str, who: str, reason: str) -> bool:
         """Have our drain of a node taken back, as a person says; return whether there is one."""
@@ -128,7 +146,7 @@ class SlurmDesk:
     def waits_for(self, key: str) -> str:
         """Return what an open request waits for."""
         if self.bench.is_answering is False:
-            return f"Slurm does not answer: {self.bench.problem}"
+            return f"{self.limits.manager} does not answer: {self.bench.problem}"
         memory = self._memory.get(key)
         return "" if memory is None else memory.error or memory.text
 
@@ -148,11 +166,11 @@ class SlurmDesk:
                 self.returns.look(self._nodes.look_at_drains())
                 self._nodes.look_for_others(self._of_interest())
                 self._looked_at_s = now_s
-        except SlurmAwayError as error:
+        except ManagerAwayError as error:
             self.bench.note_away(error)
             return AWAY_S
-        except (JournalError, SlurmError, SourceError) as error:
-            log.warning("cannot work on Slurm", extra={"error": str(error)})
+        except (JournalError, ManagerError, SourceError) as error:
+            log.warning("cannot work on %s", self.limits.manager, extra={"error": str(error)})
             return AWAY_S
         for key in self._memory.keys() - {work.request.key for work in self.ledger.open}:
             del self._memory[key]
@@ -172,15 +190,15 @@ class SlurmDesk:
             self.bench.wait(work, memory, why)
             return
         try:
-            if work.request.action in _JOB_ACTIONS:
-                self._jobs.advance(work, memory)
-            else:
+            if work.request.action in _NODE_ACTIONS:
                 self._nodes.advance(work, memory)
-        except SlurmDeniedError as error:
+            else:
+                self._others.advance(work, memory)
+        except ManagerDeniedError as error:
             self.bench.end(work, SlurmOutcome.FAILED, str(error))
-        except SlurmAwayError:
+        except ManagerAwayError:
             raise
-        except SlurmError as error:  # Slurm has its reasons: look again
+        except ManagerError as error:  # the manager has its reasons: look again
             memory.error = str(error)
             memory.due_s = self._clock.now_s() + self.bench.look_s
 
@@ -192,10 +210,47 @@ class SlurmDesk:
         return self._observes(request)
 
 
+class SlurmDesk(RequestDesk):
+    """The desk for Slurm, which also has jobs."""
+
+    def __init__(
+        self,
+        journal: SlurmJournal,
+        client: SlurmClient,
+        limits: SlurmLimits,
+        clock: Clock,
+        scripts: Path,
+        *,
+        may_act: Callable[[SchedulerRequest], str] = lambda _request: "",
+        is_gone: Callable[[str, str], bool] = lambda _node, _key: False,
+        observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
+        of_interest: Callable[[], Sequence[str]] = lambda: (),
+        settle_s: float = SETTLE_S,
+        look_s: float = LOOK_S,
+        drains_look_s: float = DRAINS_LOOK_S,
+        start_check: StartCheck = start_check,
+    ) -> None:
+        """``is_gone`` tells whether nothing runs on a node that Slurm does not hear; the rest as `RequestDesk`."""
+        super().__init__(
+            journal,
+            client,
+            limits,
+            clock,
+            lambda bench: JobWork(bench, client, limits, scripts, is_gone),
+            may_act=may_act,
+            observes=observes,
+            of_interest=of_interest,
+            settle_s=settle_s,
+            look_s=look_s,
+            drains_look_s=drains_look_s,
+            start_check=start_check,
+        )
+
+
 def check_request(request: SchedulerRequest) -> None:
     """Raise ConfigError for a request that makes no sense, or whose names could be read as something else."""
     if not _KEY.fullmatch(request.key):
-        raise ConfigError(f"the key of a request to Slurm is {request.key!r:.200}")
+        raise ConfigError(f"the key of a request is {request.key!r:.200}")
     is_job = request.action in _JOB_ACTIONS
     if is_job and not _JOB.fullmatch(request.slurm_job):
         raise ConfigError(
@@ -203,10 +258,12 @@ def check_request(request: SchedulerRequest) -> None:
         )
     if not _STEP.fullmatch(request.slurm_step):
         raise ConfigError(f"{request.key}: {request.slurm_step!r:.80} is not a step of a Slurm job")
+    if request.action is SchedulerAction.EVICT and not _LABEL.fullmatch(request.pods_of):
+        raise ConfigError(f"{request.key}: {request.pods_of!r:.80} is no value of a pod's label")
     if not is_job and not request.nodes:
         raise ConfigError(f"{request.key}: {request.action.value} names no node")
     if len(request.nodes) > NODES_MAX:
         raise ConfigError(f"{request.key}: {len(request.nodes)} nodes; {NODES_MAX} are allowed")
     for node in request.nodes:
         if not _NODE.fullmatch(node):
-            raise ConfigError(f"{request.key}: {node!r:.80} is not the name of a Slurm node")
+            raise ConfigError(f"{request.key}: {node!r:.80} is not the name of a node")

@@ -17,9 +17,11 @@ from recovery.journal.slurm_records import (
 from recovery.slurm.answers import JobInSlurm
 from recovery.slurm.bench import Bench, Memory, fields_of, text_of
 from recovery.slurm.bounds import refuse_foreign_job, refuse_requeue, refuse_shared_job
+from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmAwayError, SlurmError
 from recovery.slurm.job_memory import output_mark
 from recovery.slurm.ledger import Work
+from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.marks import comment_of, mark_of
 from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait, See
 from recovery.slurm.requests import SchedulerAction
@@ -34,9 +36,18 @@ UNKNOWN_S_MAX: Final = 30.0
 
 
 class JobWork:
-    def __init__(self, bench: Bench, scripts: Path, is_gone: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        client: SlurmClient,
+        limits: SlurmLimits,
+        scripts: Path,
+        is_gone: Callable[[str, str], bool],
+    ) -> None:
         """``scripts``: where batch scripts are kept."""
         self._bench = bench
+        self._client = client
+        self._limits = limits
         self._scripts = scripts
         self._is_gone = is_gone
 
@@ -44,7 +55,7 @@ class JobWork:
         if work.did(SlurmAct.SUBMIT) and not work.copy:
             self._find_copy(work, memory)
             return
-        jobs = self._bench.client.jobs(work.copy or work.request.slurm_job)
+        jobs = self._client.jobs(work.copy or work.request.slurm_job)
         self._bench.note_answer()
         if not work.acts and (why := self._not_theirs(work, jobs)) is not None:
             self._bench.end(work, SlurmOutcome.LEFT, why)
@@ -59,10 +70,10 @@ class JobWork:
         elif work.request.action is SchedulerAction.CANCEL:
             move = _next_cancel_move(work, jobs, self._bench.settled_s, now_unix_s)
         else:
-            known = self._bench.client.nodes(work.request.nodes)
+            known = self._client.nodes(work.request.nodes)
             request = replace(work.request, nodes=tuple(known))
             facts = self._facts(work, jobs, memory)
-            limits = self._bench.limits
+            limits = self._limits
             times = RequeueTimes(limits.pause_s, limits.started_s, limits.lost_node_wait_s)
             move = next_requeue_move(replace(work, request=request), jobs, facts, times)
         self._move_job(work, jobs, move, memory)
@@ -70,11 +81,11 @@ class JobWork:
     def _not_theirs(self, work: Work, jobs: Sequence[JobInSlurm]) -> str | None:
         """Return why the job in Slurm is not the one that is meant, or not its alone, or None."""
         for job in jobs:
-            why = refuse_foreign_job(work.request, job, self._bench.client.expand(job.nodes))
+            why = refuse_foreign_job(work.request, job, self._client.expand(job.nodes))
             if why is not None:
                 return why
         step, number = work.request.slurm_step, work.request.slurm_job
-        steps = self._bench.client.steps(number) if step else ()
+        steps = self._client.steps(number) if step else ()
         return refuse_shared_job(work.request, steps)
 
     def _facts(self, work: Work, jobs: Sequence[JobInSlurm], memory: Memory) -> JobFacts:
@@ -86,7 +97,7 @@ class JobWork:
             return JobFacts(now_unix_s, self._bench.settled_s, output_mark=mark)
         lost: list[str] = []
         if job.is_held and before.nodes:
-            seen = self._bench.client.nodes(before.nodes)
+            seen = self._client.nodes(before.nodes)
             lost = [
                 name
                 for name, node in seen.items()
@@ -95,8 +106,8 @@ class JobWork:
         return JobFacts(
             now_unix_s,
             self._bench.settled_s,
-            excluded=frozenset(self._bench.client.expand(job.excluded)),
-            nodes=frozenset(self._bench.client.expand(job.nodes)),
+            excluded=frozenset(self._client.expand(job.excluded)),
+            nodes=frozenset(self._client.expand(job.nodes)),
             lost=tuple(lost),
             pending_unix_s=memory.job.pending_unix_s,
             was_held=memory.job.was_held,
@@ -120,16 +131,14 @@ class JobWork:
 
     def _forbid_job(self, work: Work, job: JobInSlurm, move: Move) -> Move:
         request = work.request
-        if not self._bench.limits.allows(request.action):
+        if not self._limits.allows(request.action):
             without = f" without {', '.join(request.nodes)}" if request.nodes else ""
             where = f" on {job.nodes}" if job.nodes else ""
             text = f"would {request.action.value} job {job.number} ({job.state}{where}){without}"
             return MoveEnd(SlurmOutcome.DRY, text)
         if isinstance(move, See):
             now_unix_s = self._bench.clock.unix_s()
-            why = refuse_requeue(
-                self._bench.ledger, self._bench.limits, request.slurm_job, now_unix_s
-            )
+            why = refuse_requeue(self._bench.ledger, self._limits, request.slurm_job, now_unix_s)
             if why is not None:
                 return MoveEnd(SlurmOutcome.REFUSED, f"job {job.number} is not requeued: {why}")
         return move
@@ -140,7 +149,7 @@ class JobWork:
         path = self._scripts / f"{mark_of(key)}.sh"
         script = str(path)
         try:
-            self._bench.client.save_script(job.number, path)
+            self._client.save_script(job.number, path)
         except SlurmAwayError:
             raise
         except (SlurmError, OSError) as error:
@@ -150,7 +159,7 @@ class JobWork:
             key,
             job.state,
             job.restarts,
-            tuple(self._bench.client.expand(job.nodes)),
+            tuple(self._client.expand(job.nodes)),
             job.output,
             script,
             options_of(job.fields, comment_of(key), os.geteuid()),
@@ -158,7 +167,7 @@ class JobWork:
         self._bench.write(seen)
 
     def _do(self, work: Work, move: Do, memory: Memory) -> None:
-        key, client = work.request.key, self._bench.client
+        key, client = work.request.key, self._client
         output = work.before.output if work.before is not None else ""
         mark = output_mark(output) if move.act is SlurmAct.START else ""
         self._bench.write(SlurmActs(key, move.act, move.about, mark))
@@ -180,7 +189,7 @@ class JobWork:
     def _put_back(self, work: Work, number: str) -> None:
         """Requeue a job that ended in place of starting: under its number, else as a new one."""
         try:
-            self._bench.client.requeue_hold(number)
+            self._client.requeue_hold(number)
         except SlurmAwayError:
             raise
         except SlurmError as error:
@@ -192,15 +201,15 @@ class JobWork:
     def _submit(self, work: Work) -> None:
         assert work.before is not None, "a job is seen before it is touched"
         self._bench.write(SlurmActs(work.request.key, SlurmAct.SUBMIT, work.request.slurm_job))
-        self._bench.client.submit_held(Path(work.before.script), work.before.options)
+        self._client.submit_held(Path(work.before.script), work.before.options)
 
     def _find_copy(self, work: Work, memory: Memory) -> None:
         """Find the job that was submitted, held, and keep one of several."""
-        numbers = self._bench.client.numbers_with(comment_of(work.request.key))
+        numbers = self._client.numbers_with(comment_of(work.request.key))
         self._bench.note_answer()
         if numbers:
             for number in numbers[1:]:
-                self._bench.client.cancel(number)
+                self._client.cancel(number)
             self._bench.write(SlurmSubmitted(work.request.key, numbers[0]))
             return
         done = work.did(SlurmAct.SUBMIT)

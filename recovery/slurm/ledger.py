@@ -8,6 +8,8 @@ from typing import Final
 
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import (
+    PodEnded,
+    PodsSeen,
     ReturnStep,
     SlurmAct,
     SlurmActs,
@@ -49,6 +51,8 @@ class Work:
     acts: tuple[Act, ...] = ()
     before: SlurmJobSeen | None = None
     nodes: dict[str, SlurmNodeEnded] = field(default_factory=dict)  # never changed in place
+    pods: tuple[str, ...] | None = None  # of EVICT, once seen
+    pods_ended: dict[str, PodEnded] = field(default_factory=dict)  # never changed in place
     copy: str = ""  # the number under which the job goes on
     ended: SlurmEnded | None = None
     ended_unix_s: float = 0.0
@@ -167,6 +171,7 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         record.seen_on,
         record.slurm_step,
         record.shared_by,
+        record.pods_of,
     )
     kept = dict(ledger.works)
     over = len(kept) - _ENDED_KEPT
@@ -212,6 +217,17 @@ def _(record: SlurmNodeEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedge
     if is_drain and record.outcome is SlurmOutcome.FAILED and work.did(SlurmAct.DRAIN, record.node):
         ledger = _at(ledger, record.node, replace(past, is_ours=False, over=record.text))
     return ledger
+
+
+@_fold.register
+def _(record: PodsSeen, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    return _with(ledger, replace(ledger.works[record.key], pods=record.pods))
+
+
+@_fold.register
+def _(record: PodEnded, ledger: SlurmLedger, _unix_s: float) -> SlurmLedger:
+    work = ledger.works[record.key]
+    return _with(ledger, replace(work, pods_ended={**work.pods_ended, record.pod: record}))
 
 
 @_fold.register

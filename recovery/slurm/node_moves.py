@@ -6,8 +6,8 @@ A node that a person has drained, taken down or reserved is left as it is, and s
 from typing import Final
 
 from recovery.journal.slurm_records import SlurmAct, SlurmOutcome
-from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.ledger import SlurmLedger, Work
+from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.marks import mark_in
 from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.slurm.requests import SchedulerAction
@@ -20,14 +20,15 @@ _SLURMS: Final = frozenset({"Not responding", "Node unexpectedly rebooted"})
 def next_node_move(
     work: Work,
     node: str,
-    seen: NodeInSlurm | None,
+    seen: ManagedNode | None,
     ledger: SlurmLedger,
     settled_s: float,
     now_unix_s: float,
+    manager: str = "Slurm",
 ) -> Move:
     """Return what to do; ``settled_s``: after it a command that was begun has had its effect, or has none."""
     if seen is None:
-        return MoveEnd(SlurmOutcome.FAILED, f"Slurm has no node {node}")
+        return MoveEnd(SlurmOutcome.FAILED, f"{manager} has no node {node}")
     is_ours = ledger.is_our_mark(node, mark_in(seen.reason))
     action = work.request.action
     if action is SchedulerAction.DRAIN:
@@ -49,7 +50,7 @@ def _due(work: Work, act: SlurmAct, node: str, settled_s: float, now_unix_s: flo
     return None
 
 
-def persons_hold(seen: NodeInSlurm) -> str | None:
+def persons_hold(seen: ManagedNode) -> str | None:
     """Return why the node is a person's and not to be touched, or None. Asked of nodes that are not ours."""
     by = f" by {seen.reason_by}" if seen.reason_by else ""
     why = f": {seen.reason}" if seen.reason else ""
@@ -62,7 +63,7 @@ def persons_hold(seen: NodeInSlurm) -> str | None:
     return None
 
 
-def _drain(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
+def _drain(seen: ManagedNode, *, is_ours: bool, due: Move | None) -> Move:
     if is_ours and seen.is_drained:
         return MoveEnd(SlurmOutcome.DONE, f"{seen.name} is drained: {seen.reason}")
     if (why := persons_hold(seen)) is not None:
@@ -70,7 +71,7 @@ def _drain(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
     return due or Do(SlurmAct.DRAIN, seen.name)
 
 
-def _resume(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
+def _resume(seen: ManagedNode, *, is_ours: bool, due: Move | None) -> Move:
     if not seen.is_drained:
         return MoveEnd(SlurmOutcome.DONE, f"{seen.name} is not drained")
     if not is_ours:
@@ -78,7 +79,7 @@ def _resume(seen: NodeInSlurm, *, is_ours: bool, due: Move | None) -> Move:
     return due or Do(SlurmAct.UNDRAIN, seen.name)
 
 
-def _reboot(work: Work, seen: NodeInSlurm, *, due: Move | None) -> Move:
+def _reboot(work: Work, seen: ManagedNode, *, due: Move | None) -> Move:
     done = work.did(SlurmAct.REBOOT, seen.name)
     if done and (seen.is_rebooting or (seen.boot_unix_s or 0.0) > done[0].unix_s):
         return MoveEnd(SlurmOutcome.DONE, f"{seen.name} restarts as soon as it is empty")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from recovery.journal.slurm_records import ReturnStep, SlurmNodeChecked, SlurmNodeEmpty
-from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.bench import Bench
 from recovery.slurm.ledger import NodeHistory, say_check
+from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.marks import mark_of
 from recovery.slurm.node_check import CheckEnd, RunningCheck, StartCheck, start_check, words_for
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
@@ -81,8 +81,8 @@ class NodeReturns:
         due = [one.due_unix_s for one in self.standings.values() if one.due_unix_s is not None]
         return bool(due) and min(due) <= self._bench.clock.unix_s()
 
-    def look(self, seen: Mapping[str, NodeInSlurm]) -> None:
-        """Start the checks that are due; ``seen``: the nodes with a drain of ours, as Slurm tells them now."""
+    def look(self, seen: Mapping[str, ManagedNode]) -> None:
+        """Start the checks that are due; ``seen``: the nodes with a drain of ours, as their manager tells them now."""
         standings: dict[str, ReturnStanding] = {}
         due: list[tuple[float, str]] = []
         asked = {node for work in self._bench.ledger.open for node in work.request.nodes}
@@ -101,7 +101,7 @@ class NodeReturns:
             standings[node] = ReturnStanding(Stay.CHECKING, ReturnStep.CHECK.value)
         self.standings = standings
 
-    def _stand(self, node: str, seen: NodeInSlurm, *, is_asked: bool) -> ReturnStanding:
+    def _stand(self, node: str, seen: ManagedNode, *, is_asked: bool) -> ReturnStanding:
         limits, clock = self._bench.limits, self._bench.clock
         past = self._bench.ledger.history(node)
         if is_asked:
@@ -110,7 +110,7 @@ class NodeReturns:
             return ReturnStanding(Stay.CHECKING, running.step.value)
         if (standing := stands_alone(node, past, limits, clock.unix_s())) is not None:
             return standing
-        if (standing := not_ready(seen)) is not None:
+        if (standing := not_ready(seen, limits.manager)) is not None:
             if past.empty_unix_s is not None:
                 self._bench.write(SlurmNodeEmpty(node, is_empty=False))
             return standing

@@ -1,7 +1,7 @@
 """Works on requests about nodes, one node after another, and sees which of our drains somebody has ended."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from recovery.journal.slurm_records import (
@@ -12,10 +12,10 @@ from recovery.journal.slurm_records import (
     SlurmNodeEnded,
     SlurmOutcome,
 )
-from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.bench import Bench, Memory, text_of
 from recovery.slurm.bounds import refuse_drain
 from recovery.slurm.ledger import SlurmLedger, Work
+from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.marks import mark_in, reason_of
 from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.slurm.node_moves import next_node_move
@@ -41,7 +41,13 @@ class NodeWork:
             work = self._bench.ledger.works[work.request.key]
             now_unix_s = self._bench.clock.unix_s()
             move = next_node_move(
-                work, node, seen.get(node), self._bench.ledger, self._bench.settled_s, now_unix_s
+                work,
+                node,
+                seen.get(node),
+                self._bench.ledger,
+                self._bench.settled_s,
+                now_unix_s,
+                self._bench.limits.manager,
             )
             waits = self._move_node(work, node, move, memory) or waits
         work = self._bench.ledger.works[work.request.key]
@@ -88,8 +94,8 @@ class NodeWork:
                 return MoveEnd(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
         return move
 
-    def look_at_drains(self) -> dict[str, NodeInSlurm]:
-        """See which of our drains somebody has ended, and return the nodes as Slurm tells them."""
+    def look_at_drains(self) -> Mapping[str, ManagedNode]:
+        """See which of our drains somebody has ended, and return the nodes as their manager tells them."""
         ours = self._bench.ledger.ours
         if not ours:
             return {}
@@ -99,7 +105,7 @@ class NodeWork:
         for node in ours:
             if node in busy:
                 continue
-            why = _drain_over(self._bench.ledger, node, seen.get(node))
+            why = _drain_over(self._bench.ledger, node, seen.get(node), self._bench.limits.manager)
             if why is not None:
                 self._bench.write(SlurmDrainOver(node, why))
                 log.info("a drain of ours is over", extra={"node": node, "why": why})
@@ -115,9 +121,11 @@ class NodeWork:
                 self._bench.write(SlurmDrainSeen(node, seen.reason_by, seen.reason))
 
 
-def _drain_over(ledger: SlurmLedger, node: str, seen: NodeInSlurm | None) -> str | None:
+def _drain_over(
+    ledger: SlurmLedger, node: str, seen: ManagedNode | None, manager: str
+) -> str | None:
     if seen is None:
-        return "Slurm does not know the node any more"
+        return f"{manager} does not know the node any more"
     if not seen.is_drained:
         return "somebody has taken the drain back"
     if not ledger.is_our_mark(node, mark_in(seen.reason)):

@@ -1,4 +1,4 @@
-"""What is asked of Slurm: one request is one intent, named by its key, however often it is asked."""
+"""What is asked of Slurm, or of another manager of nodes: one request is one intent, named by its key, however often it is asked."""
 
 import enum
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ class SchedulerAction(str, enum.Enum):
     REBOOT = "reboot"  # the nodes restart as soon as they are empty
     CANCEL = "cancel"  # the job ends
     REQUEUE = "requeue"  # the job waits for nodes again, without the named ones
+    EVICT = "evict"  # pods of a job of ours leave the nodes (Kubernetes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class SchedulerRequest:
     shared_by: tuple[
         str, ...
     ] = ()  # other jobs of ours in the same Slurm job, which a requeue would end
+    pods_of: str = ""  # EVICT: the job, as its pods' label has it
 
 
 class Scheduler(Protocol):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from recovery.slurm.answers import NodeInSlurm
 from recovery.slurm.ledger import NodeHistory
-from recovery.slurm.limits import DAY_S, SlurmLimits
+from recovery.slurm.limits import DAY_S, NodeLimits
+from recovery.slurm.managed_node import ManagedNode
 
 _DOUBLINGS_MAX: Final = 20
 
@@ -20,7 +20,7 @@ class Stay(Enum):
     PERSON = "person"  # no check is set: a person returns it
     OFFENDER = "offender"  # it was drained too often: a person returns it
     BUSY = "busy"  # jobs of before the drain still run there
-    SILENT = "silent"  # Slurm does not hear it, has it down, or it restarts
+    SILENT = "silent"  # its manager does not hear it, has it down, or it restarts
     WAITING = "waiting"  # for the time of its check
     PAUSED = "paused"
     CHECKING = "checking"
@@ -35,31 +35,31 @@ class ReturnStanding:
 
 
 def stands_alone(
-    node: str, past: NodeHistory, limits: SlurmLimits, now_unix_s: float
+    node: str, past: NodeHistory, limits: NodeLimits, now_unix_s: float
 ) -> ReturnStanding | None:
     """Return what keeps a node out until a person says otherwise, or None."""
     todo = f"rankmend resume --node {node} returns it"
     if not limits.return_check:
-        return ReturnStanding(Stay.PERSON, f"slurm.return_check is not set: {todo}")
+        return ReturnStanding(Stay.PERSON, f"{limits.table}.return_check is not set: {todo}")
     count = offences(past, limits, now_unix_s)
     if limits.offences_max and count >= limits.offences_max:
-        text = f"drained {count} times within {limits.offence_days:g} days (slurm.offences_max is {limits.offences_max})"
+        text = f"drained {count} times within {limits.offence_days:g} days ({limits.table}.offences_max is {limits.offences_max})"
         return ReturnStanding(Stay.OFFENDER, f"{text}: {todo}")
     return None
 
 
-def offences(past: NodeHistory, limits: SlurmLimits, now_unix_s: float) -> int:
+def offences(past: NodeHistory, limits: NodeLimits, now_unix_s: float) -> int:
     """Return how often we drained the node lately, since a person has last returned it."""
     since_s = now_unix_s - limits.offence_days * DAY_S
     return sum(one.unix_s > since_s and not one.is_forgiven for one in past.drains)
 
 
-def not_ready(seen: NodeInSlurm) -> ReturnStanding | None:
+def not_ready(seen: ManagedNode, manager: str) -> ReturnStanding | None:
     """Return why a node can't be checked now, or None: it is drained and empty."""
     if seen.is_silent or seen.is_down:
         state = "+".join([seen.base, *sorted(seen.flags)])
         return ReturnStanding(
-            Stay.SILENT, f"waits until Slurm hears it and has it up: it is {state}"
+            Stay.SILENT, f"waits until {manager} hears it and has it up: it is {state}"
         )
     if seen.is_rebooting:
         return ReturnStanding(Stay.SILENT, "waits for its restart")
@@ -70,7 +70,7 @@ def not_ready(seen: NodeInSlurm) -> ReturnStanding | None:
     return None
 
 
-def due_unix_s(past: NodeHistory, limits: SlurmLimits, empty_unix_s: float) -> float:
+def due_unix_s(past: NodeHistory, limits: NodeLimits, empty_unix_s: float) -> float:
     """Return when the node is checked next; ``empty_unix_s``: since when it is seen drained and empty."""
     first_s = empty_unix_s + limits.return_after_s
     if past.checked is None:

@@ -58,7 +58,8 @@ class OwnAllocation:
         self._journal = Journal(folder / "journal.db", clock, read_boot_id())
         run = SlurmCommands(COMMAND_S_MAX, slurm.environment)
         limits = SlurmLimits(enabled=True, act=slurm.requeue_after_s is not None)
-        self._bench = Bench(self._journal, SlurmClient(run), limits, clock)
+        self._client = SlurmClient(run)
+        self._bench = Bench(self._journal, self._client, limits, clock)
         self._thread: threading.Thread | None = None
 
     @property
@@ -115,7 +116,7 @@ class OwnAllocation:
 
     def _lost_batch_host(self, request: SchedulerRequest) -> str:
         """Return the node that took the batch script along, if that is so and the job is ours alone; else nothing."""
-        client = self._bench.client
+        client = self._client
         job = self._look(request.slurm_job)
         if job is None or job.state != "RUNNING" or not job.is_batch:
             return ""
@@ -133,7 +134,7 @@ class OwnAllocation:
         self._note(request)
         self._bench.write(SlurmActs(request.key, SlurmAct.CANCEL, number))
         try:
-            self._bench.client.cancel(number)
+            self._client.cancel(number)
         except SlurmError as error:
             self._bench.write(SlurmEnded(request.key, SlurmOutcome.FAILED, str(error)))
             raise
@@ -175,12 +176,12 @@ class OwnAllocation:
         return SlurmOutcome.DONE, f"it is requeued without {without}"
 
     def _look(self, number: str) -> JobInSlurm | None:
-        jobs = self._bench.client.jobs(number)
+        jobs = self._client.jobs(number)
         return jobs[0] if len(jobs) == 1 else None
 
     def _refuse(self, request: SchedulerRequest, job: JobInSlurm) -> str | None:
         """Return why the job must not be requeued, or None."""
-        client = self._bench.client
+        client = self._client
         own = self._slurm.environment.get("SLURM_RESTART_COUNT", "0")
         if own.isdecimal() and job.restarts > int(own):
             return "this start of it is being ended already"
@@ -196,7 +197,7 @@ class OwnAllocation:
         """Requeue the job, or raise SlurmError. Repeated only where it is seen to have had no effect."""
         for left in reversed(range(TRIES)):
             try:
-                self._bench.client.requeue(number)
+                self._client.requeue(number)
             except SlurmError:  # also where Slurm has already ended the command with the step
                 if self._is_requeued(number, restarts):
                     return
@@ -216,7 +217,7 @@ class OwnAllocation:
     def _exclude(self, number: str, nodes: frozenset[str]) -> bool:
         """Exclude the nodes, and return whether that is read back."""
         until_s = time.monotonic() + EXCLUDE_S_MAX
-        client = self._bench.client
+        client = self._client
         while time.monotonic() < until_s:
             try:
                 job = self._look(number)

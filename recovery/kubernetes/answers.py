@@ -1,0 +1,91 @@
+"""What Kubernetes tells of nodes and pods, read from its API objects. Pure and tolerant of missing fields."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from recovery.slurm.managed_node import ManagedNode
+
+CORDON: Final = "rankmend.io/cordon"  # annotation of a node: our reason, with the request's mark
+JOB: Final = "rankmend.io/job"  # label of a pod: the job's name in rankmend
+FIELD_MANAGER: Final = "rankmend"
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+_MIRROR: Final = (
+    "kubernetes.io/config.mirror"  # a pod of a file on the node, which only its kubelet ends
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodInKubernetes:
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str  # Pending, Running, Succeeded, Failed, Unknown
+    is_leaving: bool = False  # it was deleted, and its kubelet has not confirmed its end
+    leaves_by_unix_s: float | None = None  # when its grace period ends
+    is_of_node: bool = False  # of a DaemonSet, or of a file on the node: it stays there
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in _OVER
+
+    @property
+    def reference(self) -> str:
+        return f"{self.namespace}/{self.name}/{self.uid}"
+
+
+def read_node(told: Mapping[str, Any], *, is_used: bool = False) -> ManagedNode:
+    """Return the node. A cordon's reason is ours only where nobody else has set `spec.unschedulable`."""
+    metadata = told.get("metadata") or {}
+    is_cordoned = bool((told.get("spec") or {}).get("unschedulable"))
+    ready = _condition((told.get("status") or {}).get("conditions") or (), "Ready")
+    flags = set()
+    if is_cordoned:
+        flags.add("DRAIN")
+    if ready not in ("True", "False"):
+        flags.add("NOT_RESPONDING")
+    owners = _owners(metadata.get("managedFields") or ()) if is_cordoned else []
+    is_ours = not [one for one in owners if one != FIELD_MANAGER]
+    reason = str((metadata.get("annotations") or {}).get(CORDON, ""))
+    return ManagedNode(
+        name=str(metadata.get("name", "")),
+        base="READY" if ready == "True" else "NOT_READY",
+        flags=frozenset(flags),
+        reason=reason if is_cordoned and is_ours else "",
+        reason_by=", ".join(one for one in owners if one != FIELD_MANAGER),
+        is_used=is_used,
+    )
+
+
+def _condition(conditions: Any, kind: str) -> str:
+    return next((str(one.get("status")) for one in conditions if one.get("type") == kind), "")
+
+
+def _owners(managed: Any) -> list[str]:
+    """Return the field managers that have set `spec.unschedulable`."""
+    found = []
+    for one in managed:
+        spec = (one.get("fieldsV1") or {}).get("f:spec")
+        if isinstance(spec, dict) and "f:unschedulable" in spec:
+            found.append(str(one.get("manager", "")))
+    return sorted(set(found))
+
+
+def read_pod(told: Mapping[str, Any], unix_s_of: Any) -> PodInKubernetes:
+    """Return the pod; ``unix_s_of`` reads one of Kubernetes' times."""
+    metadata = told.get("metadata") or {}
+    spec, status = told.get("spec") or {}, told.get("status") or {}
+    leaves = metadata.get("deletionTimestamp")
+    owners = metadata.get("ownerReferences") or ()
+    is_mirror = _MIRROR in (metadata.get("annotations") or {})
+    return PodInKubernetes(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        node=str(spec.get("nodeName", "")),
+        phase=str(status.get("phase", "Unknown")),
+        is_leaving=leaves is not None,
+        leaves_by_unix_s=None if leaves is None else unix_s_of(leaves),
+        is_of_node=is_mirror or any(one.get("kind") == "DaemonSet" for one in owners),
+    )

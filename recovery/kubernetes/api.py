@@ -1,0 +1,181 @@
+"""Calls Kubernetes' API through the project's own Python client: each within a time-out, and never repeated by itself.
+
+What changes something carries the time-out to the server, too, so that it has no effect long after it was forgotten.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rankmend.errors import ConfigError
+from rankmend.printable import printable
+from recovery.slurm.managed_node import ManagerAwayError, ManagerDeniedError, ManagerError
+
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+JSON: Final = "application/json"
+APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
+FIELD_MANAGER: Final = "rankmend"
+_CHUNK_BYTES: Final = 1 << 16
+_TOLD_MAX: Final = 500
+_BUSY: Final = 429
+
+
+class KubernetesError(ManagerError):
+    """The API refused a call; the text names the call and the answer."""
+
+
+class KubernetesAwayError(KubernetesError, ManagerAwayError):
+    """The API gave no answer: whether the call took effect is unknown until it answers again."""
+
+
+class KubernetesDeniedError(KubernetesError, ManagerDeniedError):
+    """The API does not let us: a rule of RBAC is missing, or our token is not valid."""
+
+
+class KubernetesUnknownError(KubernetesError):
+    """There is no such object."""
+
+
+class KubernetesConflictError(KubernetesError):
+    """The object has changed since it was read."""
+
+
+class KubernetesOwnerError(KubernetesError):
+    """Somebody else has set the field to another value."""
+
+
+class KubernetesBudgetError(KubernetesError):
+    """A PodDisruptionBudget forbids the eviction now."""
+
+
+class KubernetesApi:
+    """For one thread."""
+
+    def __init__(self, api: Any, timeout_s: float) -> None:
+        """``api``: a `kubernetes.client.ApiClient` that retries nothing."""
+        self._api = api
+        self.timeout_s = timeout_s
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]] = (),
+        body: object = None,
+        *,
+        sends: str = JSON,
+    ) -> dict[str, Any]:
+        """Return the answer, or raise KubernetesError."""
+        import urllib3  # noqa: PLC0415
+        from kubernetes.client.exceptions import (  # noqa: PLC0415
+            ApiException,
+            OpenApiException,
+        )
+
+        until_s = time.monotonic() + self.timeout_s
+        asked = list(query)
+        if method != "GET":
+            asked += [("fieldManager", FIELD_MANAGER), ("timeout", f"{self.timeout_s:g}s")]
+        heads = {"Accept": JSON, "Content-Type": sends}
+        what = f"{method} {path}"
+        try:
+            words = self._api.param_serialize(
+                method,
+                path,
+                query_params=asked,
+                header_params=heads,
+                body=body,
+                auth_settings=["BearerToken"],
+            )
+            answer = self._api.call_api(*words, _request_timeout=self.timeout_s)
+            data = _read(answer.response, until_s)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise KubernetesAwayError(_say(what, f"no answer: {error}")) from error
+        except (ApiException, OpenApiException) as error:
+            raise KubernetesAwayError(_say(what, str(error))) from error
+        if data is None:
+            raise KubernetesAwayError(_say(what, f"no whole answer in {self.timeout_s:g} s"))
+        if len(data) > ANSWER_BYTES_MAX:
+            raise KubernetesError(
+                _say(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
+            )
+        told = _decode(data)
+        if 200 <= answer.status < 300:
+            if told is None:
+                raise KubernetesError(_say(what, "the answer is no JSON object"))
+            return told
+        raise _error(what, answer.status, told or {})
+
+
+def _read(response: Any, until_s: float) -> bytes | None:
+    """Return the body, a little more than what is allowed of one that is too long, or None where time is up."""
+    parts, size = [], 0
+    while size <= ANSWER_BYTES_MAX:
+        if time.monotonic() > until_s:
+            response.close()
+            return None
+        part = response.read(_CHUNK_BYTES)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+    response.release_conn()
+    return b"".join(parts)
+
+
+def _decode(data: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(data)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
+    text = _say(what, f"{code}: {told.get('message') or told.get('reason') or 'no reason given'}")
+    if code in (401, 403):
+        return KubernetesDeniedError(text)
+    if code == 404:
+        return KubernetesUnknownError(text)
+    reasons = {one.get("reason") for one in (told.get("details") or {}).get("causes") or ()}
+    if code == 409:
+        is_owned = "FieldManagerConflict" in reasons
+        return KubernetesOwnerError(text) if is_owned else KubernetesConflictError(text)
+    if code == _BUSY:
+        return (
+            KubernetesBudgetError(text)
+            if "DisruptionBudget" in reasons
+            else KubernetesAwayError(text)
+        )
+    return KubernetesAwayError(text) if code in (502, 503, 504) else KubernetesError(text)
+
+
+def _say(what: str, text: str) -> str:
+    return printable(f"{what}: {text}"[:_TOLD_MAX])
+
+
+def connect(kubeconfig: str | None, context: str | None, timeout_s: float) -> KubernetesApi:
+    """Return the API of a kubeconfig file, or of the cluster in whose pod we run. Raises ConfigError."""
+    from kubernetes import client, config  # noqa: PLC0415
+
+    settings = client.Configuration()
+    settings.retries = False
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            path = Path(kubeconfig)
+            if not path.is_file():
+                raise ConfigError(f"kubernetes.kubeconfig: no file {kubeconfig}")
+            config.load_kube_config(
+                config_file=str(path),
+                context=context,
+                client_configuration=settings,
+                persist_config=False,
+            )
+    except config.ConfigException as error:
+        where = kubeconfig or "this pod's service account (set kubernetes.kubeconfig elsewhere)"
+        raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
+    return KubernetesApi(client.ApiClient(settings), timeout_s)

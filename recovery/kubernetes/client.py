@@ -1,0 +1,195 @@
+"""What the controller asks of Kubernetes and does there, one method for each. Every call is bounded (`api`).
+
+A node is changed by server-side apply under our own field manager, with the version that was read: a conflict is read and decided
+anew, the server itself keeps what others have set, and to apply nothing takes back what is ours alone.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from recovery.kubernetes.answers import (
+    CORDON,
+    JOB,
+    PodInKubernetes,
+    read_node,
+    read_pod,
+)
+from recovery.kubernetes.api import (
+    APPLY,
+    KubernetesApi,
+    KubernetesAwayError,
+    KubernetesConflictError,
+    KubernetesError,
+    KubernetesUnknownError,
+)
+from recovery.slurm.managed_node import ManagedNode
+from recovery.slurm.marks import mark_in
+
+PAGE: Final = 500
+PODS_MAX: Final = 5_000  # of one question
+
+
+class KubernetesClient:
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    # Reading.
+
+    def nodes(self, names: Iterable[str]) -> dict[str, ManagedNode]:
+        """Return these nodes, without those that Kubernetes does not know."""
+        found = {}
+        for name in sorted(set(names)):
+            told = self._node(name)
+            if told is None:
+                continue
+            node = read_node(told)
+            # Only of a node that we have cordoned it matters whether it is empty yet.
+            is_used = mark_in(node.reason) is not None and self._is_used(name)
+            found[name] = read_node(told, is_used=is_used)
+        return found
+
+    def _node(self, name: str) -> dict[str, Any] | None:
+        try:
+            return self._api.call("GET", f"/api/v1/nodes/{quote(name, safe='')}")
+        except KubernetesUnknownError:
+            return None
+
+    def node_count(self) -> int:
+        """Return how many nodes Kubernetes has."""
+        told = self._api.call("GET", "/api/v1/nodes", [("limit", "1")])
+        more = (told.get("metadata") or {}).get("remainingItemCount") or 0
+        return len(told.get("items") or ()) + int(more)
+
+    def pods_on(self, node: str, job: str = "") -> list[PodInKubernetes]:
+        """Return the pods on a node, or only those with the label of a job."""
+        query = [("fieldSelector", f"spec.nodeName={node}"), ("limit", str(PAGE))]
+        if job:
+            query.append(("labelSelector", f"{JOB}={job}"))
+        found: list[PodInKubernetes] = []
+        more = ""
+        while len(found) < PODS_MAX:
+            told = self._api.call(
+                "GET", "/api/v1/pods", [*query, ("continue", more)] if more else query
+            )
+            found += [read_pod(one, _unix_s) for one in told.get("items") or ()]
+            more = (told.get("metadata") or {}).get("continue") or ""
+            if not more:
+                return found
+        raise KubernetesError(f"{node} has more than {PODS_MAX} pods")
+
+    def pod(self, reference: str) -> PodInKubernetes | None:
+        """Return the pod of this UID, or None where it is gone: another of the same name is not it."""
+        namespace, name, uid = reference.split("/")
+        try:
+            told = self._api.call("GET", _pod_path(namespace, name))
+        except KubernetesUnknownError:
+            return None
+        pod = read_pod(told, _unix_s)
+        return pod if pod.uid == uid else None
+
+    def _is_used(self, node: str) -> bool:
+        return any(not one.is_over and not one.is_of_node for one in self.pods_on(node))
+
+    # Acting.
+
+    def drain(self, node: str, reason: str) -> None:
+        """Cordon the node, with the reason as annotation; one that is cordoned is left as it is."""
+
+        def change(told: Mapping[str, Any]) -> dict[str, Any] | None:
+            seen = read_node(told)
+            if seen.is_drained:
+                if seen.reason == reason:
+                    return None
+                by = f" by {seen.reason_by}" if seen.reason_by else ""
+                raise KubernetesError(f"{node} was cordoned{by} meanwhile")
+            return {
+                "metadata": {"annotations": {CORDON: reason}},
+                "spec": {"unschedulable": True},
+            }
+
+        self._change_node(node, change)
+
+    def undrain(self, node: str) -> None:
+        """Take our cordon back; anybody else's stays."""
+
+        def change(told: Mapping[str, Any]) -> dict[str, Any] | None:
+            seen = read_node(told)
+            if not seen.is_drained:
+                return None
+            if mark_in(seen.reason) is None:
+                by = f" by {seen.reason_by}" if seen.reason_by else ""
+                raise KubernetesError(f"{node} was cordoned{by} meanwhile")
+            return {"metadata": {}}
+
+        self._change_node(node, change)
+
+    def _change_node(
+        self, node: str, change: Callable[[Mapping[str, Any]], dict[str, Any] | None]
+    ) -> None:
+        """Read the node, and send what is to change of this version; kubelets update nodes all the time."""
+        until_s = time.monotonic() + self._api.timeout_s
+        while True:
+            told = self._node(node)
+            if told is None:
+                raise KubernetesError(f"Kubernetes has no node {node}")
+            patch = change(told)
+            if patch is None:
+                return
+            version = (told.get("metadata") or {}).get("resourceVersion")
+            metadata = {**patch["metadata"], "name": node, "resourceVersion": version}
+            body = {**patch, "apiVersion": "v1", "kind": "Node", "metadata": metadata}
+            try:
+                path = f"/api/v1/nodes/{quote(node, safe='')}"
+                self._api.call("PATCH", path, body=body, sends=APPLY)
+            except KubernetesConflictError as error:
+                if time.monotonic() > until_s:
+                    raise KubernetesAwayError(f"{node} changes all the time: {error}") from error
+            else:
+                return
+
+    def reboot(self, node: str, reason: str) -> None:
+        raise KubernetesError(f"Kubernetes restarts no nodes: {node} ({reason})")
+
+    def evict(self, reference: str) -> None:
+        """Have the pod of this UID leave, if its budgets allow it. Raises KubernetesBudgetError where they don't."""
+        namespace, name, uid = reference.split("/")
+        body = {
+            "apiVersion": self._eviction_version(),
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        self._end_pod("POST", f"{_pod_path(namespace, name)}/eviction", body)
+
+    def delete_pod(self, reference: str) -> None:
+        """Remove the pod of this UID at once, without its kubelet's word."""
+        namespace, name, uid = reference.split("/")
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        self._end_pod("DELETE", _pod_path(namespace, name), body)
+
+    def _end_pod(self, method: str, path: str, body: object) -> None:
+        try:
+            self._api.call(method, path, body=body)
+        except (KubernetesUnknownError, KubernetesConflictError):
+            return  # it is gone, and another one may have its name: what is read next tells
+
+    def _eviction_version(self) -> str:
+        """Return the version of evictions here: policy/v1 since Kubernetes 1.22, policy/v1beta1 before."""
+        for one in self._api.call("GET", "/api/v1").get("resources") or ():
+            if one.get("name") == "pods/eviction":
+                return f"{one.get('group', 'policy')}/{one.get('version', 'v1')}"
+        raise KubernetesError("the API has no pods/eviction")
+
+
+def _pod_path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def _unix_s(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,92 @@
+"""A controller's part on the real API, as the service account that deploy/kubernetes has for it."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from rankmend.clock import SystemClock
+from recovery.journal.store import Journal
+from recovery.kubernetes.api import KubernetesApi
+from recovery.kubernetes.client import KubernetesClient
+from recovery.kubernetes.limits import KubernetesLimits
+from recovery.kubernetes.pod_work import PodWork
+from recovery.slurm.desk import RequestDesk
+from recovery.slurm.ledger import Work
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from tests.support.kubernetes import Cluster
+
+ROLE = Path(__file__).parents[3] / "deploy/kubernetes/controller/rbac.yaml"
+LIMITS = KubernetesLimits(enabled=True, act=True, nodes_drained_percent=100.0, timeout_s=10.0)
+END_S_MAX = 60.0
+_numbers = itertools.count(1)
+
+
+def shipped_rules() -> list[dict[str, Any]]:
+    documents = yaml.safe_load_all(ROLE.read_text())
+    (role,) = [one for one in documents if one["kind"] == "ClusterRole"]
+    return list(role["rules"])
+
+
+class Site:
+    """A desk with a token, in a namespace and with a node of its own."""
+
+    def __init__(self, cluster: Cluster, folder: Path, token: str, name: str, **changes: Any):
+        limits = msgspec.structs.replace(LIMITS, **changes)
+        self.cluster, self.namespace, self.node = cluster, name, f"{name}-node"
+        api = KubernetesApi(cluster.api_of(token), limits.timeout_s)
+        self.client = KubernetesClient(api)
+        self.journal = Journal(folder / "journal.db", SystemClock(), "boot")
+        self.desk = RequestDesk(
+            self.journal,
+            self.client,
+            limits,
+            SystemClock(),
+            lambda bench: PodWork(bench, self.client, limits),
+            settle_s=1.0,
+            look_s=0.05,
+        )
+
+    def ask(self, action: SchedulerAction, key: str, **fields: Any) -> SchedulerRequest:
+        asked = SchedulerRequest(key, action, (self.node,), reason="GPU 3 is bad", **fields)
+        self.desk.ask(asked)
+        return asked
+
+    def turn_until(self, is_so: Callable[[], bool], what: str) -> None:
+        until_s = time.monotonic() + END_S_MAX
+        while not is_so():
+            assert time.monotonic() < until_s, f"{what}: {self.desk.ledger.works}"
+            time.sleep(self.desk.turn())
+
+    def finish(self, action: SchedulerAction, key: str, **fields: Any) -> Work:
+        self.ask(action, key, **fields)
+        self.turn_until(lambda: self.desk.ledger.works[key].ended is not None, key)
+        return self.desk.ledger.works[key]
+
+
+Make = Callable[..., Site]
+
+
+@pytest.fixture
+def make(kubernetes_cluster: Cluster, tmp_path: Path) -> Iterator[Make]:
+    """Return what makes a site; ``rules``: what its account may do, in place of what is shipped."""
+    made: list[Site] = []
+
+    def site(rules: list[dict[str, Any]] | None = None, **changes: Any) -> Site:
+        name = f"site-{tmp_path.name.replace('_', '-').lower()[:30].strip('-')}-{next(_numbers)}"
+        granted = shipped_rules() if rules is None else rules
+        token = kubernetes_cluster.add_account(name, "controller", granted)
+        kubernetes_cluster.add_node(f"{name}-node")
+        folder = tmp_path / name
+        folder.mkdir()
+        made.append(Site(kubernetes_cluster, folder, token, name, **changes))
+        return made[-1]
+
+    yield site
+    for one in made:
+        one.journal.close()

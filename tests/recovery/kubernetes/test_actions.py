@@ -1,0 +1,266 @@
+"""Nodes are cordoned and pods evicted once, within their budgets, whatever is killed; nothing of anybody else is touched."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recovery.slurm.requests import SchedulerAction
+from tests.recovery.kubernetes.fakes import LIMITS, FakeApi, FakeSite
+
+Make = Callable[..., FakeSite]
+EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[FakeSite] = []
+
+    def site(*nodes: str, **changes: object) -> FakeSite:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        limits = msgspec.structs.replace(LIMITS, **changes)
+        made.append(FakeSite(folder, FakeApi(*(nodes or ("n1", "n2"))), limits))
+        return made[-1]
+
+    yield site
+    for one in made:
+        one.journal.close()
+
+
+def test_a_node_is_cordoned_with_the_reason_and_taken_back(make: Make) -> None:
+    site = make()
+
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+    reason = site.api.nodes["n1"]["metadata"]["annotations"]["rankmend.io/cordon"]
+    site.ask(RESUME, "back-1")
+    site.turns()
+
+    assert reason.startswith("rankmend: GPU 3 is bad #")
+    assert (site.outcome("inc-1"), site.outcome("back-1")) == ("done", "done")
+    assert site.api.effects == ["cordon n1", "uncordon n1"]
+    assert "unschedulable" not in site.api.nodes["n1"]["spec"]
+
+
+def test_a_foreign_cordon_stays(make: Make) -> None:
+    site = make()
+    site.api.cordon("n1", "kubectl-cordon")
+
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+    site.ask(RESUME, "back-1")
+    site.turns()
+
+    assert (site.outcome("inc-1"), site.text("inc-1")) == (
+        "left",
+        "n1 is drained by kubectl-cordon",
+    )
+    assert site.outcome("back-1") == "left"
+    assert site.api.effects == []
+
+
+def test_a_cordon_that_somebody_else_sets_in_between_is_left(make: Make) -> None:
+    site = make()
+
+    def person() -> None:
+        site.api.before_patch = lambda: None
+        site.api.cordon("n1", "kubectl-cordon")
+
+    site.api.before_patch = person
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+    site.turns(60.0)
+
+    assert (site.outcome("inc-1"), site.api.effects) == ("left", [])
+    assert site.desk.ledger.ours == []
+
+
+def test_our_cordon_that_a_person_has_ended_and_set_anew_is_theirs(make: Make) -> None:
+    site = make()
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+
+    site.api.cordon("n1", "kubectl-cordon")
+    site.turns()
+    site.ask(RESUME, "back-1")
+    site.turns()
+
+    assert site.desk.ledger.history("n1").over == "the reason was changed by kubectl-cordon: "
+    assert site.api.effects == ["cordon n1"]
+
+
+def test_a_conflict_is_read_and_decided_anew(make: Make) -> None:
+    site = make()
+    kubelets = iter([True, True])
+
+    def kubelet() -> None:
+        if next(kubelets, False):
+            site.api.touch("n1")
+
+    site.api.before_patch = kubelet
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+
+    assert (site.outcome("inc-1"), site.api.effects) == ("done", ["cordon n1"])
+    assert len(site.work("inc-1").acts) == 1
+
+
+def test_nothing_is_done_until_act_is_set(make: Make) -> None:
+    site = make(act=False)
+    site.api.add_pod("train-0", "n1")
+
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+
+    assert (site.outcome("inc-1"), site.text("inc-1")) == ("dry", "would drain n1")
+    assert site.text("evict-1") == "would evict the pods of job train from n1"
+    assert site.api.effects == []
+
+
+def test_pods_of_the_job_leave_a_cordoned_node_and_no_others(make: Make) -> None:
+    site = make()
+    site.api.add_pod("train-0", "n1")
+    site.api.add_pod("other-0", "n1", job="other")
+    site.api.add_pod("train-1", "n2")
+
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+    waits = site.text("evict-1")
+    del site.api.pods["train-0"]  # its kubelet confirms
+    site.api.add_pod("train-0", "n2")  # of a StatefulSet: the same name again
+    site.turns()
+
+    assert waits == "pod jobs/train-0 is ending"
+    assert (site.outcome("evict-1"), site.text("evict-1")) == ("done", "pod jobs/train-0 is gone")
+    assert site.api.effects == ["cordon n1", "evict train-0"]
+
+
+def test_pods_stay_on_a_node_that_is_not_cordoned(make: Make) -> None:
+    site = make()
+    site.api.add_pod("train-0", "n1")
+
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+
+    assert (site.outcome("evict-1"), site.text("evict-1")) == ("refused", "n1 is not cordoned")
+    assert site.api.effects == []
+
+
+def test_a_budget_is_respected_and_tried_again_until_the_time_out(make: Make) -> None:
+    site = make()
+    site.api.budget = 0
+    site.api.add_pod("train-0", "n1")
+
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+    waits = site.text("evict-1")
+    for _time in range(5):
+        site.turns(10.0)
+    before = site.outcome("evict-1")
+    site.turns(15.0)
+
+    assert waits == "the disruption budget train needs 3 healthy pods"
+    assert (before, site.outcome("evict-1")) == ("", "refused")
+    assert site.text("evict-1") == (
+        "pod jobs/train-0 was not evicted within 60 s: the disruption budget train needs 3 healthy pods"
+    )
+    assert site.api.effects == ["cordon n1"]
+
+
+def test_a_budget_that_frees_up_lets_the_pod_go(make: Make) -> None:
+    site = make()
+    site.api.budget = 0
+    site.api.add_pod("train-0", "n1")
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+
+    site.api.budget = 1
+    site.turns(10.0)
+
+    assert site.api.effects == ["cordon n1", "evict train-0"]
+
+
+@pytest.mark.parametrize(("delete", "effects"), [(True, ["delete train-0"]), (False, [])])
+def test_a_pod_on_a_node_that_is_not_heard_is_deleted_only_where_that_is_on(
+    make: Make, delete: bool, effects: list[str]
+) -> None:
+    site = make(delete=delete)
+    site.api.add_pod("train-0", "n1")
+    site.api.hear("n1", "Unknown")
+
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+
+    assert site.api.effects == ["cordon n1", "evict train-0", *effects]
+    assert site.outcome("evict-1") == ("done" if delete else "")
+
+
+def test_evictions_within_an_hour_are_bounded(make: Make) -> None:
+    site = make(evictions_per_hour_max=1)
+    for node in ("n1", "n2"):
+        site.api.add_pod(f"train-{node}", node)
+        site.ask(DRAIN, f"inc-{node}", node)
+        site.ask(EVICT, f"evict-{node}", node, pods_of="train")
+        site.turns()
+
+    assert site.api.effects == ["cordon n1", "evict train-n1", "cordon n2"]
+    assert site.text("evict-n2") == (
+        "1 pods were evicted by rankmend within an hour: kubernetes.evictions_per_hour_max is 1"
+    )
+
+
+def test_cordons_are_bounded_by_the_share_of_all_nodes(make: Make) -> None:
+    site = make("n1", "n2", "n3", nodes_drained_percent=50.0)
+
+    for node in ("n1", "n2"):
+        site.ask(DRAIN, f"inc-{node}", node)
+        site.turns()
+
+    assert site.text("inc-n2") == (
+        "n2 is not drained: 1 of 3 nodes are drained by rankmend: kubernetes.nodes_drained_percent is 50"
+    )
+
+
+def run_story(site: FakeSite) -> None:
+    site.api.add_pod("train-0", "n1")
+    site.api.add_pod("foreign-0", "n1", job="foreign")
+    site.api.cordon("n2", "kubectl-cordon")
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    for _time in range(5):
+        site.turns(8.0, 1)
+    site.api.pods.pop("train-0", None)
+    finish(site, "evict-1")
+    site.ask(RESUME, "back-1")
+    finish(site, "back-1")
+
+
+def finish(site: FakeSite, key: str) -> None:
+    for _time in range(20):
+        if not site.outcome(key):
+            site.turns(8.0, 1)
+
+
+@pytest.mark.long
+def test_a_kill_between_any_two_calls_or_writes_does_nothing_twice(make: Make) -> None:
+    whole = make()
+    run_story(whole)
+    assert whole.api.effects == ["cordon n1", "evict train-0", "uncordon n1"]
+
+    for crash_at in range(1, whole.crossings + 1):
+        site = make()
+        site.crash_at = crash_at
+        run_story(site)
+
+        assert site.api.effects == whole.api.effects, f"killed at crossing {crash_at}"
+        assert [site.outcome(key) for key in ("inc-1", "evict-1", "back-1")] == ["done"] * 3
+        assert site.api.nodes["n2"]["spec"] == {"unschedulable": True}
+        assert "foreign-0" in site.api.pods
+        site.journal.close()

@@ -1,0 +1,201 @@
+"""The same on a real kube-apiserver: ownership, conflicts, budgets and evictions as it has them."""
+
+import threading
+
+import pytest
+
+from recovery.journal.slurm_records import SlurmOutcome
+from recovery.kubernetes.api import KubernetesApi, KubernetesAwayError, KubernetesBudgetError
+from recovery.slurm.ledger import Work
+from recovery.slurm.requests import SchedulerAction
+from tests.recovery.kubernetes.conftest import Make, Site
+from tests.support.kubernetes import Cluster, wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
+MERGE = "application/merge-patch+json"
+
+
+def outcome(work: Work) -> SlurmOutcome:
+    assert work.ended is not None
+    return work.ended.outcome
+
+
+def cordon_as(site: Site, who: str) -> None:
+    path = f"/api/v1/nodes/{site.node}?fieldManager={who}"
+    site.cluster.call("PATCH", path, {"spec": {"unschedulable": True}}, MERGE)
+
+
+def test_a_node_is_cordoned_under_our_name_with_the_reason_and_taken_back(make: Make) -> None:
+    site = make()
+
+    drained = site.finish(DRAIN, "inc-1")
+    node = site.cluster.core.read_node(site.node)
+    back = site.finish(RESUME, "back-1")
+    after = site.cluster.core.read_node(site.node)
+
+    assert outcome(drained) is SlurmOutcome.DONE
+    assert node.spec.unschedulable
+    assert node.metadata.annotations["rankmend.io/cordon"].startswith("rankmend: GPU 3 is bad #")
+    (ours,) = [one for one in node.metadata.managed_fields if one.manager == "rankmend"]
+    assert "f:unschedulable" in ours.fields_v1["f:spec"]
+    assert outcome(back) is SlurmOutcome.DONE
+    assert not after.spec.unschedulable
+    assert not after.metadata.annotations
+    assert len(drained.acts) == 1
+
+
+def test_a_persons_cordon_and_taint_are_neither_changed_nor_taken_back(make: Make) -> None:
+    site = make()
+    taint = {"key": "nvidia.com/gpu-fault", "effect": "NoSchedule"}
+    site.cluster.call(
+        "PATCH", f"/api/v1/nodes/{site.node}?fieldManager=gpu-operator",
+        {"spec": {"taints": [taint]}}, MERGE,
+    )  # fmt: skip
+    cordon_as(site, "kubectl-cordon")
+
+    drained = site.finish(DRAIN, "inc-1")
+    back = site.finish(RESUME, "back-1")
+    node = site.cluster.core.read_node(site.node)
+
+    assert (outcome(drained), outcome(back)) == (SlurmOutcome.LEFT, SlurmOutcome.LEFT)
+    assert drained.ended is not None
+    # Before 1.22 the server keeps whose a field is only once somebody has applied the object.
+    assert drained.ended.text.startswith(f"{site.node} is drained")
+    assert node.spec.unschedulable
+    assert "nvidia.com/gpu-fault" in [one.key for one in node.spec.taints]
+
+
+def test_a_foreign_taint_outlives_our_cordon(make: Make) -> None:
+    site = make()
+    taint = {"key": "nvidia.com/gpu-fault", "effect": "NoSchedule"}
+    site.finish(DRAIN, "inc-1")
+    site.cluster.call(
+        "PATCH", f"/api/v1/nodes/{site.node}?fieldManager=gpu-operator",
+        {"spec": {"taints": [taint]}}, MERGE,
+    )  # fmt: skip
+
+    site.finish(RESUME, "back-1")
+
+    node = site.cluster.core.read_node(site.node)
+    assert not node.spec.unschedulable
+    assert "nvidia.com/gpu-fault" in [one.key for one in node.spec.taints]
+
+
+def test_a_cordon_that_a_person_takes_over_stays(make: Make) -> None:
+    site = make()
+    site.finish(DRAIN, "inc-1")
+
+    # As `kubectl cordon` does after `kubectl uncordon`; a cordon of a cordoned node changes nothing.
+    site.cluster.call(
+        "PATCH", f"/api/v1/nodes/{site.node}?fieldManager=kubectl-uncordon",
+        {"spec": {"unschedulable": None}}, MERGE,
+    )  # fmt: skip
+    cordon_as(site, "kubectl-cordon")
+    back = site.finish(RESUME, "back-1")
+
+    assert outcome(back) is SlurmOutcome.LEFT
+    assert site.cluster.core.read_node(site.node).spec.unschedulable
+
+
+def test_kubelets_that_write_all_the_time_keep_no_cordon_from_being_set(make: Make) -> None:
+    site = make()
+    should_stop = threading.Event()
+
+    def kubelet() -> None:
+        flip = False
+        while not should_stop.is_set():
+            flip = not flip
+            site.cluster.set_ready(site.node, "True" if flip else "False")
+
+    thread = threading.Thread(target=kubelet)
+    thread.start()
+    try:
+        drained = site.finish(DRAIN, "inc-1")
+    finally:
+        should_stop.set()
+        thread.join()
+
+    assert outcome(drained) is SlurmOutcome.DONE
+    assert site.cluster.core.read_node(site.node).spec.unschedulable
+
+
+def budget(site: Site, least: int) -> None:
+    """Have a PodDisruptionBudget, with the status that the disruption controller would give it."""
+    path = f"/apis/policy/v1beta1/namespaces/{site.namespace}/poddisruptionbudgets"
+    labels = {"matchLabels": {"rankmend.io/job": "train"}}
+    body = {"metadata": {"name": "train"}, "spec": {"minAvailable": least, "selector": labels}}
+    site.cluster.call("POST", path, body)
+
+    def is_counted() -> bool:
+        told = site.cluster.call("GET", f"{path}/train")
+        status = told.get("status") or {}
+        return bool(status.get("observedGeneration")) and status.get("expectedPods") == 1
+
+    wait_until(is_counted, "the budget has counted its pods")
+
+
+def test_a_budget_forbids_an_eviction_until_it_is_gone(make: Make) -> None:
+    site = make()
+    labels = {"rankmend.io/job": "train"}
+    uid = site.cluster.add_pod(site.namespace, "train-0", site.node, labels)
+    budget(site, least=1)
+    reference = f"{site.namespace}/train-0/{uid}"
+
+    with pytest.raises(KubernetesBudgetError, match="disruption budget"):
+        site.client.evict(reference)
+    site.finish(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turn_until(lambda: "budget" in site.desk.waits_for("evict-1"), "the budget forbids it")
+    assert site.cluster.core.read_namespaced_pod("train-0", site.namespace)
+    path = f"/apis/policy/v1beta1/namespaces/{site.namespace}/poddisruptionbudgets/train"
+    site.cluster.call("DELETE", path)
+    site.turn_until(lambda: "ending" in site.desk.waits_for("evict-1"), "the pod is ending")
+    site.cluster.end_pod(site.namespace, "train-0")
+    site.turn_until(lambda: site.desk.ledger.works["evict-1"].ended is not None, "evicted")
+
+    assert outcome(site.desk.ledger.works["evict-1"]) is SlurmOutcome.DONE
+
+
+def test_a_pod_of_the_same_name_with_another_uid_is_never_touched(make: Make) -> None:
+    site = make()
+    old = site.cluster.add_pod(site.namespace, "train-0", site.node)
+    site.cluster.end_pod(site.namespace, "train-0")
+    site.cluster.add_pod(site.namespace, "train-0", site.node)
+
+    site.client.evict(f"{site.namespace}/train-0/{old}")
+    site.client.delete_pod(f"{site.namespace}/train-0/{old}")
+
+    pod = site.cluster.core.read_namespaced_pod("train-0", site.namespace)
+    assert pod.metadata.uid != old
+    assert pod.metadata.deletion_timestamp is None
+
+
+def test_a_pod_on_a_node_that_is_not_heard_is_deleted_once_it_is_evicted(make: Make) -> None:
+    site = make()
+    site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
+    site.cluster.add_pod(site.namespace, "other-0", site.node, {"rankmend.io/job": "other"})
+    site.cluster.set_ready(site.node, "Unknown")
+
+    site.finish(DRAIN, "inc-1")
+    evicted = site.finish(EVICT, "evict-1", pods_of="train")
+
+    assert outcome(evicted) is SlurmOutcome.DONE
+    assert [one.act.value for one in evicted.acts] == ["evict", "delete_pod"]
+    assert not site.cluster.is_there(site.namespace, "train-0")
+    assert site.cluster.is_there(site.namespace, "other-0")
+
+
+def test_nodes_are_counted_without_being_read(make: Make, kubernetes_cluster: Cluster) -> None:
+    site = make()
+
+    assert site.client.node_count() == len(kubernetes_cluster.core.list_node().items)
+
+
+def test_an_api_that_does_not_answer_is_away(make: Make) -> None:
+    site = make()
+    settings = site.cluster.api_of("x")
+    settings.configuration.host = "https://127.0.0.1:1"
+
+    with pytest.raises(KubernetesAwayError, match="GET /api/v1/nodes/n: no answer"):
+        KubernetesApi(settings, 1.0).call("GET", "/api/v1/nodes/n")

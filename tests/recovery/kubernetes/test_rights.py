@@ -1,0 +1,52 @@
+"""The role that is shipped is the least that works: each verb that is taken away is missed, by name."""
+
+from typing import Any
+
+import pytest
+
+from recovery.journal.slurm_records import SlurmOutcome
+from recovery.slurm.requests import SchedulerAction
+from tests.recovery.kubernetes.conftest import Make, Site, shipped_rules
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
+VERBS = [
+    (rule["resources"][0], verb) for rule in shipped_rules() for verb in rule["verbs"]
+]  # each rule is of one resource
+
+
+def without(resource: str, verb: str) -> list[dict[str, Any]]:
+    rules = [
+        {**rule, "verbs": [one for one in rule["verbs"] if (rule["resources"][0], one) != (resource, verb)]}
+        for rule in shipped_rules()
+    ]  # fmt: skip
+    return [rule for rule in rules if rule["verbs"]]
+
+
+def run_story(site: Site) -> list[str]:
+    """Cordon, evict, delete and uncordon; return what went wrong."""
+    site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
+    site.cluster.set_ready(site.node, "Unknown")
+    works = [
+        site.finish(DRAIN, "inc-1"),
+        site.finish(EVICT, "evict-1", pods_of="train"),
+        site.finish(RESUME, "back-1"),
+    ]
+    ended = [one.ended for one in works if one.ended is not None]
+    return [one.text for one in ended if one.outcome is SlurmOutcome.FAILED]
+
+
+def test_the_shipped_rules_are_enough(make: Make) -> None:
+    assert run_story(make()) == []
+
+
+def test_every_rule_is_of_one_resource() -> None:
+    assert all(len(rule["resources"]) == 1 for rule in shipped_rules())
+
+
+@pytest.mark.parametrize(("resource", "verb"), VERBS)
+def test_a_verb_that_is_taken_away_is_named(make: Make, resource: str, verb: str) -> None:
+    wrong = run_story(make(without(resource, verb)))
+
+    asked = resource.partition("/")[0]
+    assert any(f"cannot {verb} resource" in text and asked in text for text in wrong), wrong
