@@ -95,6 +95,11 @@ _COMMANDS = {
         "Find the hung or slow rank in recordings of a job.",
     ),
     "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
+    "kubernetes": (
+        "rankmend.cli.kubernetes",
+        "kubernetes",
+        "Show what was asked of Kubernetes, and cordoned nodes.",
+    ),
     "console": (
         "rankmend.cli.console",
         "console",

@@ -137,6 +137,20 @@ def _resume_job(client: JobClient, wanted: str, reason: str) -> list[str]:
     return [f"job {job.name} is resumed"]
 
 
+def _is_drained(client: "OperatorClient", node: str) -> bool:
+    """Return whether the controller has drained the node in Slurm or Kubernetes, as far as this person may know."""
+    from recovery.api.controller_errors import RefusedError
+
+    for view in (client.slurm, client.kubernetes):
+        try:
+            if any(one.node == node and one.is_ours for one in view().nodes):
+                return True
+        except RefusedError as error:
+            if error.status not in (403, 404):  # 404: an older controller
+                raise
+    return False
+
+
 def _resume_node(client: "OperatorClient", node: str, reason: str) -> list[str]:
     from recovery.api.controller_errors import ConflictError, JobEndedError
     from recovery.job.spelling import say_unknown
@@ -147,7 +161,7 @@ def _resume_node(client: "OperatorClient", node: str, reason: str) -> list[str]:
     before = client.cluster()
     if any(one.scope == scope for one in before.paused):
         told.append(client.resume(reason, scope).text)
-    if any(one.node == node for one in before.held):
+    if any(one.node == node for one in before.held) or _is_drained(client, node):
         told.append(client.release(node, reason).text)
     windows = [one for one in before.windows if _covers(one.nodes, node)]
     refused = []

@@ -455,6 +455,7 @@ def run(context: click.Context, /, **options: Any) -> None:
         _warn_unknown_variables(context)
         for name in _IGNORED:
             _warn_ignored(context, name, options.pop(name))
+        _leave_meeting_to_controller(context, options)
         _take_controller(context, options)
         asked = _take_from_slurm(context, RunOptions(**options))
         mode = choose_mode(asked)
@@ -499,6 +500,14 @@ def _take_controller(context: click.Context, options: dict[str, Any]) -> None:
             f"--standalone runs a job of one node without it)",
             err=True,
         )
+
+
+def _leave_meeting_to_controller(context: click.Context, options: dict[str, Any]) -> None:
+    """Take no meeting place from variables where a controller is given: operators of Kubernetes set them for torchrun."""
+    source = context.get_parameter_source("rdzv_endpoint")
+    if options["controller"] is not None and source is ParameterSource.ENVIRONMENT:
+        _warn_ignored(context, "rdzv_endpoint", options["rdzv_endpoint"])
+        options["rdzv_endpoint"] = None
 
 
 def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions":

@@ -48,15 +48,20 @@ def slurm(with_all: bool, access: Access, as_json: bool) -> None:
         shown.print(rendered)
 
 
-def say_mode(view: "wire.SlurmView") -> str:
-    """Return whether the controller acts on Slurm, and whether Slurm answers."""
+def say_mode(view: "wire.SlurmView", manager: str = "Slurm") -> str:
+    """Return whether the controller acts on the manager of nodes, and whether that answers."""
+    table = f"[{manager.lower()}]"
     if not view.enabled:
-        return "Slurm: off ([slurm] enabled in controller.toml)"
-    mode = "acts" if view.acts else "dry: requests are shown and not carried out ([slurm] act)"
-    return printable(f"Slurm: {mode}" + (f"; no answer: {view.problem}" if view.problem else ""))
+        return f"{manager}: off ({table} enabled in controller.toml)"
+    mode = "acts" if view.acts else f"dry: requests are shown and not carried out ({table} act)"
+    return printable(
+        f"{manager}: {mode}" + (f"; no answer: {view.problem}" if view.problem else "")
+    )
 
 
-def say_requests(requests: "list[wire.SlurmRequestView]", *, with_all: bool) -> list[str]:
+def say_requests(
+    requests: "list[wire.SlurmRequestView]", *, with_all: bool, manager: str = "Slurm"
+) -> list[str]:
     """Return two lines for each request: what came of it, and why it was asked."""
     ended = [one for one in requests if one.outcome]
     kept = ended if with_all else ended[:_ENDED_SHOWN]
@@ -68,7 +73,7 @@ def say_requests(requests: "list[wire.SlurmRequestView]", *, with_all: bool) -> 
             lines.append(f"  because: {one.reason}")
     if len(kept) < len(ended):
         lines.append(f"and {len(ended) - len(kept)} older requests (--all)")
-    return [printable(line) for line in lines] or ["nothing was asked of Slurm"]
+    return [printable(line) for line in lines] or [f"nothing was asked of {manager}"]
 
 
 def _what(one: "wire.SlurmRequestView") -> str:

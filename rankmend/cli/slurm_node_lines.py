@@ -16,29 +16,35 @@ _EVENTS_SHOWN: Final = 6  # per node, the newest
 _NEEDS_PERSON: Final = frozenset({"person", "offender"})
 
 
-def render_slurm_nodes(nodes: "Sequence[wire.SlurmNodeView]") -> "list[RenderableType]":
+def render_slurm_nodes(
+    nodes: "Sequence[wire.SlurmNodeView]", manager: str = "Slurm"
+) -> "list[RenderableType]":
     from rich.text import Text
 
     lines: list[RenderableType] = []
     for node in sorted(nodes, key=_need)[:_SHOWN]:
-        lines.append(Text(say_slurm_node(node), style=_style(node)))
+        lines.append(Text(say_slurm_node(node, manager), style=_style(node)))
         left_out = len(node.history) - _EVENTS_SHOWN
         if left_out > 0:
-            lines.append(Text(f"  {left_out} earlier events: GET /v1/slurm", style="dim"))
+            lines.append(
+                Text(f"  {left_out} earlier events: GET /v1/{manager.lower()}", style="dim")
+            )
         lines += [
             Text(printable(f"  {say_time(one.unix_s)} {one.kind}: {one.text}"), style="dim")
             for one in node.history[-_EVENTS_SHOWN:]
         ]
     if len(nodes) > _SHOWN:
-        lines.append(Text(f"and {len(nodes) - _SHOWN} more nodes in Slurm: GET /v1/slurm"))
+        lines.append(
+            Text(f"and {len(nodes) - _SHOWN} more nodes in {manager}: GET /v1/{manager.lower()}")
+        )
     return lines
 
 
-def say_slurm_node(node: "wire.SlurmNodeView") -> str:
+def say_slurm_node(node: "wire.SlurmNodeView", manager: str = "Slurm") -> str:
     """Return where a node stands, in one line."""
     if not node.is_ours:
-        return printable(f"{node.node}: back in Slurm: {node.over}")
-    line = f"{node.node}: drained in Slurm"
+        return printable(f"{node.node}: back in {manager}: {node.over}")
+    line = f"{node.node}: drained in {manager}"
     if node.stay:
         line += f", {node.stay}: {node.stay_text}"
     if node.check_due_unix_s is not None:

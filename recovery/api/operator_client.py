@@ -66,6 +66,9 @@ class OperatorClient(ControllerConnection):
     def slurm(self) -> wire.SlurmView:
         return self.ask("GET", "/v1/slurm", wire.SlurmView)
 
+    def kubernetes(self) -> wire.SlurmView:
+        return self.ask("GET", "/v1/kubernetes", wire.SlurmView)
+
     def command(
         self,
         job_id: str,

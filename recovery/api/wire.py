@@ -597,12 +597,12 @@ class Cluster(Struct):
 
 
 class SlurmRequestView(Struct):
-    """What was asked of Slurm, and what came of it."""
+    """What was asked of Slurm or Kubernetes, and what came of it."""
 
     key: str
     action: str  # value of recovery.slurm.requests.SchedulerAction
     nodes: list[str]
-    slurm_job: str
+    slurm_job: str  # of Slurm; of an eviction in Kubernetes: the job, as its pods' label has it
     reason: str
     asked_unix_s: float
     outcome: str  # value of recovery.journal.slurm_records.SlurmOutcome; empty: it is open
@@ -622,7 +622,7 @@ class SlurmNodeEventView(Struct):
 
 
 class SlurmNodeView(Struct):
-    """A node that rankmend has drained in Slurm, now or before."""
+    """A node that rankmend has drained in Slurm, or cordoned in Kubernetes, now or before."""
 
     node: str
     is_ours: bool  # drained by rankmend now
@@ -639,7 +639,7 @@ class SlurmNodeView(Struct):
 class SlurmView(Struct):
     enabled: bool
     acts: bool  # False: everything is dry
-    problem: str  # why Slurm does not answer
+    problem: str  # why Slurm, or Kubernetes, does not answer
     requests: list[SlurmRequestView]  # the newest first
     nodes: list[SlurmNodeView]
 

@@ -20,7 +20,7 @@ from recovery.service.retained import Retained
 from recovery.service.roles import Subject
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
-from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.desk import RequestDesk
 
 ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
 READS_MAX: Final = 32  # of one kind of thread, queued and running
@@ -67,7 +67,8 @@ class Backend:
     connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
     read_alerts: Callable[[], None] = lambda: None  # asks the Alertmanagers once more
     pager: Pager | None = None
-    slurm: SlurmDesk | None = None
+    slurm: RequestDesk | None = None
+    kubernetes: RequestDesk | None = None
     is_stopping: bool = False
     disk: SideThreads = field(default_factory=lambda: SideThreads("disk", 2))
     # One thread: views must not take the interpreter from the deciding thread more than one at a time.

@@ -15,6 +15,7 @@ from rankmend.listening import make_server_context, parse_listen
 from rankmend.redfish_session import parse_url
 from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
+from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens
 from recovery.slurm.limits import SlurmLimits
@@ -132,6 +133,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     alertmanagers: Alertmanagers = Alertmanagers()
     bmcs: Annotated[tuple[BmcRule, ...], msgspec.Meta(max_length=10_000)] = ()
     slurm: SlurmLimits = SlurmLimits()
+    kubernetes: KubernetesLimits = KubernetesLimits()
     console: ConsoleSection = ConsoleSection()
 
 

@@ -1,4 +1,4 @@
-"""Metrics of what is asked of Slurm, read from its ledger when Prometheus asks."""
+"""Metrics of what is asked of Slurm, or of Kubernetes, read from its ledger when Prometheus asks."""
 
 from collections import Counter
 from typing import Final
@@ -8,44 +8,48 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from recovery.journal.slurm_records import SlurmOutcome
-from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.desk import RequestDesk
+from recovery.slurm.limits import NodeLimits
 from recovery.slurm.requests import SchedulerAction
 from recovery.slurm.return_rules import Stay
 
 _OPEN: Final = "open"
 
 
-class SlurmGauges(Collector):
-    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
-        self._prefix = prefix
-        self._desk: SlurmDesk | None = None
+class DeskGauges(Collector):
+    def __init__(self, prefix: str, registry: CollectorRegistry, limits: type[NodeLimits]) -> None:
+        self._prefix = f"{prefix}_{limits.table}"
+        self._manager = limits.manager
+        self._desk: RequestDesk | None = None
         registry.register(self)
 
-    def watch(self, desk: SlurmDesk) -> None:
+    def watch(self, desk: RequestDesk) -> None:
         self._desk = desk
 
     def collect(self) -> list[GaugeMetricFamily]:
         requests = GaugeMetricFamily(
-            f"{self._prefix}_slurm_requests",
-            "Requests to Slurm that are kept, by action and outcome: open, done, dry, left, refused, failed.",
+            f"{self._prefix}_requests",
+            f"Requests to {self._manager} that are kept, by action and outcome: open, done, dry, left, refused, failed.",
             labels=("action", "outcome"),
         )
         drained = GaugeMetricFamily(
-            f"{self._prefix}_slurm_nodes_drained", "Nodes that are drained in Slurm by rankmend."
+            f"{self._prefix}_nodes_drained",
+            f"Nodes that are drained in {self._manager} by rankmend.",
         )
         staying = GaugeMetricFamily(
-            f"{self._prefix}_slurm_nodes_staying",
-            "Nodes that are drained in Slurm by rankmend, by what keeps them out: person, offender, busy, silent, "
+            f"{self._prefix}_nodes_staying",
+            f"Nodes that are drained in {self._manager} by rankmend, by what keeps them out: person, offender, busy, silent, "
             "waiting, paused, checking, asked.",
             labels=("stay",),
         )
         passed = GaugeMetricFamily(
-            f"{self._prefix}_slurm_node_check_passed",
+            f"{self._prefix}_node_check_passed",
             "1 if the newest check of a node that rankmend has drained has passed, else 0.",
             labels=("node",),
         )
         answering = GaugeMetricFamily(
-            f"{self._prefix}_slurm_answering", "1 if Slurm answered when it was asked last, else 0."
+            f"{self._prefix}_answering",
+            f"1 if {self._manager} answered when it was asked last, else 0.",
         )
         desk = self._desk
         if desk is not None:

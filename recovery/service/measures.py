@@ -16,15 +16,17 @@ from recovery.journal.incident_records import IncidentEvent, IncidentOpened
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowFound
+from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.agent_readings import AgentReadings
 from recovery.service.bmc_readings import BmcReadings
+from recovery.service.desk_gauges import DeskGauges
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
-from recovery.service.slurm_gauges import SlurmGauges
 from recovery.service.snapshot_gauges import SnapshotGauges
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.time_gauges import TimeGauges
 from recovery.service.watched_gauges import WatchedGauges
+from recovery.slurm.limits import SlurmLimits
 
 # MTTR is aimed at seconds; requeues and reloads of large models take up to an hour.
 _PHASE_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
@@ -212,7 +214,9 @@ class Measures:
         self.snapshots = SnapshotGauges(_PREFIX, self.registry)
         self.watched = WatchedGauges(_PREFIX, self.registry)
         self.times = TimeGauges(_PREFIX, self.registry)
-        self.slurm = SlurmGauges(_PREFIX, self.registry)
+        self.slurm, self.kubernetes = (
+            DeskGauges(_PREFIX, self.registry, limits) for limits in (SlurmLimits, KubernetesLimits)
+        )
         self.bmcs = BmcReadings()
         self._begin()
 

@@ -25,6 +25,7 @@ from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
+from recovery.cluster.gate import PlanRequest
 from recovery.console.site import ConsoleSite
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.limits import Policy
@@ -41,10 +42,13 @@ from recovery.service.bmcs import BmcDirectory
 from recovery.service.console_door import ServiceDoor
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, make_context
+from recovery.service.desk_service import DeskService
 from recovery.service.discovery import RackNames
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.job_registry import JobRegistry
+from recovery.service.kubernetes_service import KubernetesService
+from recovery.service.left_pods import LeftPods
 from recovery.service.listening_clock import BEAT_S, Hearing
 from recovery.service.measures import Measures
 from recovery.service.newest_orders import NewestOrders
@@ -125,20 +129,8 @@ class Service:
                 self._power = BmcPower(directory, clock, readings)
                 undo.callback(self._power.close)
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
-            self.slurm: SlurmService | None = None
-            if config.slurm.enabled:
-                self.slurm = SlurmService(
-                    state,
-                    config.slurm,
-                    clock,
-                    self._may_act,
-                    self._is_off,
-                    self._why_observed,
-                    self._nodes_of_interest,
-                )
-                undo.callback(self.slurm.stop)
-                desk.on_leave = self.slurm.leave_nodes
-                self.measures.slurm.watch(self.slurm.desk)
+            self.slurm, self.kubernetes = self._open_managers(undo)
+            desk.on_leave = self._leave_nodes
             jobs = JobRegistry(
                 self._folder,
                 self.board,
@@ -155,15 +147,7 @@ class Service:
             self.worker = Worker(
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
             )
-            if self.slurm is not None:
-                self.worker.watched.scheduler = self.slurm.desk
-                self.worker.short_jobs = ShortJobs(
-                    jobs,
-                    desk,
-                    self.slurm.desk,
-                    config.slurm.requeue_after_s,
-                    lambda job: job.stored.owner,
-                )
+            self._serve_managers(jobs, desk)
             self.pager = Pager(self.worker, clock, config)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(
@@ -177,6 +161,7 @@ class Service:
                 read_alerts=self.reader.wake,
                 pager=self.pager,
                 slurm=None if self.slurm is None else self.slurm.desk,
+                kubernetes=None if self.kubernetes is None else self.kubernetes.desk,
             )
             self.api = Api(self.backend, Doorman(tokens), self._audit)
             self.console = self._make_console() if config.console.enabled else None
@@ -226,8 +211,62 @@ class Service:
         """Ask the deciding thread; not for that thread."""
         return self.worker.call(lambda: self._is_heard(node)).result(ANSWER_S_MAX)
 
+    def _open_managers(
+        self, undo: contextlib.ExitStack
+    ) -> tuple[SlurmService | None, KubernetesService | None]:
+        """Open what gives out nodes here, as far as it is switched on."""
+        state, config, clock = Path(self.config.state_dir), self.config, self._clock
+        slurm: SlurmService | None = None
+        kubernetes: KubernetesService | None = None
+        if config.slurm.enabled:
+            slurm = SlurmService(
+                state,
+                config.slurm,
+                clock,
+                self._may_act,
+                self._is_off,
+                self._why_observed,
+                self._nodes_of_interest,
+            )
+            undo.callback(slurm.stop)
+            self.measures.slurm.watch(slurm.desk)
+        if config.kubernetes.enabled:
+            kubernetes = KubernetesService(
+                state,
+                config.kubernetes,
+                clock,
+                self._may_act,
+                self._why_observed,
+                self._nodes_of_interest,
+            )
+            undo.callback(kubernetes.stop)
+            self.measures.kubernetes.watch(kubernetes.desk)
+        return slurm, kubernetes
+
+    def _serve_managers(self, jobs: JobRegistry, desk: ClusterController) -> None:
+        """Have what jobs need of Slurm and Kubernetes asked there."""
+        if self.slurm is not None:
+            self.worker.watched.scheduler = self.slurm.desk
+            self.worker.short_jobs = ShortJobs(
+                jobs,
+                desk,
+                self.slurm.desk,
+                self.config.slurm.requeue_after_s,
+                lambda job: job.stored.owner,
+            )
+        if self.kubernetes is not None:
+            self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk)
+
+    def _managers(self) -> list[DeskService]:
+        """Return what gives out nodes here, as far as it is switched on."""
+        return [one for one in (self.slurm, self.kubernetes) if one is not None]
+
+    def _leave_nodes(self, request: PlanRequest) -> None:
+        for manager in self._managers():
+            manager.leave_nodes(request)
+
     def _may_act(self, request: SchedulerRequest) -> str:
-        """Return why a request to Slurm waits, or nothing. For any thread: what it reads is replaced as a whole."""
+        """Return why a request to a manager of nodes waits, or nothing. For any thread: what it reads is replaced as a whole."""
         desk = self.worker.desk
         scopes = ("cluster", *(f"node:{node}" for node in request.nodes))
         paused = next((scope for scope in scopes if scope in desk.ledger.paused), None)
@@ -236,7 +275,7 @@ class Service:
         return "the cluster's policy is a dry run" if desk.policy.is_dry else ""
 
     def _why_observed(self, request: SchedulerRequest) -> str | None:
-        """Return why a request to Slurm is not carried out. For any thread, as `_may_act`."""
+        """Return why a request to a manager of nodes is not carried out. For any thread, as `_may_act`."""
         return self.worker.desk.policy.why_observed("", request.nodes)
 
     def _nodes_of_interest(self) -> tuple[str, ...]:
@@ -294,8 +333,8 @@ class Service:
         self.reader.start()
         if self._bmc_check is not None:
             self._bmc_check.start()
-        if self.slurm is not None:
-            self.slurm.start()
+        for manager in self._managers():
+            manager.start()
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worker.hearing.beat()
@@ -358,8 +397,8 @@ class Service:
         """Let go of the state folder; for one that was never started, too."""
         self.backend.views.close()
         self.backend.disk.close()
-        if self.slurm is not None:
-            self.slurm.stop()
+        for manager in self._managers():
+            manager.stop()
         if self._power is not None:
             self._power.close()
         self._audit.close()

@@ -158,6 +158,39 @@ state_dir = @state_dir@
 #offences_max = 3
 #offence_days = 30.0
 
+# Kubernetes: what the controller does there. docs/use/kubernetes.md. (restart)
+[kubernetes]
+# Ask Kubernetes at all: needs rankmend[kubernetes] and the role in deploy/kubernetes/controller/rbac.yaml.
+#enabled = false
+# Act. Without it everything is dry: journaled, shown by GET /v1/kubernetes, and not done.
+#act = false
+# What it may do then: cordon nodes, evict pods of jobs that have left a node, delete those at once whose node is not heard.
+#drain = true
+#evict = true
+#delete = true
+# A kubeconfig file and a context in it. Default: the service account of the controller's own pod.
+#kubeconfig = "/etc/rankmend/controller/kubeconfig"
+#context = "gpu-cluster"
+# Nodes cordoned by rankmend at one time, as a number and as a share of the cluster's nodes; both hold.
+#nodes_drained_max = 20
+#nodes_drained_percent = 10.0
+#drains_per_hour_max = 6
+#evictions_per_hour_max = 20
+# Seconds for one call; 1 to 300.
+#timeout_s = 20.0
+# Seconds for which a PodDisruptionBudget may forbid an eviction, and a pod may run beyond its grace period.
+#evict_timeout_s = 600.0
+# Return to service, as in [slurm].
+#return_check = ["/opt/site/check-node", "{node}"]
+#burn_in = ["/opt/site/burn-in", "{node}"]
+#return_check_timeout_s = 120.0
+#burn_in_timeout_s = 3600.0
+#return_after_s = 300.0
+#return_pause_s = 900.0
+#return_checks_max = 4
+#offences_max = 3
+#offence_days = 30.0
+
 # The web console at / of the same port. docs/operate/console.md.
 [console]
 # Serve it. (restart)

@@ -20,6 +20,7 @@ from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
 from recovery.service.dry_run import foresee_job
 from recovery.service.job_registry import JobRegistry
+from recovery.service.left_pods import LeftPods
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, FullError
@@ -60,6 +61,7 @@ class Worker:
             hearing.now_s, lambda name: jobs.policy_for(name).hung, desk, watch_listener
         )
         self.short_jobs: ShortJobs | None = None  # set where there is a scheduler
+        self.left_pods: LeftPods | None = None  # set where there is Kubernetes
         self.hearing = hearing
         self._board = board
         self._listener = listener
@@ -119,6 +121,8 @@ class Worker:
         self.watched.tick()
         if self.short_jobs is not None:
             self.short_jobs.tick(now_s)
+        if self.left_pods is not None:
+            self.left_pods.tick(now_s)
         self.jobs.sweep(now_s)
         self._board.flush()
         self.turned_at_s = self._clock.now_s()

@@ -42,16 +42,22 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
     await backend.ask(lambda: backend.worker.desk.release(node, who, reason))
-    desk = backend.slurm
-    if desk is not None and await backend.disk.run(lambda: desk.take_back(node, who, reason)):
-        return wire.Done(f"{node} can get ranks again; Slurm is asked to take back our drain")
-    return wire.Done(f"{node} can get ranks again")
+    desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
+
+    def take_back() -> list[str]:
+        return [one.limits.manager for one in desks if one.take_back(node, who, reason)]
+
+    asked = " and ".join(await backend.disk.run(take_back))
+    also = f"; {asked} is asked to take back our drain" if asked else ""
+    return wire.Done(f"{node} can get ranks again{also}")
 
 
 async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequence[str]) -> None:
-    """Raise UnknownNodeError where no launcher, alert, person or setting has named a node."""
+    """Raise UnknownNodeError where no launcher, alert, person, setting or drain of ours has named a node."""
     heard_of = await backend.ask(backend.worker.known_nodes)
-    known = [*heard_of, *backend.config.discovery.nodes]
+    desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
+    drained = [node for one in desks for node in one.ledger.nodes]
+    known = [*heard_of, *backend.config.discovery.nodes, *drained]
     unknown = find_unknown(named, known)
     if unknown is not None:
         seen = [one for one in known if subject.may_use_node(one)]

@@ -1,11 +1,11 @@
-"""What was asked of Slurm, and the nodes that were drained there."""
+"""What was asked of Slurm and of Kubernetes, and the nodes that were drained there."""
 
 from typing import Final
 
 from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
-from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.desk import RequestDesk
 from recovery.slurm.ledger import NodeHistory, Work
 from recovery.slurm.return_rules import ReturnStanding
 
@@ -14,7 +14,15 @@ REQUESTS_MAX: Final = 1000
 
 async def slurm(backend: Backend, call: Call[None]) -> wire.SlurmView:
     del call  # who may ask is decided by the route
-    desk = backend.slurm
+    return _view_desk(backend.slurm)
+
+
+async def kubernetes(backend: Backend, call: Call[None]) -> wire.SlurmView:
+    del call
+    return _view_desk(backend.kubernetes)
+
+
+def _view_desk(desk: RequestDesk | None) -> wire.SlurmView:
     if desk is None:
         return wire.SlurmView(enabled=False, acts=False, problem="", requests=[], nodes=[])
     ledger = desk.ledger
@@ -44,13 +52,13 @@ def _node(node: str, past: NodeHistory, standing: ReturnStanding | None) -> wire
     )
 
 
-def _view(desk: SlurmDesk, work: Work) -> wire.SlurmRequestView:
+def _view(desk: RequestDesk, work: Work) -> wire.SlurmRequestView:
     asked, ended = work.request, work.ended
     return wire.SlurmRequestView(
         asked.key,
         asked.action.value,
         list(asked.nodes),
-        asked.slurm_job,
+        asked.slurm_job or asked.pods_of,
         asked.reason,
         work.asked_unix_s,
         "" if ended is None else ended.outcome.value,

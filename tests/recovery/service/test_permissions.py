@@ -77,6 +77,7 @@ RULES: dict[str, tuple[set[Role], frozenset[str]]] = {
     "agents": ({READ}, ALL),
     "metrics": ({READ}, CLUSTER),
     "slurm": ({READ}, CLUSTER),
+    "kubernetes": ({READ}, CLUSTER),
     "untaken": ({READ}, CLUSTER),
     "healthz": (set(), ALL),
     "readyz": (set(), ALL),

@@ -1,0 +1,41 @@
+"""`rankmend kubernetes`: what a controller has asked of Kubernetes, what came of it, and the nodes that it has cordoned there."""
+
+import click
+
+from rankmend.cli.controller_options import Access, asking, console, controller_options
+from rankmend.cli.options import json_option, print_json
+from rankmend.cli.output import echo
+from rankmend.cli.slurm import say_mode, say_requests
+from rankmend.cli.slurm_node_lines import render_slurm_nodes
+
+_MANAGER = "Kubernetes"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend kubernetes
+  rankmend kubernetes --all --json
+"""
+)
+@click.option("--all", "with_all", is_flag=True, help="Show all requests that are kept.")
+@controller_options
+@json_option
+def kubernetes(with_all: bool, access: Access, as_json: bool) -> None:
+    """Show what the controller has asked of Kubernetes, and the nodes that it has cordoned there.
+
+    Open requests come first, each with what it waits for, then those that have ended, the newest first.
+    """
+    with asking(access) as client:
+        view = client.kubernetes()
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(view))
+        return
+    echo(say_mode(view, _MANAGER))
+    for line in say_requests(view.requests, with_all=with_all, manager=_MANAGER):
+        echo(line)
+    shown = console()
+    for rendered in render_slurm_nodes(view.nodes, _MANAGER):
+        shown.print(rendered)

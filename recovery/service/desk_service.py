@@ -1,0 +1,68 @@
+"""A desk as the service has it: its journal, the thread that works on it, and what jobs that leave nodes ask of it."""
+
+import logging
+import threading
+from pathlib import Path
+from typing import Final
+
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, RankmendError
+from rankmend.foreign_links import make_private
+from recovery.cluster.gate import PlanRequest
+from recovery.journal.store import Journal
+from recovery.slurm.desk import RequestDesk
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+
+log = logging.getLogger(__name__)
+
+STOP_S_MAX: Final = 5.0  # a call that is under way ends by itself
+
+
+def open_journal(folder: Path, clock: Clock) -> Journal:
+    """Open the journal of a desk in its own folder."""
+    make_private(folder, ConfigError)
+    return Journal(folder / "journal.db", clock, read_boot_id())
+
+
+class DeskService:
+    """A node that a job has left because it was blamed is drained; the request's key names the incident, so it is asked once."""
+
+    def __init__(self, journal: Journal, desk: RequestDesk) -> None:
+        self._journal = journal
+        self.desk = desk
+        self._should_stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=desk.limits.table, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the call that is under way; what is open goes on at the next start."""
+        self._should_stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_S_MAX)
+        self.desk.returns.stop()
+        self._journal.close()
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._should_stop.wait(wait_s):
+            try:
+                wait_s = self.desk.turn()
+            except Exception:
+                log.exception("cannot work on %s", self.desk.limits.manager)
+                wait_s = 10.0
+
+    def leave_nodes(self, request: PlanRequest) -> None:
+        """Have the nodes drained that a job leaves. Never raises: the recovery of the job goes on."""
+        asked = SchedulerRequest(
+            f"leave/{request.incident_id}/{request.try_number}",
+            SchedulerAction.DRAIN,
+            request.without,
+            reason=f"{request.finding.summary} ({request.incident_id})",
+        )
+        try:
+            self.desk.ask(asked)
+        except RankmendError as error:
+            manager = self.desk.limits.manager
+            log.warning("cannot ask %s for a drain", manager, extra={"error": str(error)})

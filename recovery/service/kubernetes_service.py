@@ -1,0 +1,41 @@
+"""Kubernetes as the service has it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rankmend.clock import Clock
+from rankmend.packages import Extra, require
+from recovery.kubernetes.api import connect
+from recovery.kubernetes.client import KubernetesClient
+from recovery.kubernetes.limits import KubernetesLimits
+from recovery.kubernetes.pod_work import PodWork
+from recovery.service.desk_service import DeskService, open_journal
+from recovery.slurm.desk import RequestDesk
+from recovery.slurm.requests import SchedulerRequest
+
+
+class KubernetesService(DeskService):
+    def __init__(
+        self,
+        state: Path,
+        limits: KubernetesLimits,
+        clock: Clock,
+        may_act: Callable[[SchedulerRequest], str],
+        observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
+        of_interest: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
+        """Raises MissingPackageError without the extra, and ConfigError where no cluster is configured."""
+        require(Extra.KUBERNETES, "rankmend controller run with [kubernetes]")
+        client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
+        journal = open_journal(state / "kubernetes", clock)
+        desk = RequestDesk(
+            journal,
+            client,
+            limits,
+            clock,
+            lambda bench: PodWork(bench, client, limits),
+            may_act=may_act,
+            observes=observes,
+            of_interest=of_interest,
+        )
+        super().__init__(journal, desk)

@@ -1,0 +1,139 @@
+"""deploy/kubernetes: what kustomize makes of it is what a real API server takes, with configurations that are read."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config import load as load_agent
+from recovery.service.controller_config import load as load_controller
+from tests.support.kubernetes import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy/kubernetes"
+GROUPS = {
+    "Namespace": ("v1", "namespaces", False),
+    "ServiceAccount": ("v1", "serviceaccounts", True),
+    "ConfigMap": ("v1", "configmaps", True),
+    "Service": ("v1", "services", True),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims", True),
+    "ClusterRole": ("rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "Deployment": ("apps/v1", "deployments", True),
+    "DaemonSet": ("apps/v1", "daemonsets", True),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets", True),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies", True),
+}
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl: kustomizations are built with it")
+    built = subprocess.run(
+        ["kubectl", "kustomize", str(FOLDER)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return [one for one in yaml.safe_load_all(built.stdout) if one]
+
+
+def named(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = [
+        one for one in objects if one["kind"] == kind and one["metadata"]["name"].startswith(name)
+    ]
+    return found
+
+
+def pod_of(workload: dict[str, Any]) -> dict[str, Any]:
+    return dict(workload["spec"]["template"]["spec"])
+
+
+def test_configurations_are_read_by_what_they_are_for(tmp_path: Path) -> None:
+    controller = load_controller(FOLDER / "controller/controller.toml")
+    text = (FOLDER / "agent/agent.toml").read_text()
+    (tmp_path / "agent.toml").write_text(text.replace("/var/lib/rankmend-agent", str(tmp_path)))
+    agent = load_agent(tmp_path / "agent.toml")
+
+    assert (controller.kubernetes.enabled, controller.kubernetes.act) == (True, False)
+    assert controller.kubernetes.kubeconfig is None
+    assert agent.listen == ":9476"
+
+
+def test_everything_is_in_one_namespace_and_of_one_image(objects: list[dict[str, Any]]) -> None:
+    pods = [pod_of(one) for one in objects if one["kind"] in ("Deployment", "DaemonSet")]
+    images = {
+        container["image"]
+        for pod in pods
+        for container in [*pod["containers"], *pod.get("initContainers", ())]
+    }
+
+    spaces = {one["metadata"].get("namespace") for one in objects if GROUPS[one["kind"]][2]}
+    assert (spaces, images) == ({"rankmend"}, {"rankmend:0.1.0"})
+
+
+def test_every_volume_that_is_mounted_exists_and_configuration_is_the_generated_one(
+    objects: list[dict[str, Any]],
+) -> None:
+    maps = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
+    for workload in (one for one in objects if one["kind"] in ("Deployment", "DaemonSet")):
+        pod = pod_of(workload)
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            assert {one["name"] for one in container["volumeMounts"]} <= set(volumes)
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert volumes["config"]["configMap"]["name"] in maps
+
+
+def test_the_agent_has_no_word_in_the_api(objects: list[dict[str, Any]]) -> None:
+    account = named(objects, "ServiceAccount", "rankmend-agent")
+    bound = [subject["name"] for one in objects for subject in one.get("subjects", ())]
+
+    assert account["automountServiceAccountToken"] is False
+    assert bound == ["rankmend-controller"]
+
+
+def test_secrets_are_copied_so_that_only_the_controller_reads_them(
+    objects: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    command = pod_of(named(objects, "Deployment", "rankmend-controller"))["initContainers"][0]
+    secret, files = tmp_path / "secret", tmp_path / "files"
+    secret.mkdir()
+    files.mkdir()
+    (secret / "tokens.toml").write_text("# none")
+    (secret / "tokens.toml").chmod(0o440)
+
+    shell = command["command"][2].replace("/secret/", f"{secret}/")
+    shell = shell.replace("/etc/rankmend/controller/", f"{files}/")
+    subprocess.run([*command["command"][:2], shell], check=True, timeout=30)
+
+    assert (files / "tokens.toml").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.real
+@pytest.mark.long
+def test_a_real_api_server_takes_every_object(
+    objects: list[dict[str, Any]], kubernetes_cluster: Cluster
+) -> None:
+    kubernetes_cluster.add_namespace("rankmend")
+    for one in objects:
+        version, plural, is_in_namespace = GROUPS[one["kind"]]
+        assert one["apiVersion"] == version
+        if one["kind"] == "PodDisruptionBudget":
+            # The server of the tests is 1.20: policy/v1 came with 1.21, with the same fields.
+            version = "policy/v1beta1"
+        where = "/api/v1" if version == "v1" else f"/apis/{version}"
+        space = "/namespaces/rankmend" if is_in_namespace else ""
+
+        made = kubernetes_cluster.apply(
+            {**one, "apiVersion": version}, f"{where}{space}/{plural}", is_dry=True
+        )
+
+        assert made["metadata"]["name"] == one["metadata"]["name"]

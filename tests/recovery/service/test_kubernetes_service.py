@@ -1,0 +1,89 @@
+"""A controller with [kubernetes]: what jobs leave is asked there, and shown, whether the API answers or not."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from prometheus_client import generate_latest
+
+from rankmend.cli import cli
+from rankmend.errors import ConfigError
+from recovery.kubernetes.api import connect
+from recovery.kubernetes.limits import KubernetesLimits
+from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from tests.support.kubernetes import Cluster
+from tests.support.service import make_folder, running, wait_until
+
+
+def test_a_kubeconfig_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"kubernetes.kubeconfig: no file /nowhere/config"):
+        connect("/nowhere/config", None, 1.0)
+
+
+def test_outside_a_pod_a_kubeconfig_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"set kubernetes.kubeconfig elsewhere"):
+        connect(None, None, 1.0)
+
+
+def test_an_api_that_does_not_answer_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    make_folder(tmp_path / "c")
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    config = {"current-context": "c", "clusters": [cluster], "contexts": [context], "users": [user]}
+    kubeconfig.write_text(json.dumps(config))
+    limits = KubernetesLimits(enabled=True, act=True, kubeconfig=str(kubeconfig), timeout_s=1.0)
+
+    with running(tmp_path / "c", lambda one: msgspec.structs.replace(one, kubernetes=limits)) as up:
+        assert up.service.kubernetes is not None
+        desk = up.service.kubernetes.desk
+        desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
+        wait_until(lambda: desk.bench.is_answering is False, "the API is away")
+        view = up.client("admin").kubernetes()
+        page = generate_latest(up.service.measures.registry).decode()
+
+    (shown,) = view.requests
+    assert (view.enabled, view.acts, shown.outcome) == (True, True, "")
+    assert shown.text.startswith("Kubernetes does not answer: GET /api/v1/nodes/n1: no answer")
+    assert "rankmend_controller_kubernetes_answering 0.0" in page
+
+
+@pytest.mark.real
+@pytest.mark.long
+def test_a_node_is_cordoned_shown_and_returned_by_a_person(
+    tmp_path: Path, kubernetes_cluster: Cluster
+) -> None:
+    make_folder(tmp_path / "c")
+    node = kubernetes_cluster.add_node("service-node-1")
+    limits = KubernetesLimits(
+        enabled=True,
+        act=True,
+        nodes_drained_percent=100.0,
+        kubeconfig=str(kubernetes_cluster.folder / "admin.kubeconfig"),
+    )
+
+    with running(tmp_path / "c", lambda one: msgspec.structs.replace(one, kubernetes=limits)) as up:
+        assert up.service.kubernetes is not None
+        desk = up.service.kubernetes.desk
+        desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, (node,), reason="GPU 3 is bad"))
+        wait_until(lambda: not desk.ledger.open, "the node is cordoned")
+        access = ["--controller", up.url, "--ca-file", str(up.ca)]
+        access += ["--token-file", str(up.folder / "admin.token")]
+        told = CliRunner().invoke(cli, ["kubernetes", *access])
+        cordoned = kubernetes_cluster.core.read_node(node)
+        words = ["resume", "--node", node, "--reason", "board replaced", *access]
+        resumed = CliRunner().invoke(cli, words)
+        assert resumed.exit_code == 0, resumed.output
+        wait_until(lambda: not desk.ledger.ours, "the cordon is taken back")
+        after = kubernetes_cluster.core.read_node(node)
+
+    assert told.exit_code == 0, told.output
+    assert "Kubernetes: acts" in told.output
+    assert f"done: drain {node}" in told.output
+    assert f"{node}: drained in Kubernetes" in told.output
+    assert cordoned.spec.unschedulable
+    assert resumed.exit_code == 0, resumed.output
+    assert not after.spec.unschedulable
