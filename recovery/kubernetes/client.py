@@ -42,7 +42,7 @@ class KubernetesClient:
         """Return these nodes, without those that Kubernetes does not know."""
         found = {}
         for name in sorted(set(names)):
-            told = self._node(name)
+            told = self.node(name)
             if told is None:
                 continue
             node = read_node(told)
@@ -51,7 +51,8 @@ class KubernetesClient:
             found[name] = read_node(told, is_used=is_used)
         return found
 
-    def _node(self, name: str) -> dict[str, Any] | None:
+    def node(self, name: str) -> dict[str, Any] | None:
+        """Return the node's object; None: Kubernetes has no such node."""
         try:
             return self._api.call("GET", f"/api/v1/nodes/{quote(name, safe='')}")
         except KubernetesUnknownError:
@@ -132,7 +133,7 @@ class KubernetesClient:
         """Read the node, and send what is to change of this version; kubelets update nodes all the time."""
         until_s = time.monotonic() + self._api.timeout_s
         while True:
-            told = self._node(node)
+            told = self.node(node)
             if told is None:
                 raise KubernetesError(f"Kubernetes has no node {node}")
             patch = change(told)

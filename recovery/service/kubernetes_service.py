@@ -5,11 +5,13 @@ from pathlib import Path
 
 from rankmend.clock import Clock
 from rankmend.packages import Extra, require
+from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.kubernetes.api import connect
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_work import PodWork
 from recovery.service.desk_service import DeskService, open_journal
+from recovery.service.kubernetes_signals import KubernetesSignals
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.requests import SchedulerRequest
 
@@ -39,3 +41,25 @@ class KubernetesService(DeskService):
             of_interest=of_interest,
         )
         super().__init__(journal, desk)
+        self._limits = limits
+        self._signals: KubernetesSignals | None = None
+
+    def hear_signals(
+        self, nodes: Callable[[], Sequence[str]], take: Callable[[Sequence[IncomingAlert]], object]
+    ) -> None:
+        """Have what others say of these nodes taken in, if that is switched on."""
+        limits = self._limits
+        if limits.signals:
+            # A client of its own: the thread has one.
+            client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
+            self._signals = KubernetesSignals(client.node, nodes, take)
+
+    def start(self) -> None:
+        super().start()
+        if self._signals is not None:
+            self._signals.start()
+
+    def stop(self) -> None:
+        if self._signals is not None:
+            self._signals.stop()
+        super().stop()

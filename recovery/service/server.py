@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.cluster.gate import PlanRequest
+from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.console.site import ConsoleSite
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.limits import Policy
@@ -204,6 +205,14 @@ class Service:
         members = self.worker.call(self.worker.members).result(ANSWER_S_MAX)
         return members | set(self.config.discovery.nodes)
 
+    def _members(self) -> list[str]:
+        """Return the nodes of the jobs. Not for the deciding thread."""
+        return sorted(self.worker.call(self.worker.members).result(ANSWER_S_MAX))
+
+    def _take_alerts(self, alerts: Sequence[IncomingAlert]) -> None:
+        """Take alerts in. Not for the deciding thread."""
+        self.worker.call(lambda: self.worker.alerts.take(alerts)).result(ANSWER_S_MAX)
+
     def _is_heard(self, node: str) -> bool:
         return self.worker.jobs.is_heard(node)
 
@@ -256,6 +265,7 @@ class Service:
             )
         if self.kubernetes is not None:
             self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk)
+            self.kubernetes.hear_signals(self._members, self._take_alerts)
 
     def _managers(self) -> list[DeskService]:
         """Return what gives out nodes here, as far as it is switched on."""

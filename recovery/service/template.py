@@ -168,6 +168,8 @@ state_dir = @state_dir@
 #drain = true
 #evict = true
 #delete = true
+# Take conditions and taints of other tools (Node Problem Detector, NVSentinel) on nodes of our jobs as alerts.
+#signals = false
 # A kubeconfig file and a context in it. Default: the service account of the controller's own pod.
 #kubeconfig = "/etc/rankmend/controller/kubeconfig"
 #context = "gpu-cluster"
