@@ -176,13 +176,11 @@ def _newest_incident(journal: Path, through: int) -> list[Entry]:
     """Return what a journal has since its newest incident opened, at most _ENTRIES_MAX entries; none: it is long ago."""
     question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number <= ?"
     with reading(journal) as reader:
-        asked = reader.ask(question, (NAMES[IncidentOpened], through - _LOOK_BACK, through))
-        number = next(asked, (None,))[0]
-        return (
-            []
-            if number is None
-            else list(islice(reader.entries(number - 1, through), _ENTRIES_MAX))
-        )
+        values = (NAMES[IncidentOpened], through - _LOOK_BACK, through)
+        number = next((found for (found,) in list(reader.ask(question, values))), None)
+        if number is None:
+            return []
+        return list(islice(reader.entries(number - 1, through), _ENTRIES_MAX))
 
 
 def _take_blamed(entry: Entry, one: _Open) -> list[str]:
