@@ -17,7 +17,7 @@ from agent.nvml.driver_call import NO_GPU
 from agent.nvml.nvml_calls import UNSUPPORTED_S, GpuLostError, NvmlGoneError
 from agent.nvml.sampler import GpuProcess, GpuSampler
 from rankmend.errors import SourceError
-from tests.support.agent import PATIENT, FakeClock
+from tests.support.agent import PATIENT, ROOT, FakeClock
 from tests.support.nvml_stub.fake import FakeNvml
 from tests.support.nvml_stub.node import LINKS, StubNode
 
@@ -78,6 +78,18 @@ def test_healthy_gpu_is_read_in_base_units(node: StubNode) -> None:
     assert slow["power_limit_watts"] == 700
     assert sampler.gpus[1].identity.pci_bus_id == "0000:1c:00.0"
     assert sampler.gpus[0].error_count == 0
+
+
+def test_stand_in_for_a_passed_through_card_has_the_series_of_a_real_one(node: StubNode) -> None:
+    """The file has what the agent told of an H200 in a virtual machine, driver 580.159.04, on 2026-11-26."""
+    node.pass_through(0)
+    sampler = opened()
+    values_of(sampler, "activity")
+
+    told = {key for group in GROUPS for key in values_of(sampler, group)}
+
+    real = (ROOT / "tests" / "fixtures" / "nvml" / "h200-series").read_text().splitlines()
+    assert {key for key in told if not key.startswith("info{")} == set(real)
 
 
 def test_activity_is_a_mean_between_two_samples(node: StubNode) -> None:

@@ -73,7 +73,8 @@ class StubNode:
         for clock, mhz in enumerate((1980, 1980, 2619, 1545)):
             put(gpu, f"nvmlDeviceGetClockInfo/{clock}", mhz)
             put(gpu, f"nvmlDeviceGetMaxClockInfo/{clock}", mhz)
-            put(gpu, f"nvmlDeviceGetApplicationsClock/{clock}", mhz)
+            if clock < 3:  # there is none for video
+                put(gpu, f"nvmlDeviceGetApplicationsClock/{clock}", mhz)
         put(gpu, "nvmlDeviceGetCurrentClocksEventReasons", 0)
         put(gpu, "nvmlDeviceGetPerformanceState", 0)
         put(gpu, "nvmlDeviceGetUtilizationRates", 98, 61)
@@ -100,8 +101,16 @@ class StubNode:
         put(gpu, "nvmlDeviceGetPcieThroughput/1", 2000)
         put(gpu, "nvmlDeviceGetRepairStatus", 0, 0)
         put(gpu, "nvmlDeviceGetGpuFabricInfoV/3", 3, 0, 7, 0b101010)
-        put(gpu, "nvmlDeviceGetSupportedEventTypes", 0x8 | 0x2)
+        put(gpu, "nvmlDeviceGetSupportedEventTypes", 0xFE0A)
         self._add_fields(gpu)
+
+    def pass_through(self, gpu: int) -> None:
+        """Make it a card that a virtual machine has alone: without NVLinks and a fabric, as an H200 was seen."""
+        self.field(gpu, 91, 0)
+        self.field(gpu, 147, 0)
+        self.remove(gpu, "nvmlDeviceGetGpuFabricInfoV/3")
+        for link in range(LINKS):
+            self.remove(gpu, f"nvmlDeviceGetNvLinkState/{link}")
 
     def add_mig(self, gpu: int, number: int, gpu_instance: int, profile: str = "1g.10gb") -> None:
         """Switch MIG on and add an instance."""
