@@ -1,4 +1,4 @@
-"""How long `rankmend report` takes over journals of a week, and how much memory it needs.
+"""How long `rankmend report` takes over journals of a week, all of it and its last day, and how much memory it needs.
 
     python bench/report_time.py                     # 1, 10 and 50 jobs, some minutes
     python bench/report_time.py --jobs 1 --profile  # one job, and the functions that take the time
@@ -258,9 +258,10 @@ def main() -> None:
                     state, Job(number, options.days * DAY_S, options.mtbf_h * 3600.0)
                 )
             written = jobs
-            until_s = BEGAN_UNIX_S + (options.days - 1) * DAY_S
-            since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(until_s))
-            for name, more in (("--json", ()), ("last day", ("--since", since))):
+            week, day = (
+                ("--cluster", "--since", _since(options.days, days)) for days in (7.0, 1.0)
+            )
+            for name, more in (("all jobs", ()), ("--cluster 7d", week), ("--cluster 1d", day)):
                 start = [sys.executable]
                 if options.profile:
                     start += ["-m", "cProfile", "-o", str(state / "profile")]
@@ -280,6 +281,12 @@ def main() -> None:
                     _show_profile(state / "profile")
     if options.output is not None:
         options.output.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+
+
+def _since(length_days: float, days: float) -> str:
+    """Return the moment so many days before the journals end."""
+    at_s = BEGAN_UNIX_S + max(0.0, length_days - days) * DAY_S
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
 
 
 def _show_profile(path: Path) -> None:

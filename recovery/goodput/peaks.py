@@ -5,6 +5,7 @@ that the driver gives. One that isn't here has no peak, and a job on it no MFU.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _T: Final = 1e12
@@ -83,6 +84,7 @@ PEAKS: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=256)  # names come from scripts
 def peak_of(device: str) -> Peak | None:
     """Return the kind of accelerator that has this name; None: it is not known, or part of one (MIG)."""
     words = set(device.upper().replace("-", " ").replace("_", " ").split())

@@ -15,7 +15,7 @@ from recovery.api import wire
 from recovery.console.acts import AskedAct, command_of
 from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
-from recovery.goodput.time_spent import read_time
+from recovery.goodput.time_window import read_job_time
 from recovery.job.rank_picture import RankState
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.heartbeat import read_heartbeat
@@ -166,9 +166,9 @@ class FolderSource:
         return await self._read(lambda: self._records(wanted)[1])
 
     def _records(self, wanted: str) -> tuple[Path, JobRecords]:
-        folder, _entries = find_story(self._state, wanted)
+        folder = self._folder_of(wanted)
         if folder is None:
-            folder = next((one for one in self._folders() if _job_id(one) == wanted), None)
+            folder, _entries = find_story(self._state, wanted)
         if folder is None:
             raise PageError(f"no incident or job {wanted[:80]}", 404)
         entries = read_entries(folder)
@@ -179,6 +179,9 @@ class FolderSource:
         del viewer
         return await self._read(lambda: read_readings(self._records(incident)[0], incident))
 
+    def _folder_of(self, job_id: str) -> Path | None:
+        return next((one for one in self._folders() if _job_id(one) == job_id), None)
+
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         del viewer
         return ()
@@ -187,9 +190,12 @@ class FolderSource:
         del viewer
 
         def read() -> JobTime | None:
-            folder, records = self._records(job_id)
+            folder = self._folder_of(job_id)
+            if folder is None:
+                raise PageError(f"no job {job_id[:80]}", 404)
             now = Moment(time.time(), time.monotonic(), read_boot_id())
-            return read_time(records.entries, now if is_held(folder) else read_heartbeat(folder))
+            until = now if is_held(folder) else read_heartbeat(folder)
+            return read_job_time(folder / "journal.db", until)
 
         return await self._read(read)
 

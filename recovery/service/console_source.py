@@ -12,7 +12,7 @@ from recovery.api import wire
 from recovery.console.acts import ActName, AskedAct
 from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
-from recovery.goodput.time_spent import read_time
+from recovery.goodput.time_window import read_job_time
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
@@ -24,6 +24,7 @@ from recovery.service.backend import Backend
 from recovery.service.console_door import subject_of
 from recovery.service.error_answers import AnsweredError, answer_error
 from recovery.service.handlers.jobs import JobsQuery
+from recovery.service.job_registry import RegisteredJob
 from recovery.service.known_incidents import JOBS_MAX, JobPlace
 from recovery.service.permission import Asked, Touches, World, demand, is_limited, permit, touch_of
 from recovery.service.roles import Role
@@ -127,14 +128,8 @@ class ServiceSource:
             raise self._refused(error) from error
 
     async def records(self, viewer: Viewer, wanted: str) -> JobRecords:
-        known, desk = self._backend.worker.jobs.known, self._backend.worker.desk
         try:
-            demand(subject_of(viewer), Role.READ)
-            touch = touch_of(
-                Touches.JOB, Asked({"incident": wanted}), World(known, desk.ledger.windows)
-            )
-            job_ids = permit(subject_of(viewer), touch, known)
-            places = [(job_id, known[job_id]) for job_id in job_ids]
+            places = self._places(viewer, wanted)
 
             def read() -> JobRecords | None:
                 for job_id, one in places:
@@ -161,6 +156,14 @@ class ServiceSource:
             raise self._refused(error) from error
         return [one for one in found if subject_of(viewer).may_use_node(one.node)]
 
+    def _places(self, viewer: Viewer, wanted: str) -> list[tuple[str, RegisteredJob]]:
+        """Return the jobs of which one is, or has, what is wanted, and that the viewer may see."""
+        known, desk = self._backend.worker.jobs.known, self._backend.worker.desk
+        demand(subject_of(viewer), Role.READ)
+        world = World(known, desk.ledger.windows)
+        touch = touch_of(Touches.JOB, Asked({"incident": wanted}), world)
+        return [(job_id, known[job_id]) for job_id in permit(subject_of(viewer), touch, known)]
+
     async def cluster_records(self, viewer: Viewer) -> Sequence[Entry]:
         try:
             demand(subject_of(viewer), Role.READ)
@@ -172,12 +175,18 @@ class ServiceSource:
             raise self._refused(error) from error
 
     async def time(self, viewer: Viewer, job_id: str) -> JobTime | None:
-        records = await self.records(viewer, job_id)
-        known = self._backend.worker.jobs.known.get(job_id)
-        is_running = known is not None and known.outcome is None
-        clock = self._backend.clock
+        try:
+            job = dict(self._places(viewer, job_id)).get(job_id)
+        except RankmendError as error:
+            raise self._refused(error) from error
+        if job is None:
+            raise PageError(f"no job {job_id[:80]}", 404)
+        path, clock, is_running = job.path, self._backend.clock, job.outcome is None
         now = Moment(clock.unix_s(), clock.now_s(), self._boot_id) if is_running else None
-        return await self._backend.disk.read(lambda: read_time(records.entries, now))
+        try:
+            return await self._backend.disk.read(lambda: read_job_time(path / "journal.db", now))
+        except RankmendError as error:
+            raise self._refused(error) from error
 
     def revision(self) -> str:
         worker = self._backend.worker
