@@ -55,7 +55,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
         found = find_job(client, job)
         step = "" if found.highest_step is None else f", at step {found.highest_step}"
         confirm(
-            f"Kill {counted(found.world_size, 'rank')} of job {found.name}{step} and start again from "
+            f"Kill the {counted(found.world_size, 'rank')} of job {found.name}{step} and start again from "
             "its newest checkpoint?",
             yes=yes,
         )
