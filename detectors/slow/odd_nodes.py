@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from detectors.diagnosis import Culprit, Diagnosis, Onset, Verdict
 from detectors.finding import Evidence
 from detectors.slow.host_table import GAP_S_MAX, QUANTITIES, HostTable, Matrix
-from detectors.wording import names_in_words
+from detectors.wording import counted, names_in_words
 
 KNOWN_MIN: Final = 0.5  # share of a node's samples that a metric must have to judge it
 
@@ -60,7 +60,7 @@ def diagnose_hosts(table: HostTable, limits: HostLimits | None = None) -> Diagno
     nodes, times = len(table.nodes), len(table.times_s)
     if nodes < limits.nodes_min:
         return _unknown(
-            f"{nodes} nodes: at least {limits.nodes_min} are needed to tell which is odd"
+            f"{counted(nodes, 'node')}: at least {limits.nodes_min} are needed to tell which is odd"
         )
     step_s = float(np.median(np.diff(table.times_s))) if times > 1 else 0.0
     span_s = step_s * times

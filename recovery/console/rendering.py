@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from detectors.wording import counted
 from rankmend.errors import ConfigError
 from rankmend.printable import printable
 from recovery.goodput.time_words import gpu_hours, in_words, moment, share
@@ -42,6 +43,7 @@ def environment() -> "Environment":
     )
     made.filters |= {
         "span": _span,
+        "counted": counted,
         "share": share,
         "hours": gpu_hours,
         "moment": moment,
