@@ -233,6 +233,18 @@ def test_command_shows_its_help_without_loading_any_daemon() -> None:
     assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "agent", "detectors"} == set()
 
 
+def test_command_is_there_before_the_parts_are_on_the_path() -> None:
+    """In a wheel they lie in a folder that only a command's start puts there; manual pages are written without one."""
+    code = (
+        "from rankmend.cli import cli; import click;"
+        "context = click.Context(cli); [cli.get_command(context, name) for name in cli.list_commands(context)]"
+    )
+
+    loaded = {name.partition(".")[0] for name in _loaded_by(code)}
+
+    assert loaded & {"agent", "detectors", "recovery"} == set()
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.cli.output import echo, echo_exact
 from rankmend.errors import RankmendError
@@ -32,6 +31,7 @@ def bundle(incident: str, output: Path | None, state_dir: Path | None, as_json: 
     Removes secrets that it recognises by name or shape; review the file before you send it.
     INCIDENT is an id from `rankmend incidents`.
     """
+    from detectors.wording import counted
     from recovery.report.bundle import make_bundle
     from recovery.report.overview import find_story
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli import output
 from rankmend.cli.check_node_slurm import SLURM_S, NodeCommand, check_for_slurm
 from rankmend.cli.options import fail, json_option, print_json, seconds
@@ -207,6 +206,8 @@ def _print_table(page: dict[str, Any]) -> None:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from detectors.wording import counted
 
     console = output.console()
     if page["findings"]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli.options import fail, json_option, print_json, size
 from rankmend.cli.output import echo
 from rankmend.errors import RankmendError, StorageError
@@ -124,6 +123,8 @@ def _log(log: Path | None, job: str, uid: int, result: "CleanupResult") -> None:
 
 
 def _print(job: str, result: "CleanupResult", *, is_dry: bool) -> None:
+    from detectors.wording import counted
+
     would = "would " if is_dry else ""
     for one in result.ended:
         echo(f"{would}end{'' if is_dry else 'ed'} process {one.pid} ({one.command})")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli import output
 from rankmend.cli.diagnose_layout import Place, layout_options, read_hosts, read_sizes
 from rankmend.cli.options import fail, json_option, print_json
@@ -322,6 +321,8 @@ def _read_series(files: dict[int, Path]) -> Dumps:
 
 def _print_person(folder: Path, job: "JobStandings", read: Dumps, diagnosis: "Diagnosis") -> None:
     from rich.text import Text
+
+    from detectors.wording import counted
 
     console = output.console()
     verdict = diagnosis.verdict.value

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli.controller_names import complete_job, complete_node
 from rankmend.cli.controller_options import (
     Access,
@@ -85,6 +84,8 @@ def drain(
 
 
 def _say_ranks(views: "list[wire.NodeView]") -> str:
+    from detectors.wording import counted
+
     jobs = ", ".join(f"{counted(len(one.ranks), 'rank')} of job {one.job_id}" for one in views)
     return f"{views[0].node} runs {jobs}"
 

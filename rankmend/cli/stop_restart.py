@@ -2,7 +2,6 @@
 
 import click
 
-from detectors.wording import counted
 from rankmend.cli.controller_names import complete_job
 from rankmend.cli.controller_options import (
     Access,
@@ -29,6 +28,7 @@ def stop(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> Non
 
     JOB is a name or UUID, or the beginning of one. `rankmend run --grace` sets the time to save.
     """
+    from detectors.wording import counted
     from recovery.messages.outside import PersonAct
 
     with asking_job(access) as client:
@@ -49,6 +49,7 @@ def restart(job: str, reason: str, yes: bool, access: Access, as_json: bool) -> 
 
     The job repeats the steps since that checkpoint. Restarting ends a pause of the job.
     """
+    from detectors.wording import counted
     from recovery.messages.outside import PersonAct
 
     with asking_job(access) as client:
@@ -77,6 +78,7 @@ def reset_budgets(job: str, reason: str, yes: bool, access: Access, as_json: boo
     If the job was adopted after its journal was lost, this also allows rankmend to recover it, on
     every node that is not drained.
     """
+    from detectors.wording import counted
     from recovery.messages.outside import PersonAct
 
     with asking_job(access) as client:
