@@ -3,8 +3,12 @@
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from rankmend.errors import SourceError
 
@@ -37,35 +41,58 @@ def read_agent_page(
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise SourceError(f"cannot find the host {address.host}: {_reason(error)}") from error
-    ip = str(found[0][4][0])
-    return asyncio.run(_read(address, ip, context, bytes_max, answer_s_max))
+    return asyncio.run(_read(address, _Found(found), context, bytes_max, answer_s_max))
+
+
+class _Found(AbstractResolver):
+    """What the look-up has found: aiohttp tries one address after the other."""
+
+    def __init__(self, found: Sequence[tuple[Any, ...]]) -> None:
+        self._found = found
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        del family
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(place[0]),
+                port=port,
+                family=kind,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for kind, _type, _proto, _name, place in self._found
+        ]
+
+    async def close(self) -> None: ...
 
 
 async def _read(
-    address: AgentAddress, ip: str, context: ssl.SSLContext | None, bytes_max: int, limit_s: float
+    address: AgentAddress,
+    found: _Found,
+    context: ssl.SSLContext | None,
+    bytes_max: int,
+    limit_s: float,
 ) -> bytes:
-    import aiohttp  # noqa: PLC0415 - what is not asked costs no memory
-    from yarl import URL  # noqa: PLC0415 - comes with aiohttp
-
     scheme = "http" if context is None else "https"
-    where = f"{address.host}:{address.port}"
-    url = URL.build(scheme=scheme, host=ip.partition("%")[0], port=address.port, path="/metrics")
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    where = f"{host}:{address.port}"
+    url = f"{scheme}://{where}/metrics"
     page = bytearray()
     try:
         async with (
             # No proxy and no cookie: what is set for the world is not for a host of the cluster.
             aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=found),
                 timeout=aiohttp.ClientTimeout(total=limit_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 trust_env=False,
             ) as session,
             session.get(
-                url,
-                headers={**_HEADERS, "Host": where},
-                allow_redirects=False,
-                ssl=context or True,
-                server_hostname=address.host if context is not None else None,
+                url, headers=_HEADERS, allow_redirects=False, ssl=context or True
             ) as answer,
         ):
             if answer.status != 200:

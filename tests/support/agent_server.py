@@ -1,6 +1,7 @@
 """An HTTP server in the place of a node's agent, which may send whatever a test wants."""
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ class AgentServer:
 
 
 @contextmanager
-def serve_agent(handler: Handler) -> Iterator[AgentServer]:
-    """Serve every path by ``handler`` on 127.0.0.1."""
+def serve_agent(handler: Handler, context: ssl.SSLContext | None = None) -> Iterator[AgentServer]:
+    """Serve every path by ``handler`` on 127.0.0.1; with a context over https."""
     server, loop, is_up = AgentServer(), asyncio.new_event_loop(), threading.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -31,7 +32,7 @@ def serve_agent(handler: Handler) -> Iterator[AgentServer]:
         app.router.add_route("*", "/{path:.*}", answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
         server.port = runner.addresses[0][1]
         return runner

@@ -3,12 +3,16 @@
 import asyncio
 import gzip
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from rankmend.alerting import make_client_context
 from rankmend.errors import SourceError
 from recovery.readings.agent_call import AgentAddress, read_agent_page
+from recovery.service import authority
 from tests.support.agent_server import Handler, serve_agent
 
 PAGE = b"rankmend_host_cpus 8\n"
@@ -81,6 +85,28 @@ def test_agent_that_means_harm_gets_a_reason_and_no_second_look(
 ) -> None:
     with pytest.raises(SourceError, match=reason):
         ask(handler, limit_s)
+
+
+def test_agent_with_a_certificate_is_read_and_one_of_another_authority_is_not(
+    tmp_path: Path,
+) -> None:
+    for name in ("ours", "theirs"):
+        authority.make_authority(tmp_path / f"{name}.crt", tmp_path / f"{name}.key", name)
+    ours = (tmp_path / "ours.crt", tmp_path / "ours.key")
+    authority.make_server(ours, tmp_path / "s.crt", tmp_path / "s.key", ["localhost"])
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(tmp_path / "s.crt", tmp_path / "s.key")
+
+    with serve_agent(honest, server_context) as server:
+        address = AgentAddress("localhost", server.port)
+        trusting = make_client_context(str(tmp_path / "ours.crt"), None, None)
+        assert read_agent_page(address, trusting) == PAGE
+        for ca, host in (("theirs", "localhost"), ("ours", "127.0.0.1")):
+            context = make_client_context(str(tmp_path / f"{ca}.crt"), None, None)
+            with pytest.raises(SourceError, match="did not answer"):
+                read_agent_page(AgentAddress(host, server.port), context)
+        with pytest.raises(SourceError):
+            read_agent_page(address)  # http
 
 
 def test_compressed_bomb_is_not_unpacked() -> None:
