@@ -47,3 +47,15 @@ class MessageError(RankmendError):
 
 class StorageError(RankmendError):
     """rankmend's files beside the checkpoints can't be written."""
+
+
+class ManagerError(RankmendError):
+    """What gives out a cluster's nodes (Slurm, Kubernetes) refused what was asked; the text names that and the answer."""
+
+
+class ManagerAwayError(ManagerError):
+    """The manager gave no answer: whether the act took effect is unknown until it answers again."""
+
+
+class ManagerDeniedError(ManagerError):
+    """We may not do this."""

@@ -27,6 +27,11 @@ _COMMANDS = {
         "agent_helper",
         "Run the root helper of the node agent.",
     ),
+    "agent-kubernetes": (
+        "rankmend.cli.agent_kubernetes",
+        "agent_kubernetes",
+        "Tell the agent's findings in Kubernetes.",
+    ),
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "checkpoints": (
         "rankmend.cli.checkpoints",

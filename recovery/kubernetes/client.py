@@ -10,20 +10,20 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from recovery.kubernetes.answers import (
-    CORDON,
-    JOB,
-    PodInKubernetes,
-    read_node,
-    read_pod,
-)
-from recovery.kubernetes.api import (
+from rankmend.kubernetes_api import (
     APPLY,
     KubernetesApi,
     KubernetesAwayError,
     KubernetesConflictError,
     KubernetesError,
     KubernetesUnknownError,
+)
+from recovery.kubernetes.answers import (
+    CORDON,
+    JOB,
+    PodInKubernetes,
+    read_node,
+    read_pod,
 )
 from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.marks import mark_in

@@ -3,6 +3,7 @@
 import logging
 from typing import Final
 
+from rankmend.kubernetes_api import KubernetesBudgetError
 from recovery.journal.slurm_records import (
     PodEnded,
     PodsSeen,
@@ -10,7 +11,6 @@ from recovery.journal.slurm_records import (
     SlurmActs,
     SlurmOutcome,
 )
-from recovery.kubernetes.api import KubernetesBudgetError
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_moves import PodFacts, next_pod_move

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rankmend.clock import Clock
+from rankmend.kubernetes_api import connect
 from rankmend.packages import Extra, require
 from recovery.cluster.incoming_alerts import IncomingAlert
-from recovery.kubernetes.api import connect
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_work import PodWork

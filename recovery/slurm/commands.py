@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from rankmend.errors import ManagerAwayError, ManagerDeniedError, ManagerError
 from rankmend.printable import printable
 from rankmend.slurm_program import SlurmSilentError, run_slurm_program
-from recovery.slurm.managed_node import ManagerAwayError, ManagerDeniedError, ManagerError
 
 PROGRAMS: Final = frozenset({"scontrol", "squeue", "sinfo", "sbatch", "scancel"})
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 nodes on one line each take 10 MB

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.clock import Clock
-from rankmend.errors import ConfigError, JournalError, SourceError
+from rankmend.errors import (
+    ConfigError,
+    JournalError,
+    ManagerAwayError,
+    ManagerDeniedError,
+    ManagerError,
+    SourceError,
+)
 from recovery.journal.slurm_records import SlurmAsked, SlurmOutcome, SlurmReturnAllowed
 from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.job_work import JobWork
 from recovery.slurm.ledger import SlurmLedger, Work
 from recovery.slurm.limits import NodeLimits, SlurmLimits
-from recovery.slurm.managed_node import (
-    ManagerAwayError,
-    ManagerDeniedError,
-    ManagerError,
-    NodeManager,
-)
+from recovery.slurm.managed_node import NodeManager
 from recovery.slurm.node_check import StartCheck, start_check
 from recovery.slurm.node_returns import NodeReturns
 from recovery.slurm.node_work import NodeWork

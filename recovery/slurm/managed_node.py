@@ -4,20 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rankmend.errors import RankmendError
-
-
-class ManagerError(RankmendError):
-    """The manager refused what was asked; the text names that and the answer."""
-
-
-class ManagerAwayError(ManagerError):
-    """The manager gave no answer: whether the act took effect is unknown until it answers again."""
-
-
-class ManagerDeniedError(ManagerError):
-    """We may not do this."""
-
 
 @dataclass(frozen=True, slots=True)
 class ManagedNode:

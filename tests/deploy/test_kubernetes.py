@@ -92,12 +92,14 @@ def test_every_volume_that_is_mounted_exists_and_configuration_is_the_generated_
         assert volumes["config"]["configMap"]["name"] in maps
 
 
-def test_the_agent_has_no_word_in_the_api(objects: list[dict[str, Any]]) -> None:
-    account = named(objects, "ServiceAccount", "rankmend-agent")
-    bound = [subject["name"] for one in objects for subject in one.get("subjects", ())]
+def test_only_the_container_that_tells_findings_has_the_agents_token(
+    objects: list[dict[str, Any]],
+) -> None:
+    pod = pod_of(named(objects, "DaemonSet", "rankmend-agent"))
 
-    assert account["automountServiceAccountToken"] is False
-    assert bound == ["rankmend-controller"]
+    mounts = {one["name"]: {m["name"] for m in one["volumeMounts"]} for one in pod["containers"]}
+    assert pod["automountServiceAccountToken"] is False
+    assert {name for name, mounted in mounts.items() if "token" in mounted} == {"kubernetes"}
 
 
 def test_secrets_are_copied_so_that_only_the_controller_reads_them(

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from rankmend.clock import SystemClock
+from rankmend.kubernetes_api import KubernetesApi
 from recovery.journal.store import Journal
-from recovery.kubernetes.api import KubernetesApi
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_work import PodWork

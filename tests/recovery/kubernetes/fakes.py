@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recovery.journal.slurm_records import SlurmRecord
-from recovery.journal.store import Journal
-from recovery.kubernetes.api import (
+from rankmend.kubernetes_api import (
     FIELD_MANAGER,
     KubernetesBudgetError,
     KubernetesConflictError,
     KubernetesUnknownError,
 )
+from recovery.journal.slurm_records import SlurmRecord
+from recovery.journal.store import Journal
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_work import PodWork
@@ -28,7 +28,7 @@ class CrashError(BaseException):
 
 
 class FakeApi:
-    """`recovery.kubernetes.api.KubernetesApi`."""
+    """`rankmend.kubernetes_api.KubernetesApi`."""
 
     timeout_s = 5.0
 

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from rankmend.kubernetes_api import KubernetesApi, KubernetesAwayError, KubernetesBudgetError
 from recovery.journal.slurm_records import SlurmOutcome
-from recovery.kubernetes.api import KubernetesApi, KubernetesAwayError, KubernetesBudgetError
 from recovery.slurm.ledger import Work
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.conftest import Make, Site

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from rankmend.cli import cli
 from rankmend.errors import ConfigError
-from recovery.kubernetes.api import connect
+from rankmend.kubernetes_api import connect
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.kubernetes import Cluster

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rankmend.errors import ConfigError
+from rankmend.errors import ConfigError, ManagerAwayError, ManagerDeniedError, ManagerError
 from rankmend.printable import printable
-from recovery.slurm.managed_node import ManagerAwayError, ManagerDeniedError, ManagerError
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/strategic-merge-patch+json"  # lists of conditions by their type
 APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
 FIELD_MANAGER: Final = "rankmend"
 _CHUNK_BYTES: Final = 1 << 16
@@ -53,9 +53,10 @@ class KubernetesBudgetError(KubernetesError):
 class KubernetesApi:
     """For one thread."""
 
-    def __init__(self, api: Any, timeout_s: float) -> None:
+    def __init__(self, api: Any, timeout_s: float, field_manager: str = FIELD_MANAGER) -> None:
         """``api``: a `kubernetes.client.ApiClient` that retries nothing."""
         self._api = api
+        self._field_manager = field_manager
         self.timeout_s = timeout_s
 
     def call(
@@ -77,7 +78,7 @@ class KubernetesApi:
         until_s = time.monotonic() + self.timeout_s
         asked = list(query)
         if method != "GET":
-            asked += [("fieldManager", FIELD_MANAGER), ("timeout", f"{self.timeout_s:g}s")]
+            asked += [("fieldManager", self._field_manager), ("timeout", f"{self.timeout_s:g}s")]
         heads = {"Accept": JSON, "Content-Type": sends}
         what = f"{method} {path}"
         try:
@@ -156,7 +157,12 @@ def _say(what: str, text: str) -> str:
     return printable(f"{what}: {text}"[:_TOLD_MAX])
 
 
-def connect(kubeconfig: str | None, context: str | None, timeout_s: float) -> KubernetesApi:
+def connect(
+    kubeconfig: str | None,
+    context: str | None,
+    timeout_s: float,
+    field_manager: str = FIELD_MANAGER,
+) -> KubernetesApi:
     """Return the API of a kubeconfig file, or of the cluster in whose pod we run. Raises ConfigError."""
     from kubernetes import client, config  # noqa: PLC0415
 
@@ -178,4 +184,4 @@ def connect(kubeconfig: str | None, context: str | None, timeout_s: float) -> Ku
     except config.ConfigException as error:
         where = kubeconfig or "this pod's service account (set kubernetes.kubeconfig elsewhere)"
         raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
-    return KubernetesApi(client.ApiClient(settings), timeout_s)
+    return KubernetesApi(client.ApiClient(settings), timeout_s, field_manager)

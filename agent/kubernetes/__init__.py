@@ -1,0 +1,1 @@
+"""The node's findings in Kubernetes: a process beside the agent, with a memory budget of its own."""

@@ -1,0 +1,58 @@
+"""`rankmend agent-kubernetes`: tells the findings of this node's agent in Kubernetes."""
+
+import click
+
+from rankmend.agent_page import LISTENS_AT
+from rankmend.cli.output import failure
+
+
+@click.command(epilog="SIGTERM and SIGINT stop it.")
+@click.option("--node", required=True, metavar="NAME", help="Name of this node in Kubernetes.")
+@click.option(
+    "--agent", "agent_url", default=LISTENS_AT, show_default=True, metavar="URL", help="The agent."
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Reach Kubernetes by this file. [default: the service account of this pod]",
+)
+@click.option("--context", metavar="NAME", help="Context in that file. [default: its current one]")
+def agent_kubernetes(
+    node: str, agent_url: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """Keep conditions and events of this node in Kubernetes in step with the agent's findings.
+
+    A process of its own: the client of Kubernetes takes as much memory as the whole agent.
+    """
+    import signal
+
+    from agent.kubernetes.teller import LOOK_S, Teller, log
+    from rankmend import logs
+    from rankmend.agent_page import read_agent
+    from rankmend.clock import SystemClock
+    from rankmend.errors import ConfigError, ManagerError, MissingPackageError
+    from rankmend.kubernetes_api import connect
+    from rankmend.packages import Extra, require
+    from rankmend.signals import SignalInbox
+
+    page = f"{agent_url.rstrip('/')}/api/v1/findings"
+    with SignalInbox({signal.SIGTERM, signal.SIGINT}) as inbox:
+        logs.configure()
+        try:
+            require(Extra.KUBERNETES, "rankmend agent-kubernetes")
+            api = connect(kubeconfig, context, 10.0, "rankmend-agent")
+        except (ConfigError, MissingPackageError) as error:
+            raise failure(error) from error
+
+        def read() -> bytes:
+            return read_agent(page, bytes_max=4 * 1024 * 1024, timeout_s=5.0)
+
+        teller = Teller(api, node, read, SystemClock())
+        while True:
+            try:
+                teller.look()
+            except ManagerError as error:
+                log.warning("Kubernetes is not told", extra={"error": str(error)})
+            inbox.wait(LOOK_S)
+            if inbox.read():
+                return
