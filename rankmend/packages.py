@@ -57,6 +57,8 @@ EXTRAS: Final = {
         NeededPackage("uvloop", "uvloop", "controller run"),
     ),
     Extra.KUBERNETES: (
+        NeededPackage("google", "protobuf", "agent-kubernetes"),
+        NeededPackage("grpc", "grpcio", "agent-kubernetes"),
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
     ),
     Extra.PLOT: (NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot"),),

@@ -1,5 +1,7 @@
 """`rankmend agent-kubernetes`: tells the findings of this node's agent in Kubernetes."""
 
+from pathlib import Path
+
 import click
 
 from rankmend.agent_page import LISTENS_AT
@@ -17,20 +19,48 @@ from rankmend.cli.output import failure
     help="Reach Kubernetes by this file. [default: the service account of this pod]",
 )
 @click.option("--context", metavar="NAME", help="Context in that file. [default: its current one]")
+@click.option(
+    "--pods-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep here which pod has which GPU, for the agent's [gpu] kubelet_checkpoint.",
+)
+@click.option(
+    "--pod-resources",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/pod-resources/kubelet.sock",
+    show_default=True,
+    help="The kubelet's socket.",
+)
+@click.option(
+    "--pod-logs",
+    type=click.Path(path_type=Path),
+    default="/var/log/pods",
+    show_default=True,
+    help="Folder whose names tell the UIDs of pods.",
+)
 def agent_kubernetes(
-    node: str, agent_url: str, kubeconfig: str | None, context: str | None
+    node: str,
+    agent_url: str,
+    kubeconfig: str | None,
+    context: str | None,
+    pods_file: Path | None,
+    pod_resources: Path,
+    pod_logs: Path,
 ) -> None:
     """Keep conditions and events of this node in Kubernetes in step with the agent's findings.
+
+    With --pods-file also the agent's knowledge of pods in step with the kubelet's.
 
     A process of its own: the client of Kubernetes takes as much memory as the whole agent.
     """
     import signal
 
+    from agent.kubernetes.pod_resources import keep_pods
     from agent.kubernetes.teller import LOOK_S, Teller, log
     from rankmend import logs
     from rankmend.agent_page import read_agent
     from rankmend.clock import SystemClock
-    from rankmend.errors import ConfigError, ManagerError, MissingPackageError
+    from rankmend.errors import ConfigError, ManagerError, MissingPackageError, SourceError
     from rankmend.kubernetes_api import connect
     from rankmend.packages import Extra, require
     from rankmend.signals import SignalInbox
@@ -53,6 +83,11 @@ def agent_kubernetes(
                 teller.look()
             except ManagerError as error:
                 log.warning("Kubernetes is not told", extra={"error": str(error)})
+            try:
+                if pods_file is not None:
+                    keep_pods(pod_resources, pod_logs, pods_file)
+            except SourceError as error:
+                log.warning("the pods of GPUs are not known", extra={"error": str(error)})
             inbox.wait(LOOK_S)
             if inbox.read():
                 return
