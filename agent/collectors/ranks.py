@@ -16,6 +16,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
+from agent.jobs.rank_pods import RankPods
 from agent.metrics import RANK_LABELS, Family, Metric, counter, gauge
 from agent.ranks.inner_pids import UNKNOWN_PID
 from agent.ranks.table import (
@@ -53,6 +54,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "",
         ("job_id", "rank", "pid", "attempt", "job_name"),
         "What belongs to a rank; always 1.",
+    ),
+    gauge(
+        "rank_pod_info",
+        "",
+        ("job_id", "rank", "pod", "namespace", "pod_uid"),
+        "The pod of Kubernetes that a rank runs in; always 1. No series of a rank outside of pods.",
     ),
     gauge(
         "watched_job_info",
@@ -285,8 +292,10 @@ class RanksCollector:
         clock: Clock,
         pattern: str | None = None,
         watched: WatchedRanks | None = None,
+        pods: RankPods | None = None,
     ) -> None:
         self._table = table
+        self._pods = pods
         self._clock = clock
         self._files = PathSource(pattern) if pattern else None
         self._watched = watched
@@ -309,6 +318,7 @@ class RanksCollector:
         self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen, paths)
         for sample in samples:
             yield from rank_metrics(sample, now_s)
+            yield from self._pod_of(sample)
         for job in jobs:
             about = (("job_id", str(job.job_id)), ("job_name", job.name), ("user", job.user))
             started = (("launcher", job.launcher), ("slurm_job", job.slurm_job))
@@ -317,6 +327,17 @@ class RanksCollector:
             yield from told_metrics(told, now_s)
         for one in self._table.checkpoints():
             yield from checkpoint_metrics(one, now_s)
+
+    def _pod_of(self, sample: RankSample) -> Iterator[Metric]:
+        # A process's own word of its number is of its container, and another process here.
+        if self._pods is None or sample.pid in (0, UNKNOWN_PID):
+            return
+        pod = self._pods.of(sample.pid)
+        if pod is not None:
+            identity = sample.identity
+            about = (("job_id", str(identity.job_id)), ("rank", str(identity.rank)))
+            told = (("pod", pod.name), ("namespace", pod.namespace), ("pod_uid", pod.uid))
+            yield Metric("rankmend_rank_pod_info", 1, (*about, *told))
 
 
 def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:

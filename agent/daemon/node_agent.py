@@ -24,6 +24,7 @@ from agent.config import AgentConfig
 from agent.findings.collector import FindingsCollector
 from agent.findings.policy_files import load_checks, load_policy
 from agent.jobs import job_map, kubelet
+from agent.jobs.rank_pods import RankPods
 from agent.nvml.child_process import ChildProcess
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
@@ -62,7 +63,9 @@ class NodeAgent:
         is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
         # Beside a recorded tree of another node, the jobs of this one are none of its.
         watched = WatchedRanks() if config.watched_jobs and is_live else None
-        self.ranks = RanksCollector(self.table, clock, config.progress_glob, watched)
+        self.ranks = RanksCollector(
+            self.table, clock, config.progress_glob, watched, _rank_pods(config)
+        )
         plugged = plugins.load(
             plugins.choose(config.plugins),
             PluginContext(procfs_root, sysfs_root, is_live, clock),
@@ -215,6 +218,11 @@ class NodeAgent:
 
 def _policy_path(config: AgentConfig) -> Path | None:
     return Path(config.findings.policy) if config.findings.policy else None
+
+
+def _rank_pods(config: AgentConfig) -> RankPods:
+    is_live = config.procfs == AgentConfig().procfs
+    return RankPods(Path(config.procfs), kubelet.POD_LOGS if is_live else None)
 
 
 def _job_places(config: AgentConfig, is_live: bool) -> JobPlaces:

@@ -111,6 +111,11 @@ def read_process(procfs: Path, pid: int) -> tuple[GpuJob, int | None]:
     )
 
 
+def pod_uid_of_process(procfs: Path, pid: int) -> str:
+    """Return the UID of the pod that a process is in, empty for none and for one that has ended."""
+    return pod_uid_of(_read(procfs / str(pid) / "cgroup").decode("utf-8", errors="replace"))
+
+
 def _read(path: Path, bytes_max: int = _BYTES_MAX) -> bytes:
     try:
         return read_regular(path, bytes_max)

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.collectors.ranks import RanksCollector, describe_rank
+from agent.jobs.rank_pods import RankPods
 from agent.ranks.launcher_socket import MESSAGES_PER_MINUTE_MAX, RankSocket
 from agent.ranks.table import CONNECTIONS_OF_USER_MAX, RANKS_MAX, RankTable, ShownRank
 from rankmend.agent_socket import (
@@ -87,6 +88,9 @@ def message(**changes: object) -> bytes:
 
 
 RANK = {"rank": 0, "local_rank": 0, "pid": 1}
+
+
+POD_UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
 
 
 @pytest.mark.parametrize(
@@ -257,13 +261,19 @@ def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Pa
             link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, rank.pid), path)])
             path.unlink()  # the descriptor is enough
             wait_for(lambda: len(shown(table)) == 1, "the rank")
-            values = values_of(list(RanksCollector(table, clock).collect()))
+            in_pod = shm / "proc" / str(rank.pid)
+            in_pod.mkdir(parents=True)
+            (in_pod / "cgroup").write_text(f"0::/kubepods/burstable/pod{POD_UID}/ranks\n")
+            (shm / "pods" / f"team_train-0_{POD_UID}").mkdir(parents=True)
+            pods = RankPods(shm / "proc", shm / "pods")
+            values = values_of(list(RanksCollector(table, clock, pods=pods).collect()))
             link.close()
         finally:
             rank.communicate(b"")
 
     key = f"{JOB_ID},0"
     assert values[f"rank_info{{{key},{rank.pid},1,digits}}"] == 1
+    assert values[f"rank_pod_info{{{key},train-0,team,{POD_UID}}}"] == 1
     assert values[f"rank_step_number{{{key}}}"] == 40
     assert values[f"rank_steps_total{{{key}}}"] == 40
     assert 0 < values[f"rank_section_ratio{{{key},compute}}"] <= 1
