@@ -23,8 +23,12 @@ class LiveFullError(Exception):
 class Live:
     """Belongs to the event loop."""
 
-    def __init__(self, revision: Callable[[], str]) -> None:
+    def __init__(
+        self, revision: Callable[[], str], pace_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """``pace_s``: for how long pages would get the same answer again, so that telling them earlier is no use."""
         self._revision = revision
+        self._pace_s = pace_s
         self._changed = asyncio.Event()
         self._streams: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
@@ -59,12 +63,13 @@ class Live:
                     await asyncio.wait_for(self._changed.wait(), max(LOOK_S, wait_s))
 
     async def _look(self) -> None:
-        seen = self._revision()
+        loop = asyncio.get_running_loop()
+        seen, told_at_s = self._revision(), loop.time()
         while self._streams and not self._is_closed:
             await asyncio.sleep(LOOK_S)
             now = self._revision()
-            if now != seen:
-                seen = now
+            if now != seen and is_due(loop.time(), told_at_s, self._pace_s()):
+                seen, told_at_s = now, loop.time()
                 changed, self._changed = self._changed, asyncio.Event()
                 changed.set()
 
@@ -74,3 +79,8 @@ class Live:
         self._changed.set()
         if self._task is not None:
             self._task.cancel()
+
+
+def is_due(now_s: float, told_at_s: float, pace_s: float) -> bool:
+    """Return whether pages are to be told of a change now: neither soon after the last time nor soon after a beat."""
+    return min(now_s - told_at_s, now_s % BEAT_S) >= min(pace_s, BEAT_S - LOOK_S)

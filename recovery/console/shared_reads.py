@@ -64,6 +64,12 @@ class SharedReads:
         # shielded: one viewer who leaves must not take the answer from the others
         return cast(_T, await asyncio.shield(kept.answer))
 
+    def pace_s(self) -> float:
+        """Return for how long the answer that took longest is kept for that reason."""
+        return min(
+            _PACE_S_MAX, _PAUSES * max((one.took_s for one in self._kept.values()), default=0.0)
+        )
+
     def forget(self) -> None:
         """Read everything anew from now on: something was just changed from here."""
         self._kept.clear()

@@ -115,7 +115,7 @@ class ConsoleSite:
         # One thread: pages must not take the interpreter from the deciding thread more than one at a time.
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="console")
         self._pages = Pages(source, clock, racks, self._threads)
-        self._live = Live(source.revision)
+        self._live = Live(source.revision, self._pages.shared.pace_s)
         self._files = {
             path.relative_to(_STATIC).as_posix(): path
             for path in _STATIC.rglob("*")

@@ -16,7 +16,7 @@ from rankmend.clock import SystemClock
 from recovery.api import wire
 from recovery.console.acts import EVERYTHING, AskedAct, MayAct, command_of
 from recovery.console.incident import IncidentPage, Next, PhaseBar, check_command
-from recovery.console.live import STREAMS_OF_VIEWER_MAX
+from recovery.console.live import STREAMS_OF_VIEWER_MAX, is_due
 from recovery.console.pages import read_act
 from recovery.console.rendering import render
 from recovery.console.shared_reads import SharedReads
@@ -357,6 +357,23 @@ def test_an_answer_that_takes_long_is_kept_for_longer() -> None:
     assert asyncio.run(reads(0.0))[:3] == pytest.approx([0.0, 1.0, 2.0], abs=0.3)
     assert asyncio.run(reads(0.2))[:3] == pytest.approx([0.0, 4.0, 8.0], abs=0.3)
     assert asyncio.run(reads(5.0))[:3] == pytest.approx([0.0, 10.0, 20.0], abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("now_s", "told_at_s", "pace_s", "is_told"),
+    [
+        (102.0, 101.5, 0.0, True),
+        (102.0, 99.0, 2.0, True),
+        (101.9, 99.0, 2.0, False),  # all pages have asked at the beat of 100 s
+        (104.0, 102.1, 2.0, False),
+        (104.4, 99.0, 10.0, False),
+        (104.5, 99.0, 10.0, True),
+    ],
+)
+def test_pages_are_told_of_a_change_once_they_would_get_another_answer(
+    now_s: float, told_at_s: float, pace_s: float, *, is_told: bool
+) -> None:
+    assert is_due(now_s, told_at_s, pace_s) is is_told
 
 
 def test_an_open_page_gets_what_is_in_its_frame_and_no_secret() -> None:
