@@ -9,7 +9,8 @@ pages    headless Chromium opens the fleet and the job: from the click until the
          ranks are on the map; PAGES times each
 viewers  SECONDS without viewers and SECONDS with VIEWERS of them, by turns, ROUNDS times: each viewer holds a stream of
          events and fetches its page again at each event, half of them the fleet, half the job. The mean turn of the
-         deciding thread, and the controller's processor time
+         deciding thread with and without them and the ratio of both, and the controller's processor time. The median of
+         all rounds: whatever else runs on the machine makes single ones differ by a factor of two
 """
 
 import argparse
@@ -119,7 +120,8 @@ async def measure_viewers(
         name: {key: round(statistics.median(one[key] for one in parts), 3) for key in parts[0]}
         for name, parts in rounds.items()
     }
-    return {**means, "fetch_ms": percentiles(took_s), "fetches": len(took_s)}
+    ratio = round(means["with"]["turn_ms"] / means["without"]["turn_ms"], 2)
+    return {**means, "turn_ratio": ratio, "fetch_ms": percentiles(took_s), "fetches": len(took_s)}
 
 
 def measure_pages(server: Server, job_id: str, ranks: int, count: int) -> dict[str, object]:
@@ -183,8 +185,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=8, help="a node")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two reports")
     parser.add_argument("--viewers", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each part")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each part")
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pages", type=int, default=5)
     parser.add_argument("--settle", type=float, default=10.0)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
