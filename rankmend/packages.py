@@ -21,6 +21,7 @@ class Extra(Enum):
     CONTROLLER = "controller"
     KUBERNETES = "kubernetes"
     PLOT = "plot"
+    POSTGRES = "postgres"
     REPORT = "report"
     TRACES = "traces"
 
@@ -62,6 +63,10 @@ EXTRAS: Final = {
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
     ),
     Extra.PLOT: (NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot"),),
+    Extra.POSTGRES: (
+        NeededPackage("psycopg", "psycopg", "controller with PostgreSQL"),
+        NeededPackage("psycopg_pool", "psycopg-pool", "controller with PostgreSQL"),
+    ),
     Extra.REPORT: (NeededPackage("jinja2", "jinja2", "report --html"),),
     Extra.TRACES: (NeededPackage("pyarrow", "pyarrow", "diagnose slow, of parquet files"),),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from rankmend.cli import output
+from rankmend.cli.controller_database import migrate, move
 from rankmend.cli.output import echo, failure
 
 _path = click.Path(path_type=Path)
@@ -92,6 +93,10 @@ def init(folder: Path, hosts: tuple[str, ...], state_dir: Path, user: str | None
         f"  {made.launch_token.name}      counts as one user: for a service account that starts all jobs\n"
         f"For each agent: rankmend controller node-cert NODE --dir {made.config.parent}"
     )
+
+
+controller.add_command(migrate)
+controller.add_command(move)
 
 
 @controller.group()

@@ -19,6 +19,7 @@ from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
+from recovery.journal.stored_journal import JournalFile
 from recovery.journal.watched_journal import FOLDER, read_watched
 from recovery.report.overview import (
     find_jobs,
@@ -82,7 +83,7 @@ class FolderReader:
                 else read_heartbeat(folder)
             )
             try:
-                spent = read_job_time(folder / "journal.db", until, since_unix_s)
+                spent = read_job_time(JournalFile(folder), until, since_unix_s)
             except RankmendError as error:
                 echo(f"rankmend: {error}", err=True)
                 continue

@@ -8,7 +8,7 @@ all the same: that restores safety and is in the job's own journal.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from detectors.finding import Finding
 from rankmend.clock import Clock
@@ -45,6 +45,7 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.records import Entry
 from recovery.messages.outside import NodeEvidence
 
@@ -57,6 +58,9 @@ NAMES_MAX: Final = 10_000
 _TEXT_MAX: Final = 1_000
 _REFUSAL_S: Final = 3600.0  # between two words about one sender
 _REFUSED_MAX: Final = 1_000
+_TRIES_MAX: Final = 10  # of one decision, while other controllers write
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,11 @@ class ClusterJournal(Protocol):
     @property
     def opened(self) -> tuple[Entry, ...]: ...
 
-    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]: ...
+    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]:
+        """Write all records or none; JournalMovedError: another controller was first."""
+        ...
+
+    def read_newer(self) -> tuple[Entry, ...]: ...
 
 
 class ClusterController:
@@ -106,7 +114,27 @@ class ClusterController:
 
     # Gate and pool.
 
+    def catch_up(self) -> None:
+        """Take in what other controllers have decided, or raise JournalError."""
+        for entry in self._journal.read_newer():
+            self.ledger = fold_entry(self.ledger, entry)
+
+    def _decide(self, act: Callable[[], _T]) -> _T:
+        """Decide, and decide anew each time that another controller was first to write."""
+        for _try in range(_TRIES_MAX - 1):
+            try:
+                return act()
+            except JournalMovedError:
+                self.catch_up()
+        return act()
+
     def judge(self, request: PlanRequest, /) -> Answer:
+        try:
+            return self._decide(lambda: self._judge(request))
+        except JournalMovedError as error:
+            return Answer(Judgement.WAIT, f"other controllers decide, too: {error}")
+
+    def _judge(self, request: PlanRequest) -> Answer:
         now_s = self.now_unix_s()
         answer = judge(request, self._job_names(request.job_id), self.ledger, self.policy, now_s)
         if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
@@ -123,6 +151,8 @@ class ClusterController:
         )
         try:
             self._write(spent)
+        except JournalMovedError:
+            raise
         except JournalError as error:
             if request.is_standing:
                 self._note(f"not in the cluster's journal: {error}")
@@ -138,8 +168,8 @@ class ClusterController:
     def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
         blamed = NodeBlamed(node, job_id, incident_id, finding.summary[:_TEXT_MAX])
         try:
-            self._write(blamed)
-            self._quarantine(blamed)
+            self._decide(lambda: self._write(blamed))
+            self._decide(lambda: self._quarantine(blamed))
         except JournalError as error:
             self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
 
@@ -167,6 +197,12 @@ class ClusterController:
 
     def allow_power_off(self, asked: PowerOffAsked) -> bool:
         """Journal that a lost node is about to lose its power, and return True; False: it must not."""
+        try:
+            return self._decide(lambda: self._allow_power_off(asked))
+        except JournalMovedError:
+            return False
+
+    def _allow_power_off(self, asked: PowerOffAsked) -> bool:
         name = self._job_names(asked.job_id)
         refusal = refuse_power_off(asked, name, self.ledger, self.policy, self.now_unix_s())
         if self.policy.why_observed(name, (asked.node,)) is not None:
@@ -174,11 +210,15 @@ class ClusterController:
                 self._note_not_done(
                     NotDoneAct.POWER_OFF, asked, "it is lost, and its ranks may run"
                 )
+            except JournalMovedError:
+                raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
         if refusal is None:
             try:
                 self._write(asked)
+            except JournalMovedError:
+                raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
         if refusal is None:
@@ -187,14 +227,14 @@ class ClusterController:
 
     def note_watched(self, asked: WatchedAsked) -> None:
         """Journal what the scheduler is about to be asked about a watched job, or raise JournalError."""
-        self._write(asked)
+        self._decide(lambda: self._write(asked))
         if not asked.is_dry:
             self._note(f"{asked.reason}: {asked.action}", f"job:{asked.job_id}")
 
     def note_causes(self, causes: Sequence[CauseTold]) -> None:
         """Journal what people are told, or raise JournalError."""
         if causes:
-            self._write(*causes)
+            self._decide(lambda: self._write(*causes))
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Note which nodes run ranks now."""
@@ -273,21 +313,21 @@ class ClusterController:
     def drain(self, node: str, who: str, reason: str) -> None:
         """Give the node no ranks until a person takes it back."""
         _check_name("node", node)
-        self._write(NodeHeld(node, Hold.DRAIN, who, reason[:_TEXT_MAX], None))
+        self._command(NodeHeld(node, Hold.DRAIN, who, reason[:_TEXT_MAX], None))
 
     def release(self, node: str, who: str, reason: str) -> None:
         """Release the node from a drain or quarantine, and forget its past."""
         _check_name("node", node)
-        self._write(NodeReleased(node, who, reason[:_TEXT_MAX]))
+        self._command(NodeReleased(node, who, reason[:_TEXT_MAX]))
         self._forget_notes(node)
 
     def pause(self, scope: str, who: str, reason: str) -> None:
-        self._write(Paused(_check_scope(scope), who, reason[:_TEXT_MAX]))
+        self._command(Paused(_check_scope(scope), who, reason[:_TEXT_MAX]))
 
     def resume(self, scope: str, who: str, reason: str) -> None:
         if _check_scope(scope) not in self.ledger.paused:
             raise ConfigError(f"{scope} is not paused")
-        self._write(Unpaused(scope, who, reason[:_TEXT_MAX]))
+        self._command(Unpaused(scope, who, reason[:_TEXT_MAX]))
 
     def add_window(self, window: WindowAdded) -> None:
         if not window.nodes or len(window.nodes) > NAMES_MAX:
@@ -303,18 +343,22 @@ class ClusterController:
             )
         if len(self.ledger.windows) >= WINDOWS_MAX:
             raise ConfigError(f"there are {WINDOWS_MAX} maintenance windows: remove some")
-        self._write(window)
+        self._command(window)
 
     def remove_window(self, window_id: str, who: str, reason: str) -> None:
         if window_id not in self.ledger.windows:
             raise ConfigError(f"there is no maintenance window {window_id!r}")
-        self._write(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
+        self._command(WindowRemoved(window_id, who, reason[:_TEXT_MAX]))
 
     def acknowledge(self, incident_id: str, who: str, reason: str) -> None:
         """Stop the incident's notices. Idempotent."""
         _check_name("incident", incident_id)
         if incident_id not in self.ledger.acknowledged:
-            self._write(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))
+            self._command(Acknowledged(incident_id, who, reason[:_TEXT_MAX]))
+
+    def _command(self, record: ClusterRecord) -> None:
+        """Write what a person wants, whatever others have decided meanwhile."""
+        self._decide(lambda: self._write(record))
 
     def _write(self, *records: ClusterRecord) -> None:
         for entry in self._journal.append_many(records):

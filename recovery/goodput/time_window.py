@@ -8,18 +8,18 @@ to the last bit. Of the records that are left out nothing is checked but that th
 from bisect import bisect_left
 from collections.abc import Generator
 from math import inf
-from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import TimeReading
 from recovery.journal.attempt_records import CheckpointSeen, SavesStalled, StepsSeen, WorkSeen
-from recovery.journal.journal_reader import JournalReader, reading
+from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import entry_of
 from recovery.journal.ledger import Moment
 from recovery.journal.progress_rows import PROGRESS, ProgressBetween
 from recovery.journal.records import NAMES, Entry
+from recovery.journal.stored_journal import StoredJournal
 
 _TOLD: Final = (NAMES[WorkSeen], NAMES[StepsSeen])
 _SAVES: Final = (NAMES[CheckpointSeen], NAMES[SavesStalled])
@@ -31,25 +31,25 @@ _FEW: Final = (
 
 
 def read_job_time(
-    journal: Path, now: Moment | None = None, since_unix_s: float | None = None
+    journal: StoredJournal, now: Moment | None = None, since_unix_s: float | None = None
 ) -> JobTime | None:
     """Return where a job's time went, from a moment on if one is given; None where it has none.
 
     ``now``: until when it went on as at its last record; None: it ended there. Raises JournalError.
     """
-    with reading(journal) as reader:
+    with journal.reading() as reader:
         read = _exhaust(_WindowReading(reader, since_unix_s).read())
     if read is None or since_unix_s is None:
         return None if read is None else read.so_far(now)
     return clip(read.so_far(now), since_unix_s)
 
 
-def catch_up(journal: Path, through: int) -> CatchUp:
+def catch_up(journal: StoredJournal, through: int) -> CatchUp:
     """Read a journal through a record, for the account of a job that goes on: yields before each next few records.
 
     Of work and steps the account has only what comes afterwards, and keeps the newest.
     """
-    with reading(journal) as reader:
+    with journal.reading() as reader:
         return (yield from _WindowReading(reader, inf, told_max=1).read(through))
 
 
@@ -138,4 +138,4 @@ class _WindowReading:
     def _second_of(self, time: TimeReading, number: int) -> float:
         """Return when a record was written that follows the newest in the same boot."""
         stamps = "SELECT unix_s, monotonic_s, boot_id FROM record WHERE number = ?"
-        return time.second_of(*next(self._reader.ask(stamps, (number,))))
+        return time.second_of(*self._reader.ask_one(stamps, (number,)))

@@ -1,6 +1,6 @@
 """Finds in a journal the records of progress that tell how far an attempt came, without decoding the others.
 
-SQLite looks into the stored JSON: 60,000 records take 25 ms, where Python takes 200 ms to decode them.
+The database looks into the stored JSON: 60,000 records take SQLite 25 ms, where Python takes 200 ms to decode them.
 """
 
 from typing import Any, Final
@@ -24,7 +24,7 @@ class ProgressBetween:
         """Return those that are enough to tell how far the attempt came."""
         found: set[int] = set()
         for kind, fields in _FIELDS.items():
-            highest, floor = map(_value, fields)
+            highest, floor = map(self._reader.whole_number, fields)
             newest, *reached = self._ask(f"max(number), max({highest}), max({floor})", kind)
             if newest is None:
                 continue
@@ -32,14 +32,20 @@ class ProgressBetween:
             of_newest = self._ask(f"{highest}, {floor}", kind, "number = ?", newest)
             for field, most, known in zip(fields, reached, of_newest, strict=True):
                 if most is not None and most != known:  # an older one tells more
-                    found.add(self._ask("min(number)", kind, f"{_value(field)} = ?", most)[0])
+                    found.add(
+                        self._ask(
+                            "min(number)", kind, f"{self._reader.whole_number(field)} = ?", most
+                        )[0]
+                    )
         return found
 
     def first_beyond(self, step: int | None, relative_step: int | None) -> set[int]:
         """Return the first that tells a higher step than one of these; None: no such step is awaited."""
         limits = zip(PROGRESS, (step, relative_step), strict=True)
         asked = [
-            self._ask("min(number)", kind, f"{_value(_FIELDS[kind][0])} > ?", limit)[0]
+            self._ask(
+                "min(number)", kind, f"{self._reader.whole_number(_FIELDS[kind][0])} > ?", limit
+            )[0]
             for kind, limit in limits
             if limit is not None
         ]
@@ -49,8 +55,4 @@ class ProgressBetween:
     def _ask(self, wanted: str, kind: str, condition: str = "", *values: object) -> tuple[Any, ...]:
         more = f" AND {condition}" if condition else ""
         asked = f"SELECT {wanted} FROM record WHERE number > ? AND number < ? AND kind = ?{more}"  # noqa: S608 - ours
-        return next(self._reader.ask(asked, (*self._bounds, kind, *values)))
-
-
-def _value(field: str) -> str:
-    return f"json_extract(CAST(body AS TEXT), '$.{field}')"
+        return self._reader.ask_one(asked, (*self._bounds, kind, *values))

@@ -22,7 +22,6 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from rankmend.files import sync_folder
 from recovery.journal.job_records import TailCut
-from recovery.journal.journal_reader import reading
 from recovery.journal.journal_rows import (
     GROUP_ROWS_MAX,
     WAY_OUT,
@@ -40,6 +39,7 @@ from recovery.journal.journal_table import (
 )
 from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import MAJOR, Entry, Record
+from recovery.journal.sqlite_records import reading
 from recovery.journal.wal import count_sound_frames, count_wal_frames, open_index
 
 log = logging.getLogger(__name__)
@@ -140,6 +140,10 @@ class Journal:
         if wanted.error is not None:
             raise wanted.error
         return wanted.entries
+
+    def read_newer(self) -> tuple[Entry, ...]:
+        """Return nothing: no other process writes this file."""
+        return ()
 
     def close(self) -> None:
         """Finish what is queued and close the file."""
@@ -335,3 +339,9 @@ def open_readonly(path: Path) -> JournalView:
     """Return the current content of the journal at ``path``, also while another process writes it."""
     with reading(path) as reader:
         return JournalView(tuple(reader.entries()), reader.torn)
+
+
+def read_sound_rows(path: Path) -> list[JournalRow]:
+    """Return the rows of the journal at ``path`` as they are stored, without an unfinished end."""
+    with reading(path) as reader:
+        return list(reader.sound_rows())

@@ -23,6 +23,7 @@ from recovery.journal.job_folder import is_held
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
+from recovery.journal.stored_journal import JournalFile
 from recovery.readings.reading import NodeReading
 from recovery.readings.reading_file import read_readings
 from recovery.report.overview import (
@@ -195,7 +196,7 @@ class FolderSource:
                 raise PageError(f"no job {job_id[:80]}", 404)
             now = Moment(time.time(), time.monotonic(), read_boot_id())
             until = now if is_held(folder) else read_heartbeat(folder)
-            return read_job_time(folder / "journal.db", until)
+            return read_job_time(JournalFile(folder), until)
 
         return await self._read(read)
 

@@ -11,8 +11,8 @@ from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.job.nodes import Orders
 from recovery.job.settings import JobSettings
 from recovery.journal.job_records import JobOutcome, OutcomeKind
+from recovery.journal.open_journal import OpenJournal
 from recovery.journal.records import Entry
-from recovery.journal.store import Journal
 from recovery.run.meeting_site import Site, bind_address
 from recovery.run.one_node import tell
 from recovery.run.slurm.own_allocation import OwnAllocation
@@ -90,7 +90,7 @@ class MeetingHost:
 
     def _make_core(
         self,
-        journal: Journal,
+        journal: OpenJournal,
         orders: Orders,
         settings: JobSettings,
         parts: Parts,

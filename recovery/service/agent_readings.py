@@ -21,10 +21,9 @@ from recovery.journal.accounting import account_all
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import EvidenceCollected, IncidentEvent, IncidentOpened
-from recovery.journal.job_folder import JobFolder
-from recovery.journal.journal_reader import reading
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import NAMES, Entry
+from recovery.journal.stored_journal import StoredJournal
 from recovery.readings.agent_call import AgentAddress, read_agent_page
 from recovery.readings.reading import NodeReading, ReadAt, pick_samples
 from recovery.readings.reading_file import NODES_MAX, add_reading
@@ -82,11 +81,11 @@ class AgentReadings:
 
     # The deciding thread.
 
-    def journal_opened(self, job_id: str, folder: JobFolder, through: int) -> None:
+    def journal_opened(self, job_id: str, journal: StoredJournal, through: int) -> None:
         """Take up the incident that is open in a journal, if one is; its nodes are not read again."""
-        entries = _newest_incident(folder.journal, through)
+        entries = _newest_incident(journal, through)
         if entries and isinstance(record := entries[0].record, IncidentOpened):
-            one = _Open(folder.path, record.incident_id, entries)
+            one = _Open(journal.folder, record.incident_id, entries)
             for entry in one.entries:
                 _take_blamed(entry, one)
             if not _is_over(one):
@@ -172,12 +171,12 @@ def _is_over(one: _Open) -> bool:
     return account_all(one.entries)[-1].state.phase in _ENDS
 
 
-def _newest_incident(journal: Path, through: int) -> list[Entry]:
+def _newest_incident(journal: StoredJournal, through: int) -> list[Entry]:
     """Return what a journal has since its newest incident opened, at most _ENTRIES_MAX entries; none: it is long ago."""
     question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number <= ?"
-    with reading(journal) as reader:
-        values = (NAMES[IncidentOpened], through - _LOOK_BACK, through)
-        number = next((found for (found,) in list(reader.ask(question, values))), None)
+    values = (NAMES[IncidentOpened], through - _LOOK_BACK, through)
+    with journal.reading() as reader:
+        (number,) = reader.ask_one(question, values)
         if number is None:
             return []
         return list(islice(reader.entries(number - 1, through), _ENTRIES_MAX))

@@ -69,6 +69,8 @@ class Backend:
     pager: Pager | None = None
     slurm: RequestDesk | None = None
     kubernetes: RequestDesk | None = None
+    url: str = ""  # of this controller, for launchers that ask another one
+    database_away_s: Callable[[], float | None] = lambda: None
     is_stopping: bool = False
     disk: SideThreads = field(default_factory=lambda: SideThreads("disk", 2))
     # One thread: views must not take the interpreter from the deciding thread more than one at a time.

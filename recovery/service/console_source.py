@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -14,12 +14,11 @@ from recovery.console.source import JobRecords, PageError, PastJob, Viewer
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.journal.ledger import Moment
+from recovery.journal.open_journal import OpenJournal
 from recovery.journal.records import Entry
-from recovery.journal.store import Journal, open_readonly
 from recovery.messages.outside import PersonAct
 from recovery.readings.reading import NodeReading
 from recovery.readings.reading_file import read_readings
-from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.console_door import subject_of
 from recovery.service.error_answers import AnsweredError, answer_error
@@ -47,8 +46,16 @@ class ServiceSource:
     is_controller = True
     own_node = ""  # whoever reads the page sits elsewhere
 
-    def __init__(self, api: Api, cluster_journal: Journal, boot_id: str, title: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        cluster_journal: OpenJournal,
+        read_cluster: Callable[[], tuple[Entry, ...]],
+        boot_id: str,
+        title: str,
+    ) -> None:
         self._api = api
+        self._read_cluster = read_cluster
         self._cluster_journal = cluster_journal
         self._boot_id = boot_id
         self.title = title
@@ -117,7 +124,7 @@ class ServiceSource:
         try:
             demand(subject, Role.READ)
             places = [
-                JobPlace(job_id, one.name, one.path)
+                JobPlace(job_id, one.name, one.journal)
                 for job_id, one in reversed(list(backend.worker.jobs.known.items()))
                 if subject.may_use_job(one.name)
             ][:JOBS_MAX]
@@ -133,7 +140,7 @@ class ServiceSource:
 
             def read() -> JobRecords | None:
                 for job_id, one in places:
-                    entries = views.read_entries(one.path)
+                    entries = one.journal.read()
                     if wanted == job_id or entries_of_incident(entries, wanted):
                         return JobRecords(job_id, one.name, entries)
                 return None
@@ -151,7 +158,8 @@ class ServiceSource:
         if known is None:
             return ()
         try:
-            found = await self._backend.disk.read(lambda: read_readings(known.path, incident))
+            folder = known.journal.folder
+            found = await self._backend.disk.read(lambda: read_readings(folder, incident))
         except RankmendError as error:
             raise self._refused(error) from error
         return [one for one in found if subject_of(viewer).may_use_node(one.node)]
@@ -168,9 +176,7 @@ class ServiceSource:
         try:
             demand(subject_of(viewer), Role.READ)
             permit(subject_of(viewer), touch_of(Touches.CLUSTER, Asked({}), World({}, {})), {})
-            return await self._backend.disk.read(
-                lambda: open_readonly(self._cluster_journal.path).entries
-            )
+            return await self._backend.disk.read(self._read_cluster)
         except RankmendError as error:
             raise self._refused(error) from error
 
@@ -181,10 +187,10 @@ class ServiceSource:
             raise self._refused(error) from error
         if job is None:
             raise PageError(f"no job {job_id[:80]}", 404)
-        path, clock, is_running = job.path, self._backend.clock, job.outcome is None
+        journal, clock, is_running = job.journal, self._backend.clock, job.outcome is None
         now = Moment(clock.unix_s(), clock.now_s(), self._boot_id) if is_running else None
         try:
-            return await self._backend.disk.read(lambda: read_job_time(path / "journal.db", now))
+            return await self._backend.disk.read(lambda: read_job_time(journal, now))
         except RankmendError as error:
             raise self._refused(error) from error
 

@@ -16,6 +16,7 @@ from rankmend.redfish_session import parse_url
 from recovery.api.contact import check_url, is_loopback
 from recovery.cluster.cluster_limits_file import PolicyFile, read_policy_file
 from recovery.kubernetes.limits import KubernetesLimits
+from recovery.postgres.database_url import check_database_url
 from recovery.service.entrance import read_networks
 from recovery.service.tokens import Tokens, read_tokens
 from recovery.slurm.limits import SlurmLimits
@@ -120,9 +121,21 @@ class ConsoleSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     agents_key_file: str | None = None
 
 
+class PostgresSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the database of `journal` is used."""
+
+    password_file: str | None = None  # 0600; None: PGPASSFILE, ~/.pgpass or no password
+    accept_loss: bool = False  # of acknowledged decisions, by asynchronous commits or standbys
+    # After a controller's death its jobs wait for so long. Three renewals within it may fail.
+    lease_s: Annotated[float, msgspec.Meta(ge=2, le=600)] = 8.0
+    url: str = ""  # of this controller, for those who ask another one; empty: made as the console's
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = f"127.0.0.1:{PORT}"
     state_dir: str
+    journal: str | None = None  # postgresql://...; None: files in state_dir
+    postgres: PostgresSection = PostgresSection()
     tokens_file: str | None = None
     policy_file: str | None = None
     redirect_to: str | None = None  # URL of the controller that took over this one's jobs
@@ -172,6 +185,10 @@ def check(config: Config) -> None:
         ) from error
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")
+    if config.journal is not None:
+        check_database_url(config.journal)
+    if config.postgres.url:
+        check_url(config.postgres.url, has_token=True)
     if config.redirect_to is not None:
         check_url(config.redirect_to, has_token=True)
     for url in config.alertmanagers.urls:
@@ -212,6 +229,15 @@ def console_base(config: Config, host_name: str) -> str:
         return ""
     if config.console.url:
         return config.console.url.rstrip("/")
+    return _listening_base(config, host_name)
+
+
+def controller_base(config: Config, host_name: str) -> str:
+    """Return the address of this controller for launchers that ask another one, without a final slash."""
+    return config.postgres.url.rstrip("/") or _listening_base(config, host_name)
+
+
+def _listening_base(config: Config, host_name: str) -> str:
     host, port = parse_listen(config.listen)
     is_everywhere = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened on
     named = host_name if is_everywhere else f"[{host}]" if ":" in host else host

@@ -2,14 +2,11 @@
 
 import logging
 import threading
-from pathlib import Path
 from typing import Final
 
-from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import ConfigError, RankmendError
-from rankmend.foreign_links import make_private
+from rankmend.errors import RankmendError
 from recovery.cluster.gate import PlanRequest
-from recovery.journal.store import Journal
+from recovery.journal.open_journal import OpenJournal
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
@@ -18,16 +15,10 @@ log = logging.getLogger(__name__)
 STOP_S_MAX: Final = 5.0  # a call that is under way ends by itself
 
 
-def open_journal(folder: Path, clock: Clock) -> Journal:
-    """Open the journal of a desk in its own folder."""
-    make_private(folder, ConfigError)
-    return Journal(folder / "journal.db", clock, read_boot_id())
-
-
 class DeskService:
     """A node that a job has left because it was blamed is drained; the request's key names the incident, so it is asked once."""
 
-    def __init__(self, journal: Journal, desk: RequestDesk) -> None:
+    def __init__(self, journal: OpenJournal, desk: RequestDesk) -> None:
         self._journal = journal
         self.desk = desk
         self._should_stop = threading.Event()

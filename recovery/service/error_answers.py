@@ -10,6 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 from rankmend.errors import ConfigError, JournalError, MessageError, RankmendError
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertsError
+from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
+from recovery.postgres.leases import HeldByOtherError
 from recovery.service.body_reader import EncodedError, LargeError
 from recovery.service.call import BadError
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
@@ -91,7 +93,10 @@ _ROWS: Final = (
     _Row(TooManyError, 429, retry_after_s=lambda error: max(1, round(error.retry_after_s))),
     _Row(FullError, 503, not_now=NotNow.BUSY, retry_after_s=_one_second),
     _Row(asyncio.TimeoutError, 503, not_now=NotNow.BUSY, retry_after_s=_one_second),
+    _Row(CommitUnknownError, 503, not_now=NotNow.JOURNAL, retry_after_s=_one_second),
+    _Row(LeaseLostError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(JournalError, 503, not_now=NotNow.JOURNAL, retry_after_s=_one_second),
+    _Row(HeldByOtherError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(NotTakenUpError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
 )  # fmt: skip
 _BY_KIND: Final[dict[type, _Row[Any]]] = {row.kind: row for row in _ROWS}

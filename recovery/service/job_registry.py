@@ -5,11 +5,9 @@ Everything here is for the deciding thread, but ``known``: any thread may read i
 """
 
 import logging
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.clock import Clock, read_boot_id
@@ -20,18 +18,21 @@ from recovery.journal.job_records import JobOutcome
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
-from recovery.service import stored_jobs
+from recovery.journal.stored_journal import StoredJournal
+from recovery.postgres.leases import HeldByOtherError
+from recovery.service.job_store import Ended, FoundJobs, JobStore, StoredJob
 from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
 from recovery.service.roles import UnknownError
 from recovery.service.served_job import CoreMaker, Job, Parts, make_core, policy_of, settings_of
-from recovery.service.stored_jobs import Ended, StateFolder, StoredJob
+from recovery.service.stored_jobs import new_secret
 
 log = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
+TAKEN_UP_MAX: Final = 50  # jobs in one turn: each takes some commits, and reports wait meanwhile
 _SWEEP_S: Final = 3600.0
 
 
@@ -42,7 +43,7 @@ class RegisteredJob:
     owner: str
     name: str
     outcome: JobOutcome | None  # None while it runs
-    path: Path  # its folder
+    journal: StoredJournal
     incident_prefix: str  # with which the ids of its incidents begin
 
 
@@ -59,7 +60,7 @@ class JobListener(Protocol):
 class JobRegistry:
     def __init__(
         self,
-        folder: StateFolder,
+        store: JobStore,
         board: NewestOrders,
         listener: JobListener,
         clock: Clock,
@@ -76,7 +77,8 @@ class JobRegistry:
         """``alive``: when the controller before was last alive; None: not known.
 
         ``policy_for`` gives a job's limits by its name, ``parts_for`` what its controller works with."""
-        self._folder = folder
+        self._store = store
+        self._generation = store.generation
         self._board = board
         self._listener = listener
         self._clock = clock
@@ -90,22 +92,25 @@ class JobRegistry:
         self._alive = alive
         self.running: dict[str, Job] = {}  # by job id
         self._by_key: dict[tuple[str, str], str] = {}
-        self._ended: dict[str, stored_jobs.FoundJobs] = {}
+        self._ended: dict[str, FoundJobs] = {}
+        self._freed: dict[str, FoundJobs] = {}  # that are to be taken up
         self.known: Mapping[str, RegisteredJob] = {}  # replaced as a whole
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()
 
     def take_up_all(self) -> None:
-        """Resume the jobs that the state folder holds; what keeps one from it is in ``problems``."""
-        found, problems = self._folder.find()
+        """Resume the jobs that are kept; what keeps one from it is in ``problems``."""
+        found, problems = self._store.find()
         for one in found:
             if one.ended is not None:
                 self._note_ended(one)
                 continue
             try:
                 self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
+            except HeldByOtherError:  # took it meanwhile
+                continue
             except RankmendError as error:
-                problems.append(f"{one.path}: {error}")
+                problems.append(f"{one.job_id}: {error}")
         for problem in problems:
             log.error("cannot resume a job", extra={"error": problem})
         self.problems = tuple(problems)
@@ -120,14 +125,14 @@ class JobRegistry:
         )
 
     def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
-        """Open a job's folder and have its controller begin; ``before``: what is known of it already."""
+        """Hold a job and have its controller begin; ``before``: what is known of it already."""
         parts = replace(self._parts_for(join), hearing=self._hearing)
         if resumes and join.epoch:  # bounded: a forged one leaves room above itself
             epoch_min = min(join.epoch, EPOCH_JUMP_MAX) + 1
             parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
-        folder = self._folder.open(owner, join, self._clock.unix_s())
-        job_id = str(folder.job_id)
-        secret = before.secret if before is not None else stored_jobs.new_secret()
+        hold = self._store.open(owner, join, self._clock.unix_s())
+        job_id = str(hold.job_id)
+        secret = before.secret if before is not None else new_secret()
         prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
         kept = StoredJob(owner, secret, join, prefix)
         try:
@@ -139,12 +144,12 @@ class JobRegistry:
                 raise CallConflictError(f"job {job_id} has another key", "job_id", job_id)
             # One taken up is on disk as it is; writing it again would fail on a full disk.
             if resumes:
-                stored_jobs.save(folder.path, kept)
+                hold.save(kept)
         except BaseException:
-            os.close(folder.lock_descriptor)
+            hold.close()
             raise
         job = Job(
-            folder=folder,
+            hold=hold,
             stored=kept,
             settings=settings,
             parts=parts,
@@ -196,6 +201,9 @@ class JobRegistry:
     def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
         if not join.begins:
             raise UnknownError(f"job {join.name} is not running here")
+        if (found := self._store.find_one(owner, join)) is not None and found.ended is not None:
+            self._note_ended(found)
+            job_id = found.job_id
         before = self._ended.get(job_id) if job_id is not None else None
         if before is not None and before.ended is not None:
             ended = before.ended
@@ -226,23 +234,62 @@ class JobRegistry:
             prefix = secrets.token_hex(4)
         return prefix
 
+    def follow_leases(self) -> None:
+        """Take up jobs that no other controller manages any more, and drop those that others have taken.
+
+        Where this controller could not keep its leases, every job is taken up anew from its journal, or found to be
+        another controller's: until then its launchers get no answer here and look elsewhere.
+        """
+        if self._generation != (generation := self._store.generation):
+            self._generation = generation
+            for job in self.running.values():
+                job.suspend("the lease of this controller has expired")
+        for job in [one for one in self.running.values() if one.is_elsewhere]:
+            self.let_go(job)
+        self._freed.update({one.job_id: one for one in self._store.freed()})
+        for job_id in list(self._freed)[:TAKEN_UP_MAX]:
+            one = self._freed.pop(job_id)
+            if job_id in self.running:
+                continue
+            try:
+                self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
+            except RankmendError as error:  # another controller was quicker, or it is told again
+                log.info("job not taken over", extra={"job_id": one.job_id, "why": str(error)})
+            else:
+                self._publish()
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Return whether more jobs are to be taken up than one turn takes."""
+        return bool(self._freed)
+
+    def let_go(self, job: Job) -> None:
+        """Forget a job that another controller manages now."""
+        log.warning("another controller has the job", extra={"job_id": job.job_id})
+        job.close()
+        del self.running[job.job_id]
+        self._by_key.pop((job.stored.owner, job.stored.join.key), None)
+        self._publish()
+        self._board.end(job.job_id)
+        self._listener.ended(job)
+
     def end(self, job: Job, outcome: JobOutcome) -> None:
         fields = {"job_id": job.job_id, "outcome": f"{outcome.kind.value}: {outcome.reason}"}
         log.info("job ended", extra=fields)
         runs, launchers = sorted(job.runs), sorted(job.launchers)
         ended = Ended(self._clock.unix_s(), outcome, runs, launchers)
         try:
-            stored_jobs.save_end(job.folder.path, ended)
+            job.hold.save_end(ended)
         except RankmendError as error:  # the next start finds it in the journal
             log.error("cannot save the end of a job", extra={"error": str(error)})  # noqa: TRY400
         job.close()
         del self.running[job.job_id]
-        self._note_ended(stored_jobs.FoundJobs(job.folder.path, job.job_id, job.stored, ended))
+        self._note_ended(FoundJobs(job.hold.stored_journal, job.job_id, job.stored, ended))
         self._publish()
         self._board.end(job.job_id)
         self._listener.ended(job)
 
-    def _note_ended(self, found: stored_jobs.FoundJobs) -> None:
+    def _note_ended(self, found: FoundJobs) -> None:
         self._ended[found.job_id] = found
         self._by_key[found.stored.owner, found.stored.join.key] = found.job_id
         while len(self._ended) > self._ended_max:
@@ -252,27 +299,27 @@ class JobRegistry:
         found = self._ended.pop(job_id)
         self._by_key.pop((found.stored.owner, found.stored.join.key), None)
         try:
-            self._folder.remove(found.path)
+            self._store.remove(found)
         except (OSError, ConfigError) as error:
             log.warning("cannot remove an ended job", extra={"job_id": job_id, "error": str(error)})
 
     def _publish(self) -> None:
         running = {
-            job_id: _registered(job_id, job.stored, None, job.folder.path)
+            job_id: _registered(job_id, job.stored, None, job.hold.stored_journal)
             for job_id, job in self.running.items()
         }
         ended = {
-            job_id: _registered(job_id, one.stored, one.ended.outcome, one.path)
+            job_id: _registered(job_id, one.stored, one.ended.outcome, one.journal)
             for job_id, one in self._ended.items()
             if one.ended is not None
         }
         self.known = {**ended, **running}
 
-    def ended(self) -> tuple[stored_jobs.FoundJobs, ...]:
+    def ended(self) -> tuple[FoundJobs, ...]:
         """Return the jobs that have ended and are kept."""
         return tuple(self._ended.values())
 
-    def find_ended(self, job_id: str) -> stored_jobs.FoundJobs:
+    def find_ended(self, job_id: str) -> FoundJobs:
         found = self._ended.get(job_id)
         if found is None:
             raise UnknownError(f"no job {job_id}")
@@ -319,10 +366,10 @@ def refuse_ended(job_id: str, known: RegisteredJob) -> None:
 
 
 def _registered(
-    job_id: str, job: StoredJob, outcome: JobOutcome | None, path: Path
+    job_id: str, job: StoredJob, outcome: JobOutcome | None, journal: StoredJournal
 ) -> RegisteredJob:
     prefix = job.incident_prefix or job_id[:8]
-    return RegisteredJob(job.owner, job.join.name, outcome, path, prefix)
+    return RegisteredJob(job.owner, job.join.name, outcome, journal, prefix)
 
 
 def check_join(join: Join, policy: Policy) -> None:

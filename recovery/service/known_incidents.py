@@ -7,40 +7,43 @@ hold one of the newest are not opened.
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from rankmend.errors import RankmendError
 from recovery.api import wire
+from recovery.journal.stored_journal import StoredJournal, Written, written_files
 from recovery.views.job_incidents import JobIncidents
 
 log = logging.getLogger(__name__)
 
 JOBS_MAX: Final = 2_000  # whose incidents stay in memory: 30 kB a job with 10
 _TICK_NS: Final = 1_000_000_000  # Linux: 1 to 10 ms
-_FILES: Final = ("journal.db", "journal.db-wal")
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlace:
     job_id: str
     name: str
-    folder: Path
+    journal: StoredJournal
 
 
 @dataclass(slots=True)
 class _Known:
     incidents: JobIncidents
-    written: tuple[int, ...] = ()  # when and how far, as the views tell
+    written: Written | None = None  # how far the views tell
     views: list[wire.IncidentView] = field(default_factory=list)
 
 
 class KnownIncidents:
     """For any thread."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, written: Callable[[Sequence[StoredJournal]], list[Written]] = written_files
+    ) -> None:
+        """``written`` tells how far each of these journals was written."""
+        self._written = written
         self._jobs: dict[str, _Known] = {}  # the one that was asked last comes last
         self._lock = threading.Lock()
 
@@ -52,11 +55,11 @@ class KnownIncidents:
         ``opens_max``: of so many jobs at most that were never asked; the others come with the next calls.
         """
         found: list[wire.IncidentView] = []
-        dated = [(_written(place.folder), place) for place in places]
-        dated.sort(key=lambda one: max(one[0][::2]), reverse=True)
+        asked = list(places)
+        dated = list(zip(self._written([place.journal for place in asked]), asked, strict=True))
+        dated.sort(key=lambda one: one[0].at_unix_ns, reverse=True)
         for written, place in dated:
-            newest_ns = max(written[::2])
-            if len(found) >= limit and found[limit - 1].opened_unix_s * 1e9 > newest_ns:
+            if len(found) >= limit and found[limit - 1].opened_unix_s * 1e9 > written.at_unix_ns:
                 break
             if place.job_id not in self._jobs:
                 if opens_max == 0:
@@ -68,12 +71,12 @@ class KnownIncidents:
             del found[limit:]
         return found
 
-    def _views(self, place: JobPlace, written: tuple[int, ...]) -> list[wire.IncidentView]:
+    def _views(self, place: JobPlace, written: Written) -> list[wire.IncidentView]:
         known = self._jobs.pop(place.job_id, None)
         while len(self._jobs) >= JOBS_MAX:
             del self._jobs[next(iter(self._jobs))]
         if known is None:
-            known = _Known(JobIncidents(place.folder / _FILES[0], place.name))
+            known = _Known(JobIncidents(place.journal, place.name))
         self._jobs[place.job_id] = known
         if known.written != written:
             try:
@@ -82,22 +85,6 @@ class KnownIncidents:
                 log.warning("cannot read the journal of a job", extra={"error": str(error)})
                 known.views = []
             # The time of a file is that of the kernel's last tick: what was written just now may be followed by more.
-            is_settled = time.time_ns() - max(written[::2]) > _TICK_NS
-            known.written = written if is_settled else ()
+            age_ns = time.time_ns() - written.at_unix_ns
+            known.written = written if written.is_exact or age_ns > _TICK_NS else None
         return known.views
-
-
-def _written(folder: Path) -> tuple[int, ...]:
-    """Return when a journal's files were written last, in ns, and their sizes; zeros for one that is not there.
-
-    An empty log tells nothing: whoever reads a journal that nobody has open makes one.
-    """
-    found: list[int] = []
-    for name in _FILES:
-        try:
-            status = (folder / name).stat()
-        except OSError:
-            found += (0, 0)
-        else:
-            found += (status.st_mtime_ns if status.st_size else 0, status.st_size)
-    return tuple(found)

@@ -1,16 +1,16 @@
 """Kubernetes as the service has it."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rankmend.clock import Clock
 from rankmend.kubernetes_api import connect
 from rankmend.packages import Extra, require
 from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.journal.open_journal import OpenJournal
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_work import PodWork
-from recovery.service.desk_service import DeskService, open_journal
+from recovery.service.desk_service import DeskService
 from recovery.service.kubernetes_signals import KubernetesSignals
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.requests import SchedulerRequest
@@ -19,17 +19,16 @@ from recovery.slurm.requests import SchedulerRequest
 class KubernetesService(DeskService):
     def __init__(
         self,
-        state: Path,
+        journal: OpenJournal,
         limits: KubernetesLimits,
         clock: Clock,
         may_act: Callable[[SchedulerRequest], str],
         observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
         of_interest: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
-        """Raises MissingPackageError without the extra, and ConfigError where no cluster is configured."""
+        """``journal`` is closed at the end. Raises MissingPackageError without the extra, and ConfigError where no cluster is configured."""
         require(Extra.KUBERNETES, "rankmend controller run with [kubernetes]")
         client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
-        journal = open_journal(state / "kubernetes", clock)
         desk = RequestDesk(
             journal,
             client,

@@ -229,6 +229,11 @@ class Measures:
     def _begin(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""
         self.registry.register(self.bmcs)
+        self.database_away_s = Gauge(
+            f"{_PREFIX}_database_away_seconds",
+            "For how long PostgreSQL has not answered: nothing new is decided meanwhile. 0 if it answers, or if the journals are files.",
+            registry=self.registry,
+        )
         for kind in Kind:
             self.opened.labels(kind.value)
             self.gpu_s_lost.labels(kind.value)
@@ -313,17 +318,17 @@ class Measures:
 
     def journal_opened(self, job: Job, through: int) -> None:
         if self.accounts is not None:
-            told = catch_up(job.folder.journal, through)
+            told = catch_up(job.hold.stored_journal, through)
             self.accounts.opened(job.job_id, job.stored.join.name, told)
         if self.readings is not None:
-            self.readings.journal_opened(job.job_id, job.folder, through)
+            self.readings.journal_opened(job.job_id, job.hold.stored_journal, through)
 
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record
         if self.accounts is not None:
             self.accounts.entry(job.job_id, entry)
         if self.readings is not None:
-            self.readings.entry(job.job_id, job.folder.path, entry)
+            self.readings.entry(job.job_id, job.hold.stored_journal.folder, entry)
         self.journal_s.labels(job.job_id).set(max(0.0, job.clock.now_s() - entry.monotonic_s))
         running = self._running.get(job.job_id)
         if isinstance(record, IncidentOpened):

@@ -6,13 +6,12 @@ one at a time, once a running job of their name tells work.
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from rankmend.errors import RankmendError
 from recovery.goodput.linearity import Sizes, sizes_of
 from recovery.goodput.time_spent import read_time
-from recovery.journal.store import open_readonly
+from recovery.journal.stored_journal import StoredJournal
 
 NAMES_MAX: Final = 1_000  # of more the oldest are forgotten
 JOBS_MAX: Final = 50  # of one name, the newest
@@ -21,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 class PastSizes:
-    def __init__(self, kept: Callable[[], Mapping[tuple[str, str], Path]] = dict) -> None:
-        """``kept``: the folders of the jobs that have ended and are kept, by name and job id, the newest last."""
+    def __init__(self, kept: Callable[[], Mapping[tuple[str, str], StoredJournal]] = dict) -> None:
+        """``kept``: the journals of the jobs that have ended and are kept, by name and job id, the newest last."""
         self._kept = kept
         self._by_name: dict[str, dict[str, Sizes]] = {}
         self._asked: set[str] = (
@@ -60,10 +59,10 @@ class PastSizes:
                     self._read(name, job_id, kept[name, job_id])
                     return
 
-    def _read(self, name: str, job_id: str, folder: Path) -> None:
+    def _read(self, name: str, job_id: str, journal: StoredJournal) -> None:
         self._asked.add(job_id)
         try:
-            time = read_time(open_readonly(folder / "journal.db").entries)
+            time = read_time(journal.read())
         except (RankmendError, OSError) as error:
             fields = {"job_id": job_id, "error": str(error)}
             log.warning("sizes of an ended job are not known", extra=fields)

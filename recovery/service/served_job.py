@@ -1,4 +1,4 @@
-"""One job of the service: its folder, its journal and the controller that decides for it.
+"""One job of the service: the hold on it, its journal and the controller that decides for it.
 
 For the worker's thread. A controller that raises is put away with its journal, and made anew from
 what is durable after a pause; the other jobs notice nothing.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from rankmend.backoff import Backoff
-from rankmend.clock import Clock, read_boot_id
+from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.parallel_sizes import from_wire
@@ -25,16 +25,16 @@ from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
 from recovery.job.rank_picture import RankPicture
 from recovery.job.settings import JobSettings
-from recovery.journal.job_folder import JobFolder
 from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
 from recovery.journal.ledger import Ledger, Wish
 from recovery.journal.limits import Policy
+from recovery.journal.open_journal import OpenJournal
 from recovery.journal.records import Entry
-from recovery.journal.store import Journal
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
-from recovery.service.stored_jobs import StoredJob
+from recovery.postgres.leases import HeldByOtherError
+from recovery.service.job_store import JobHold, StoredJob
 from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
@@ -90,12 +90,12 @@ class Core(Protocol):
 
 
 CoreMaker: TypeAlias = Callable[
-    [Journal, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
+    [OpenJournal, Orders, JobSettings, Parts, Clock, Callable[[Entry], None]], Core
 ]
 
 
 def make_core(
-    journal: Journal,
+    journal: OpenJournal,
     orders: Orders,
     settings: JobSettings,
     parts: Parts,
@@ -197,7 +197,7 @@ def settings_of(
 class Job:
     """A job that runs or waits for its launchers."""
 
-    folder: JobFolder
+    hold: JobHold
     stored: StoredJob
     settings: JobSettings
     parts: Parts
@@ -219,12 +219,13 @@ class Job:
     tick_pause_s: float = 0.0  # by what the last tick took
     is_touched: bool = False
     resumes: bool = False  # a launcher starts the job: an ended one begins again
+    is_elsewhere: bool = False  # another controller manages it
     _found_end: JobOutcome | None = None
-    _journal: Journal | None = None
+    _journal: OpenJournal | None = None
 
     @property
     def job_id(self) -> str:
-        return str(self.folder.job_id)
+        return str(self.hold.job_id)
 
     @property
     def hearing(self) -> Clock:
@@ -249,7 +250,11 @@ class Job:
         self._guard(self._start)
 
     def _start(self) -> None:
-        journal = self._journal = Journal(self.folder.journal, self.clock, read_boot_id())
+        try:
+            journal = self._journal = self.hold.open_journal(self.clock)
+        except HeldByOtherError:
+            self.is_elsewhere = True
+            raise
         self.listener.journal_opened(self, journal.last_number)
         controller = self.make_core(
             journal, self.orders, self.settings, self.parts, self.clock, self._heard
@@ -358,10 +363,17 @@ class Job:
         if self.failures and self.clock.now_s() - self.retry_at_s > BACKOFF.cap_s:
             self.failures = 0
 
+    def suspend(self, problem: str) -> None:
+        """Put the controller away until its journal can be opened again, which is tried at once."""
+        self.failures, self.retry_at_s = 0, self.clock.now_s()
+        if self.controller is not None:
+            self.problem = problem
+            self._put_away()
+
     def close(self) -> None:
-        """Let go of the journal and the folder."""
+        """Let go of the journal and the job."""
         self._put_away()
-        os.close(self.folder.lock_descriptor)
+        self.hold.close()
 
     def _live(self) -> Core:
         if self.controller is None:

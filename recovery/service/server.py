@@ -30,7 +30,7 @@ from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.console.site import ConsoleSite
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.limits import Policy
-from recovery.journal.store import Journal
+from recovery.journal.stored_journal import StoredJournal
 from recovery.journal.watched_journal import FOLDER as WATCHED_FOLDER
 from recovery.service.access import Doorman
 from recovery.service.agent_readings import AgentReadings
@@ -42,12 +42,14 @@ from recovery.service.bmc_power import BmcPower
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.console_door import ServiceDoor
 from recovery.service.console_source import ServiceSource
-from recovery.service.controller_config import Config, make_context
+from recovery.service.controller_config import Config, controller_base, make_context
 from recovery.service.desk_service import DeskService
 from recovery.service.discovery import RackNames
 from recovery.service.entrance import Entrance
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.job_registry import JobRegistry
+from recovery.service.job_store import KUBERNETES, SLURM, JobStore
+from recovery.service.known_incidents import KnownIncidents
 from recovery.service.kubernetes_service import KubernetesService
 from recovery.service.left_pods import LeftPods
 from recovery.service.listening_clock import BEAT_S, Hearing
@@ -56,6 +58,7 @@ from recovery.service.newest_orders import NewestOrders
 from recovery.service.openapi import describe
 from recovery.service.pager import Pager
 from recovery.service.past_sizes import PastSizes
+from recovery.service.postgres_jobs import PostgresJobs
 from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
 from recovery.service.routes import ROUTES
@@ -109,17 +112,17 @@ class Service:
         ends_unix_s = self._ends_unix_s = _ends_unix_s(config)
         self._clock = clock
         state = Path(config.state_dir)
-        self._folder = StateFolder(state)
+        self._store = open_store(config, clock)
         with contextlib.ExitStack() as undo:
-            undo.callback(self._folder.close)
+            undo.callback(self._store.close)
             self._audit = Audit(state / "audit.jsonl", clock)
             undo.callback(self._audit.close)
-            self._journal = open_cluster_journal(self._folder, clock)
+            self._journal = self._store.open_cluster(clock)
             undo.callback(self._journal.close)
             self.policy = policy
             self.readings = AgentReadings(clock, lambda: self.config)
             self.measures = _measures(self.readings, ends_unix_s)
-            self.accounts = self.measures.account(_accounts(state, clock, self._ended_folders))
+            self.accounts = self.measures.account(_accounts(state, clock, self._ended_journals))
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
             hearing = Hearing(clock)
@@ -133,7 +136,7 @@ class Service:
             self.slurm, self.kubernetes = self._open_managers(undo)
             desk.on_leave = self._leave_nodes
             jobs = JobRegistry(
-                self._folder,
+                self._store,
                 self.board,
                 self.measures,
                 clock,
@@ -143,7 +146,8 @@ class Service:
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
-                alive=read_heartbeat(state / WATCHED_FOLDER),
+                # Another controller may have had the jobs since.
+                alive=read_heartbeat(state / WATCHED_FOLDER) if config.journal is None else None,
             )
             self.worker = Worker(
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
@@ -163,6 +167,9 @@ class Service:
                 pager=self.pager,
                 slurm=None if self.slurm is None else self.slurm.desk,
                 kubernetes=None if self.kubernetes is None else self.kubernetes.desk,
+                incidents=KnownIncidents(self._store.written),
+                url=controller_base(config, socket.gethostname()),
+                database_away_s=self._store.away_s,
             )
             self.api = Api(self.backend, Doorman(tokens), self._audit)
             self.console = self._make_console() if config.console.enabled else None
@@ -183,17 +190,17 @@ class Service:
         switch = ServicePowerSwitch(power, desk, self._is_heard, self._ask_heard)
         return lambda join: replace(parts_for(desk, join), power=power, switch=switch)
 
-    def _ended_folders(self) -> dict[tuple[str, str], Path]:
-        """Return the folders of the jobs that have ended, by name and job id."""
+    def _ended_journals(self) -> dict[tuple[str, str], StoredJournal]:
+        """Return the journals of the jobs that have ended, by name and job id."""
         known = self.worker.jobs.known.items()
-        return {(one.name, job_id): one.path for job_id, one in known if one.outcome is not None}
+        return {(one.name, job_id): one.journal for job_id, one in known if one.outcome is not None}
 
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
             log.warning("no console: Jinja2 is missing (pip install 'rankmend[controller]')")
         title = f"controller on {socket.gethostname()}"
         return ConsoleSite(
-            ServiceSource(self.api, self._journal, read_boot_id(), title),
+            ServiceSource(self.api, self._journal, self._store.read_cluster, read_boot_id(), title),
             ServiceDoor(self.api, lambda: self._context is not None),
             self._clock,
             racks=RackNames(lambda: self.config.discovery).finder,
@@ -230,6 +237,7 @@ class Service:
         if config.slurm.enabled:
             slurm = SlurmService(
                 state,
+                self._store.open_desk(SLURM, clock),
                 config.slurm,
                 clock,
                 self._may_act,
@@ -241,7 +249,7 @@ class Service:
             self.measures.slurm.watch(slurm.desk)
         if config.kubernetes.enabled:
             kubernetes = KubernetesService(
-                state,
+                self._store.open_desk(KUBERNETES, clock),
                 config.kubernetes,
                 clock,
                 self._may_act,
@@ -413,7 +421,7 @@ class Service:
             self._power.close()
         self._audit.close()
         self._journal.close()
-        self._folder.close()
+        self._store.close()
 
 
 def _ends_unix_s(config: Config) -> float:
@@ -430,14 +438,22 @@ def _measures(readings: AgentReadings, ends_unix_s: float) -> Measures:
 
 
 def _accounts(
-    state: Path, clock: Clock, ended: Callable[[], dict[tuple[str, str], Path]]
+    state: Path, clock: Clock, ended: Callable[[], dict[tuple[str, str], StoredJournal]]
 ) -> TimeAccounts:
     boot_id = read_boot_id()
     return TimeAccounts(clock, boot_id, WatchedAccounts(state, clock, boot_id), PastSizes(ended))
 
 
-def open_cluster_journal(folder: StateFolder, clock: Clock) -> Journal:
-    return Journal(folder.cluster / "journal.db", clock, read_boot_id())
+def open_store(config: Config, clock: Clock) -> JobStore:
+    """Open the place where the jobs are kept."""
+    folder = StateFolder(Path(config.state_dir), keeps_jobs=config.journal is None)
+    if config.journal is None:
+        return folder
+    try:
+        return PostgresJobs(folder, config, clock)
+    except BaseException:
+        folder.close()
+        raise
 
 
 def _listen(listen: str) -> socket.socket:

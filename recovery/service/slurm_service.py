@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rankmend.clock import Clock
-from recovery.service.desk_service import DeskService, open_journal
+from rankmend.errors import ConfigError
+from rankmend.foreign_links import make_private
+from recovery.journal.open_journal import OpenJournal
+from recovery.service.desk_service import DeskService
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmCommands
 from recovery.slurm.desk import SlurmDesk
@@ -17,6 +20,7 @@ class SlurmService(DeskService):
     def __init__(
         self,
         state: Path,
+        journal: OpenJournal,
         limits: SlurmLimits,
         clock: Clock,
         may_act: Callable[[SchedulerRequest], str],
@@ -24,8 +28,9 @@ class SlurmService(DeskService):
         observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
         of_interest: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
+        """``journal`` is closed at the end; ``state``: the folder for scripts."""
         folder = state / "slurm"
-        journal = open_journal(folder, clock)
+        make_private(folder, ConfigError)
         run = SlurmCommands(limits.timeout_s, os.environ, limits.folder)
         desk = SlurmDesk(
             journal,

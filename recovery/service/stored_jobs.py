@@ -6,6 +6,7 @@
     job.json, lock, journal.db    as `recovery.journal.job_folder` keeps them, for `rankmend status`
     service.json                  owner, what the first launcher said, the job's secret; mode 0600
     ended.json                    how it ended; not there while it runs
+<state>/moved-to-postgresql       where the jobs are, once they were moved
 """
 
 import contextlib
@@ -14,55 +15,73 @@ import os
 import secrets
 import shutil
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.files import read_capped, read_if_there, replace_file
 from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.api.wire import Join
 from recovery.journal.job_folder import JobFolder, open_job, read_json
 from recovery.journal.job_key import JobKey
-from recovery.journal.job_records import JobOutcome
 from recovery.journal.network_storage import refuse_network_file_system
+from recovery.journal.records import Entry
+from recovery.journal.store import Journal, open_readonly
+from recovery.journal.stored_journal import JournalFile, StoredJournal, Written, written_files
+from recovery.service.job_store import FILE_BYTES_MAX, Ended, FoundJobs, StoredJob
 
-FILE_BYTES_MAX: Final = 1024 * 1024
-
-
-class StoredJob(msgspec.Struct, frozen=True):
-    """What the controller stores about a job beside its journal."""
-
-    owner: str  # subject of the token
-    secret: str
-    join: Join  # by the first launcher of the newest run
-    # prefix of its incidents' ids; empty from older controllers: the UUID's first block
-    incident_prefix: str = ""
-
-
-class Ended(msgspec.Struct, frozen=True):
-    unix_s: float
-    outcome: JobOutcome
-    runs: list[str]  # that have ended with it
-    launchers: list[str]  # that took part: one that joins again does not start the job again
+MOVED: Final = "moved-to-postgresql"  # where the jobs are now
 
 
 @dataclass(frozen=True, slots=True)
-class FoundJobs:
-    """A job's folder, as it was found at the start."""
+class FolderHold:
+    """A job's folder, locked."""
 
-    path: Path
-    job_id: str
-    stored: StoredJob
-    ended: Ended | None
+    folder: JobFolder
+
+    @property
+    def job_id(self) -> uuid.UUID:
+        return self.folder.job_id
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    @property
+    def stored_journal(self) -> JournalFile:
+        return JournalFile(self.folder.path)
+
+    def open_journal(self, clock: Clock) -> Journal:
+        return Journal(self.folder.journal, clock, read_boot_id())
+
+    def save(self, stored: StoredJob) -> None:
+        replace_file(self.path / "service.json", msgspec.json.encode(stored), LaunchError)
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "ended.json").unlink()
+
+    def save_end(self, ended: Ended) -> None:
+        replace_file(self.path / "ended.json", msgspec.json.encode(ended), LaunchError)
+
+    def close(self) -> None:
+        os.close(self.folder.lock_descriptor)
 
 
 class StateFolder:
     """The controller's state folder, locked as long as this object is open."""
 
-    def __init__(self, path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mountinfo: Path = Path("/proc/self/mountinfo"),
+        *,
+        keeps_jobs: bool = True,
+    ) -> None:
+        """``keeps_jobs`` is false where they are in PostgreSQL."""
         self.path = path
         refuse_network_file_system(path, mountinfo)
         try:
@@ -81,6 +100,13 @@ class StateFolder:
         except BlockingIOError as error:
             os.close(self._lock)
             raise JobHeldError(f"another controller runs on the state folder {path}") from error
+        if keeps_jobs and (moved := read_if_there(path / MOVED, FILE_BYTES_MAX, ConfigError)):
+            os.close(self._lock)
+            where = moved.decode("utf-8", "replace").strip()
+            raise ConfigError(
+                f'the jobs of {path} were moved to {where}: set journal = "{where}". To decide from the old '
+                f"state of this folder all the same, remove {path / MOVED}"
+            )
 
     def close(self) -> None:
         os.close(self._lock)
@@ -102,14 +128,43 @@ class StateFolder:
                 problems.append(f"{folder}: {error}")
         return found, problems
 
-    def open(self, owner: str, join: Join, unix_s: float) -> JobFolder:
+    def find_one(self, _owner: str, _join: Join) -> FoundJobs | None:
+        return None
+
+    def freed(self) -> tuple[FoundJobs, ...]:
+        return ()
+
+    @property
+    def generation(self) -> int:
+        return 0  # the lock of the folder is ours
+
+    def open(self, owner: str, join: Join, unix_s: float) -> FolderHold:
         """Make or open the folder of a job and lock it."""
         key = job_key(owner, join)
         known = uuid.UUID(join.job_id) if join.job_id is not None else None
-        return open_job(self.path, key, known, unix_s)
+        return FolderHold(open_job(self.path, key, known, unix_s))
 
-    def remove(self, path: Path) -> None:
+    def open_cluster(self, clock: Clock) -> Journal:
+        return Journal(self.cluster / "journal.db", clock, read_boot_id())
+
+    def read_cluster(self) -> tuple[Entry, ...]:
+        return open_readonly(self.cluster / "journal.db").entries
+
+    def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
+        return written_files(journals)
+
+    def open_desk(self, name: str, clock: Clock) -> Journal:
+        folder = self.path / name
+        make_private(folder, ConfigError)
+        return Journal(folder / "journal.db", clock, read_boot_id())
+
+    def away_s(self) -> float | None:
+        return None
+
+    def remove(self, found: FoundJobs) -> None:
         """Remove an ended job for good."""
+        assert isinstance(found.journal, JournalFile), "found in this folder"
+        path = found.journal.folder
         if path.parent != self.path / "jobs" or not (path / "ended.json").is_file():
             raise ConfigError(f"{path} is not an ended job of {self.path}")
         shutil.rmtree(path)
@@ -124,17 +179,6 @@ def new_secret() -> str:
     return secrets.token_hex(32)
 
 
-def save(folder: Path, stored: StoredJob) -> None:
-    """Keep what is known of a job; it is running from now on."""
-    replace_file(folder / "service.json", msgspec.json.encode(stored), LaunchError)
-    with contextlib.suppress(FileNotFoundError):
-        (folder / "ended.json").unlink()
-
-
-def save_end(folder: Path, ended: Ended) -> None:
-    replace_file(folder / "ended.json", msgspec.json.encode(ended), LaunchError)
-
-
 def read_end(folder: Path) -> Ended | None:
     body = read_if_there(folder / "ended.json", FILE_BYTES_MAX, ConfigError)
     return None if body is None else msgspec.json.decode(body, type=Ended)
@@ -147,4 +191,4 @@ def _read(folder: Path) -> FoundJobs:
         raise ConfigError("job.json names no job UUID")
     body = read_capped(folder / "service.json", FILE_BYTES_MAX, ConfigError)
     stored = msgspec.json.decode(body, type=StoredJob)
-    return FoundJobs(folder, job_id, stored, read_end(folder))
+    return FoundJobs(JournalFile(folder), job_id, stored, read_end(folder))

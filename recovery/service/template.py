@@ -24,6 +24,11 @@ listen = @listen@
 # Folder of the journals: on a local disk, never on a network file system. (restart)
 state_dir = @state_dir@
 
+# PostgreSQL for the journals of jobs and of the cluster, so that another controller can take the jobs over:
+# "postgresql://USER@HOST[:PORT][,HOST...]/DATABASE[?sslmode=verify-full&sslrootcert=FILE]", without a password.
+# docs/operate/postgresql.md. Default: files in state_dir. (restart)
+#journal = "postgresql://rankmend@db.example/rankmend?sslmode=verify-full"
+
 # Who may use the controller: rankmend controller token add|list|revoke. Without it anyone on this machine
 # may do anything, and the controller listens on loopback only.
 @tokens_file@
@@ -38,6 +43,17 @@ state_dir = @state_dir@
 
 # TLS 1.2 and later. A reload reads the files again.
 @tls@
+
+# How the database of `journal` is used. (restart)
+[postgres]
+# File (mode 0600) with the password. Default: as libpq finds it (PGPASSFILE, ~/.pgpass).
+#password_file = "/etc/rankmend/controller/postgresql.password"
+# Start although the server may lose decisions that it has acknowledged: asynchronous commits or standbys.
+#accept_loss = false
+# Seconds after a controller's last sign of life until another one takes its jobs; 2 to 600.
+#lease_s = 8.0
+# Address of this controller, to which another one sends this one's launchers. Default: this host's name and port.
+#url = "https://controller-a.example:9477"
 
 [jobs]
 # Jobs at once; each has a journal, a thread and 6 descriptors. (restart)

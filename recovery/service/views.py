@@ -4,8 +4,6 @@
 of what it adds to. Two nodes of one view may be a moment apart. The others are for that thread, or read files.
 """
 
-from pathlib import Path
-
 import msgspec
 
 from rankmend.errors import RankmendError
@@ -15,10 +13,8 @@ from recovery.job.alert_intake import fatal
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
-from recovery.journal.records import Entry
-from recovery.journal.store import open_readonly
+from recovery.service.job_store import FoundJobs
 from recovery.service.served_job import Core, Job
-from recovery.service.stored_jobs import FoundJobs
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
 from recovery.views.snapshot_view import view_snapshots
@@ -51,7 +47,7 @@ def view_ended(found: FoundJobs) -> wire.JobView:
     ledger = Ledger()
     problem = None
     try:
-        ledger = fold_all(read_entries(found.path))
+        ledger = fold_all(found.journal.read())
     except RankmendError as error:
         problem = str(error)
     outcome = found.ended.outcome
@@ -66,11 +62,6 @@ def view_ended(found: FoundJobs) -> wire.JobView:
         attributes=found.stored.join.attributes,
     )
     return msgspec.structs.replace(view, incident_id=outcome.incident_id, is_paused=False)
-
-
-def read_entries(folder: Path) -> tuple[Entry, ...]:
-    """Return the entries of a job's journal."""
-    return open_readonly(folder / "journal.db").entries
 
 
 def _state_of(controller: Core | None, ledger: Ledger) -> str:

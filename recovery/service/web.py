@@ -18,6 +18,7 @@ from aiohttp import web
 
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget, target_of
+from recovery.postgres.leases import HeldByOtherError
 from recovery.service.access import (
     BURST_S,
     Doorman,
@@ -135,7 +136,7 @@ class Api:
             self._permit(route, call)
             answer = _answered(route, await route.handler(backend, call))
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
-            answer = self._refused(error, route)
+            answer = self._sent_on(error, request) or self._refused(error, route)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 backend.measures.reports.labels(result).inc()
@@ -143,6 +144,12 @@ class Api:
             route, f"{route.method} {request.path}", request.remote, attempt, answer.status
         )
         return answer
+
+    def _sent_on(self, error: Exception, request: web.Request) -> web.Response | None:
+        """Return the redirect to the controller that manages the job, if the error names another one."""
+        if not isinstance(error, HeldByOtherError) or error.url in ("", self.backend.url):
+            return None  # an earlier start of this one, whose lease has not expired yet
+        return web.Response(status=307, headers={"Location": error.url + request.path_qs})
 
     async def carry_out(
         self, name: str, subject: Subject, found: Mapping[str, str], given: Any, peer: str | None

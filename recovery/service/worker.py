@@ -5,6 +5,7 @@ gives the orders of the whole batch to the polls at once. The event loop does I/
 for the disk only.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol, TypeVar
 
 from rankmend.clock import Clock
+from rankmend.errors import JournalError
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.controller import TICK_BUSY_S
@@ -32,6 +34,7 @@ from recovery.watched.watched_jobs import WatchedJobs, WatchListener
 log = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.25  # longest sleep
+CATCH_UP_S: Final = 1.0  # between two looks at what other controllers have written: one query
 
 _R = TypeVar("_R")
 
@@ -68,6 +71,7 @@ class Worker:
         self._clock = clock
         self.turned_at_s = clock.now_s()  # when the thread was last seen going round
         self.is_taken_up = False
+        self._caught_up_at_s = clock.now_s()
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     # Any thread.
@@ -124,14 +128,26 @@ class Worker:
         if self.left_pods is not None:
             self.left_pods.tick(now_s)
         self.jobs.sweep(now_s)
+        self._follow_others(now_s)
         self._board.flush()
         self.turned_at_s = self._clock.now_s()
         if batch.reports or batch.calls:
             self._listener.turned(len(batch.reports), self.turned_at_s - began_s)
         return batch.is_last
 
+    def _follow_others(self, now_s: float) -> None:
+        """Take in what other controllers have decided, and which jobs are theirs or ours by now."""
+        self.jobs.follow_leases()
+        if now_s - self._caught_up_at_s < CATCH_UP_S:
+            return
+        self._caught_up_at_s = now_s
+        with contextlib.suppress(JournalError):  # the database is away: said where it is noticed
+            self.desk.catch_up()
+
     def _sleep_s(self) -> float:
-        is_busy = any(job.is_touched for job in self.jobs.running.values())
+        is_busy = self.jobs.is_taking_over or any(
+            job.is_touched for job in self.jobs.running.values()
+        )
         return TICK_BUSY_S if is_busy else IDLE_S
 
     def _hear(self, batch: InboxBatch) -> None:

@@ -1,6 +1,5 @@
 """The incidents of one job's journal, read once and then as far as the journal has grown."""
 
-from pathlib import Path
 from typing import Final
 
 from detectors.finding import Finding
@@ -14,9 +13,10 @@ from recovery.journal.incident_records import (
     IncidentEvent,
     IncidentOpened,
 )
-from recovery.journal.journal_reader import JournalReader, reading
+from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import GENESIS, entry_of
 from recovery.journal.records import NAMES
+from recovery.journal.stored_journal import StoredJournal
 from recovery.views.incident_view import view_accounts
 
 _ASKED: Final = tuple(
@@ -35,7 +35,7 @@ _WHERE: Final = f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' *
 
 
 class JobIncidents:
-    def __init__(self, journal: Path, job: str) -> None:
+    def __init__(self, journal: StoredJournal, job: str) -> None:
         """``job``: the job's name."""
         self._journal = journal
         self._job = job
@@ -49,7 +49,7 @@ class JobIncidents:
 
     def read(self) -> list[wire.IncidentView]:
         """Return the incidents, oldest first; raise JournalError if the journal can't be read."""
-        with reading(self._journal) as reader:
+        with self._journal.reading() as reader:
             if reader.checksum_of(self._number) != self._checksum:
                 self._begin()  # another journal lies there now
             last = reader.last_number(self._number)

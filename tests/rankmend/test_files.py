@@ -35,8 +35,10 @@ from recovery.ownership.claim import FolderClaim, OwnerKind
 from recovery.ownership.claim_folder import ClaimFolder
 from recovery.run.error_file import VARIABLE, write_error_file
 from recovery.run.meeting_note import HostFolder, HostNote
-from recovery.service import authority, setup, stored_jobs
+from recovery.service import authority, setup
+from recovery.service.job_store import Ended, StoredJob
 from recovery.service.roles import Role
+from recovery.service.stored_jobs import FolderHold
 from recovery.service.tokens import HEADER, add_token, make_token, read_tokens, revoke_token
 from tests.support.faults.storage import fill, short_writes, small_disk
 from tests.support.service import join_of
@@ -145,12 +147,12 @@ WRITERS = [
     Writer("run.json", lambda f, n: job_folder(f).write_run({"pid": n})),
     Writer(
         "service.json",
-        lambda f, n: stored_jobs.save(f, stored_jobs.StoredJob("o", "s" * n, join_of("a"))),
+        lambda f, n: FolderHold(job_folder(f)).save(StoredJob("o", "s" * n, join_of("a"))),
     ),
     Writer(
         "ended.json",
-        lambda f, n: stored_jobs.save_end(
-            f, stored_jobs.Ended(n, JobOutcome(OutcomeKind.ESCALATED, 1, "r"), [], [])
+        lambda f, n: FolderHold(job_folder(f)).save_end(
+            Ended(n, JobOutcome(OutcomeKind.ESCALATED, 1, "r"), [], [])
         ),
     ),
     Writer("tokens.toml, add", add_one_token),

@@ -40,6 +40,7 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
     measures.note_hearing(worker.inbox.lateness_s, worker.hearing.unheard_s)
     measures.polls.set(backend.board.waiting)
     measures.silent_s.set(max(0.0, backend.clock.now_s() - worker.turned_at_s))
+    measures.database_away_s.set(backend.database_away_s() or 0.0)
     if backend.pager is not None:
         measures.note_pager(backend.pager)
     opened, cut = backend.connections()

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from recovery.api import wire
-from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.known_incidents import JOBS_MAX, JobPlace
@@ -24,7 +23,7 @@ async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incide
     wanted, limit = call.given.job, call.given.limit
     known = backend.worker.jobs.known
     places = [
-        JobPlace(job_id, one.name, one.path)
+        JobPlace(job_id, one.name, one.journal)
         for job_id, one in reversed(list(known.items()))
         if wanted in (None, job_id) and call.subject.may_use_job(one.name)
     ][:JOBS_MAX]
@@ -64,7 +63,7 @@ async def _find_story(backend: Backend, call: Call[Any], wanted: str) -> wire.St
 
     def act() -> wire.Story | None:
         for job_id, one in places:
-            entries = views.read_entries(one.path)
+            entries = one.journal.read()
             found = view_story(entries, job_id, one.name, None if is_job else wanted)
             if found is not None:
                 return found

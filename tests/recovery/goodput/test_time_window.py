@@ -30,6 +30,7 @@ from recovery.journal.journal_rows import GENESIS, make_row
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
+from recovery.journal.stored_journal import JournalFile
 from recovery.messages.outside import PersonAct, PersonCommand
 from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, SECOND, Timed, entries_of
 from tests.recovery.journal.test_accounting import VERIFIED, event
@@ -77,7 +78,9 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
             random.choice(entries).unix_s + random.choice((-0.5, 0.0, 0.5)) for _ in range(4)
         ]
         for since_unix_s in (None, *moments, end.unix_s + 100.0):
-            assert read_job_time(path, now, since_unix_s) == whole(path, now, since_unix_s)
+            assert read_job_time(JournalFile(path.parent), now, since_unix_s) == whole(
+                path, now, since_unix_s
+            )
 
 
 @given(case=st.sampled_from(JOBS), seed=st.integers(0, 2**32), torn=st.integers(0, 30))
@@ -169,11 +172,13 @@ def test_each_moment_of_a_job_in_which(name: str, tmp_path: Path) -> None:
     entries = entries_of(*CASES[name])
     path, end = write(tmp_path, entries, torn=0), entries[-1]
     now = Moment(end.unix_s + 5.0, end.monotonic_s + 5.0, end.boot_id)
-    assert read_job_time(path, now) == whole(path, now, None)
+    assert read_job_time(JournalFile(path.parent), now) == whole(path, now, None)
 
     for place in {*range(0, len(entries), 7), *range(max(0, len(entries) - 8), len(entries))}:
         since_unix_s = entries[place].unix_s + 0.5
-        assert read_job_time(path, now, since_unix_s) == whole(path, now, since_unix_s)
+        assert read_job_time(JournalFile(path.parent), now, since_unix_s) == whole(
+            path, now, since_unix_s
+        )
 
 
 def test_the_time_of_a_boot_counts_from_the_last_record_before_it(tmp_path: Path) -> None:
@@ -182,8 +187,8 @@ def test_the_time_of_a_boot_counts_from_the_last_record_before_it(tmp_path: Path
     entries[-1] = replace(entries[-1], boot_id="boot-2", monotonic_s=7.0, unix_s=7000.0)
     path = write(tmp_path, entries)
 
-    assert read_job_time(path) == whole(path, None, None)
-    assert read_job_time(path, None, 5400.0) == whole(path, None, 5400.0)
+    assert read_job_time(JournalFile(path.parent)) == whole(path, None, None)
+    assert read_job_time(JournalFile(path.parent), None, 5400.0) == whole(path, None, 5400.0)
 
 
 def test_who_follows_a_job_catches_up_to_the_same_account_but_for_what_it_was_told(
@@ -193,7 +198,7 @@ def test_who_follows_a_job_catches_up_to_the_same_account_but_for_what_it_was_to
         *CASES["it passes the highest step from before, and no other record tells it"]
     )
     path, through = write(tmp_path, entries), len(entries) - 40
-    read = catch_up(path, through)
+    read = catch_up(JournalFile(path.parent), through)
     while True:
         try:
             next(read)
@@ -212,7 +217,7 @@ def test_a_job_goes_on_from_its_last_record_whatever_that_is(tmp_path: Path) -> 
     entries[-1] = replace(entries[-1], unix_s=5250.0)
     path, now = write(tmp_path, entries), Moment(6000.0, 3.0, "boot-2")
 
-    assert read_job_time(path, now, 5600.0) == whole(path, now, 5600.0)
+    assert read_job_time(JournalFile(path.parent), now, 5600.0) == whole(path, now, 5600.0)
 
 
 def test_records_of_progress_and_work_from_before_are_not_read(tmp_path: Path) -> None:
@@ -223,9 +228,9 @@ def test_records_of_progress_and_work_from_before_are_not_read(tmp_path: Path) -
     expected = whole(path, None, 5000.0 + 900.0)
     _damage(path, "number BETWEEN 100 AND 200 AND kind = 'work_seen'")
 
-    assert read_job_time(path, None, 5000.0 + 900.0) == expected
+    assert read_job_time(JournalFile(path.parent), None, 5000.0 + 900.0) == expected
     with pytest.raises(JournalError, match=r"record 1\d\d is damaged"):
-        read_job_time(path)
+        read_job_time(JournalFile(path.parent))
 
 
 def test_a_damaged_record_that_counts_is_an_error(tmp_path: Path) -> None:
@@ -233,7 +238,7 @@ def test_a_damaged_record_that_counts_is_an_error(tmp_path: Path) -> None:
     _damage(path, "number = 4")
 
     with pytest.raises(JournalError, match="record 4 is damaged"):
-        read_job_time(path, None, 5000.0 + 1500.0)
+        read_job_time(JournalFile(path.parent), None, 5000.0 + 1500.0)
 
 
 def test_a_missing_record_is_an_error(tmp_path: Path) -> None:
@@ -244,7 +249,7 @@ def test_a_missing_record_is_an_error(tmp_path: Path) -> None:
     connection.close()
 
     with pytest.raises(JournalError, match="1 records are missing"):
-        read_job_time(path, None, 5000.0 + 60.0)
+        read_job_time(JournalFile(path.parent), None, 5000.0 + 60.0)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\\xff\\xfe", b'{"step": "x"}', b"null"])
@@ -259,7 +264,7 @@ def test_progress_that_is_damaged_is_an_error_or_left_out_and_nothing_else(
     connection.close()
 
     try:
-        found = read_job_time(path)
+        found = read_job_time(JournalFile(path.parent))
     except JournalError:
         return
     assert found is not None

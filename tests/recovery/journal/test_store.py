@@ -1,11 +1,9 @@
 import contextlib
 import os
-import signal
 import sqlite3
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +15,13 @@ from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
 from recovery.journal import records
 from recovery.journal.attempt_records import Milestone
-from recovery.journal.job_records import BudgetsReset, JobOpened, TailCut
+from recovery.journal.job_records import JobOpened, TailCut
 from recovery.journal.journal_rows import GENESIS, JournalRow, make_row, verify_rows
 from recovery.journal.network_storage import (
     NETWORK_FUSE_TYPES,
     NETWORK_TYPES,
     refuse_network_file_system,
 )
-from recovery.journal.node_records import NodeLeft
 from recovery.journal.records import Entry, UnknownRecord, decode_record
 from recovery.journal.store import Journal, open_readonly
 
@@ -62,67 +59,6 @@ def rows_of(count: int) -> list[JournalRow]:
         rows.append(row)
         head = row.checksum
     return rows
-
-
-def test_records_come_back_numbered_from_one_in_order(tmp_path: Path) -> None:
-    write(tmp_path / "journal.db", steps=3)
-
-    with opened(tmp_path / "journal.db") as journal:
-        assert journal.warnings == ()
-        assert [(entry.number, entry.record) for entry in journal.opened] == [
-            (1, JOB),
-            (2, Milestone(1, 1)),
-            (3, Milestone(1, 2)),
-            (4, Milestone(1, 3)),
-        ]
-        assert journal.append(Milestone(1, 4)).number == 5
-
-
-def test_append_many_writes_all_under_consecutive_numbers(tmp_path: Path) -> None:
-    with opened(tmp_path / "journal.db") as journal:
-        entries = journal.append_many([JOB, Milestone(1, 1), Milestone(1, 2)])
-
-    assert [entry.number for entry in entries] == [1, 2, 3]
-    assert open_readonly(tmp_path / "journal.db").entries == entries
-
-
-def test_ten_thousand_nodes_that_are_left_at_once_are_one_write(tmp_path: Path) -> None:
-    left = [NodeLeft(f"n{number}", "silent", is_lost=True) for number in range(10_000)]
-
-    with opened(tmp_path / "j") as journal:
-        entries = journal.append_many(left)
-
-    assert [entry.number for entry in entries] == list(range(1, 10_001))
-
-
-def test_many_threads_that_append_get_each_its_own_number(tmp_path: Path) -> None:
-    numbers: list[int] = []
-
-    def append_ten(attempt: int) -> None:
-        for step in range(10):
-            numbers.append(journal.append(Milestone(attempt, step)).number)
-
-    with opened(tmp_path / "journal.db") as journal:
-        threads = [threading.Thread(target=append_ten, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-
-    assert sorted(numbers) == list(range(1, 81))
-    assert len(open_readonly(tmp_path / "journal.db").entries) == 80
-
-
-def test_a_reader_sees_acknowledged_records_while_the_writer_works(tmp_path: Path) -> None:
-    with opened(tmp_path / "journal.db") as journal:
-        journal.append(JOB)
-
-        first = open_readonly(tmp_path / "journal.db")
-        journal.append(Milestone(1, 1))
-        second = open_readonly(tmp_path / "journal.db")
-
-    assert [len(first.entries), len(second.entries)] == [1, 2]
-    assert len(open_readonly(tmp_path / "journal.db").entries) == 2  # and after it has gone
 
 
 def test_a_reader_takes_a_journal_being_made_for_empty_and_never_for_another_programs(
@@ -253,15 +189,6 @@ def test_a_torn_middle_is_refused_with_the_record_named(tmp_path: Path, damage: 
         Journal(path, SystemClock(), "boot-1")
 
 
-def test_a_gap_in_the_numbers_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    write(path, steps=4)
-    change(path, "DELETE FROM record WHERE number = 3")
-
-    with pytest.raises(JournalError, match="record 3 is missing"):
-        Journal(path, SystemClock(), "boot-1")
-
-
 @pytest.mark.parametrize("offset", [0, 100, 4096, 8192 - 64])
 def test_a_malformed_database_is_refused_with_what_to_do(tmp_path: Path, offset: int) -> None:
     path = tmp_path / "journal.db"
@@ -321,43 +248,6 @@ def test_an_unfinished_write_at_the_end_of_the_log_is_cut_and_said_so(tmp_path: 
         assert "frames of the write-ahead log were cut off" in warning
         assert [entry.number for entry in reopened.opened] == [1, 2, 3]
         assert reopened.append(Milestone(1, 2)).number == 4  # 3 is the TailCut
-
-
-KILLED_WRITER = """
-import sys
-from pathlib import Path
-from rankmend.clock import SystemClock
-from recovery.journal.store import Journal
-from recovery.journal.records import Milestone
-journal = Journal(Path(sys.argv[1]), SystemClock(), "boot-1")
-step = 0
-while True:
-    step += 1
-    print(journal.append(Milestone(1, step)).number, flush=True)
-"""
-
-
-@pytest.mark.real
-def test_kill_9_of_the_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED_WRITER, str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as writer:
-        acknowledged = 0
-        while acknowledged < 200:
-            acknowledged = int(writer.stdout.readline())
-        writer.send_signal(signal.SIGKILL)
-        for line in writer.stdout:  # what it had said before it died
-            if line.endswith("\n"):
-                acknowledged = int(line)
-
-    with opened(path) as journal:
-        assert len(journal.opened) - acknowledged in (0, 1)
-        assert journal.warnings == () or "write-ahead log" in journal.warnings[0]
 
 
 FULL_DISK = """
@@ -470,22 +360,6 @@ def test_a_journal_whose_writer_died_on_a_full_disk_opens_while_it_is_full(tmp_p
     assert "ENOSPC" in refused
     # A small record still fits: that of what the refused write has left.
     assert int(number) == int(acknowledged) + 1 + int(unfinished)
-
-
-def test_a_record_that_is_too_large_is_refused_and_the_journal_goes_on(tmp_path: Path) -> None:
-    with opened(tmp_path / "journal.db") as journal:
-        with pytest.raises(JournalError, match="over the limit"):
-            journal.append(BudgetsReset("me", "x" * records.BODY_BYTES_MAX))
-
-        assert journal.append(JOB).number == 1
-
-
-def test_a_closed_journal_says_so(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.db", SystemClock(), "boot-1")
-    journal.close()
-
-    with pytest.raises(JournalError, match="is closed"):
-        journal.append(JOB)
 
 
 def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rankmend.clock import SystemClock
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import Entry
+from recovery.journal.stored_journal import JournalFile
 from recovery.messages.outside import NodeEvidence
 from recovery.readings.reading import NodeReading
 from recovery.readings.reading_file import NODES_MAX, read_readings
@@ -22,6 +23,7 @@ from recovery.service.agent_readings import AgentReadings
 from recovery.service.controller_config import Config, ConsoleSection, Discovery
 from recovery.service.discovery import agent_address
 from tests.recovery.goodput.test_time_spent import BEGIN, FAILED, entries_of
+from tests.recovery.goodput.test_time_window import write
 from tests.support.agent_server import AgentServer, Handler, serve_agent
 from tests.support.console_stage import Stage, make_files
 from tests.support.service import running, wait_until
@@ -65,7 +67,7 @@ def recover(stage: Stage) -> tuple[str, Path]:
     """Have a node's GPU fail and be recovered from; return the incident and the job's folder."""
     job = stage.start("small-train", ["n1", "n2", "n3"], slots=2, spares=1)
     incident = stage.recover(job)
-    return incident, stage.up.service.worker.jobs.known[job.job_id].path
+    return incident, stage.up.service.worker.jobs.known[job.job_id].journal.folder
 
 
 def readings_of(folder: Path, incident: str) -> tuple[NodeReading, ...]:
@@ -173,9 +175,10 @@ def test_controller_that_starts_anew_within_an_incident_reads_its_end_alone(
     tmp_path: Path,
 ) -> None:
     entries = opened_on("n1")
+    write(tmp_path, entries)
 
     with followed(honest) as (readings, _server):
-        readings.journal_opened("job", tmp_path, entries[:9])
+        readings.journal_opened("job", JournalFile(tmp_path), 9)
         for entry in entries[9:]:
             readings.entry("job", tmp_path, entry)
         wait_until(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")
@@ -185,9 +188,10 @@ def test_controller_that_starts_anew_within_an_incident_reads_its_end_alone(
 
 def test_incident_that_was_over_before_the_controllers_start_is_not_read(tmp_path: Path) -> None:
     entries = opened_on("n1")
+    write(tmp_path, entries)
 
     with followed(honest) as (readings, server):
-        readings.journal_opened("job", tmp_path, entries)
+        readings.journal_opened("job", JournalFile(tmp_path), len(entries))
         readings.ended("job")
 
     assert server.asked == []

@@ -26,7 +26,7 @@ from recovery.journal.job_folder import default_state_folder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 from recovery.service import authority
 from recovery.service.daemon import read
-from recovery.service.stored_jobs import StoredJob
+from recovery.service.job_store import StoredJob
 from tests.recovery.cluster.test_verdict import NOW, make_desk
 from tests.recovery.service.test_cluster_api import fail_rank
 from tests.recovery.service.test_permissions import OWN

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from recovery.journal.records import Entry
+from recovery.journal.stored_journal import JournalFile
 from recovery.service.known_incidents import JobPlace, KnownIncidents
 from recovery.views.incident_view import view_incidents
 from recovery.views.job_incidents import JobIncidents
@@ -43,7 +44,7 @@ def place(folder: Path, job: str, *told: Timed, written_s: float) -> JobPlace:
     for name in ("journal.db", "journal.db-wal"):
         if (path.parent / name).exists():
             os.utime(path.parent / name, (written_s, written_s))
-    return JobPlace(job, job, path.parent)
+    return JobPlace(job, job, JournalFile(path.parent))
 
 
 @pytest.mark.parametrize("case", JOBS)
@@ -52,7 +53,7 @@ def test_a_journal_that_grows_gives_the_incidents_of_the_whole(case: str, tmp_pa
     entries = with_progress(read(case).entries(), random, 6)
     part = random.randrange(1, len(entries))
     path = write(tmp_path, entries[:part])
-    incidents = JobIncidents(path, "llama")
+    incidents = JobIncidents(JournalFile(path.parent), "llama")
 
     assert incidents.read() == view_incidents(entries[:part], "llama")
     add(path, entries, part)
@@ -62,7 +63,7 @@ def test_a_journal_that_grows_gives_the_incidents_of_the_whole(case: str, tmp_pa
 def test_another_journal_in_the_place_of_one_is_read_anew(tmp_path: Path) -> None:
     told = entries_of(*BEGIN, *FAILED)
     path = write(tmp_path, told)
-    incidents = JobIncidents(path, "llama")
+    incidents = JobIncidents(JournalFile(path.parent), "llama")
     incidents.read()
     for name in ("journal.db", "journal.db-wal", "journal.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
@@ -87,8 +88,8 @@ def test_a_journal_that_was_written_before_the_last_of_them_is_not_opened(
 ) -> None:
     new = place(tmp_path, "a", *incident("a-1", 100.0), *incident("a-2", 300.0), written_s=9000.0)
     old = place(tmp_path, "b", *incident("b-1", 50.0), written_s=5060.0)
-    (old.folder / "journal.db").write_bytes(b"no journal")
-    os.utime(old.folder / "journal.db", (5060.0, 5060.0))
+    (old.journal.folder / "journal.db").write_bytes(b"no journal")
+    os.utime(old.journal.folder / "journal.db", (5060.0, 5060.0))
 
     assert [one.incident_id for one in KnownIncidents().newest([old, new], 2)] == ["a-2", "a-1"]
     assert caplog.text == ""
@@ -112,8 +113,8 @@ def test_a_journal_that_has_not_grown_is_not_read_again(tmp_path: Path) -> None:
     one = place(tmp_path, "a", *incident("a-1", 100.0), written_s=time.time() - 60.0)
     known = KnownIncidents()
     first = known.newest([one], 9)
-    status = (one.folder / "journal.db").stat()
-    (one.folder / "journal.db").write_bytes(b"x" * status.st_size)
-    os.utime(one.folder / "journal.db", ns=(status.st_mtime_ns, status.st_mtime_ns))
+    status = (one.journal.folder / "journal.db").stat()
+    (one.journal.folder / "journal.db").write_bytes(b"x" * status.st_size)
+    os.utime(one.journal.folder / "journal.db", ns=(status.st_mtime_ns, status.st_mtime_ns))
 
     assert known.newest([one], 9) == first

@@ -15,6 +15,7 @@ from recovery.journal.hidden_seen import HiddenSeen
 from recovery.journal.job_records import JobOpened, LauncherStarted
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
+from recovery.journal.stored_journal import JournalFile
 from recovery.service.measures import Measures
 from recovery.service.past_sizes import PastSizes
 from recovery.service.time_accounts import TimeAccounts
@@ -154,9 +155,9 @@ def test_linearity_reads_the_journals_of_jobs_that_ended_before_the_controllers_
     tmp_path: Path,
 ) -> None:
     kept = {
-        ("llama", "job-7"): tmp_path,
-        ("llama", "job-8"): tmp_path / "torn",
-        ("other", "job-9"): tmp_path / "gone",
+        ("llama", "job-7"): JournalFile(tmp_path),
+        ("llama", "job-8"): JournalFile(tmp_path / "torn"),
+        ("other", "job-9"): JournalFile(tmp_path / "gone"),
     }
     job = Followed(past=PastSizes(lambda: kept))
     journal = Journal(tmp_path / "journal.db", job.clock, "boot-1")
@@ -258,7 +259,7 @@ def test_sum_that_shrank_stands_still_until_it_has_grown_past_what_it_was() -> N
 
 def test_journal_that_cannot_be_followed_keeps_no_other_from_it() -> None:
     job = Followed()
-    job.accounts.opened("job-2", "broken", catch_up(Path("/nowhere/journal.db"), 1))
+    job.accounts.opened("job-2", "broken", catch_up(JournalFile(Path("/nowhere")), 1))
 
     job.take(*BEGIN)
 
@@ -275,7 +276,7 @@ def test_journal_that_was_there_at_the_start_is_read_from_disk(tmp_path: Path) -
     again = Journal(tmp_path / "journal.db", clock, "boot-1")
     accounts = TimeAccounts(clock, "boot-1")
 
-    accounts.opened("job-1", "llama", catch_up(again.path, again.last_number))
+    accounts.opened("job-1", "llama", catch_up(JournalFile(tmp_path), again.last_number))
     clock.at_s = 20.0
     accounts.turn()
 

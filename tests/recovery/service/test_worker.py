@@ -266,7 +266,7 @@ def test_jobs_are_taken_up_again_with_owner_secret_and_settings(make: Callable[.
 def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join()
-    path = first.worker.jobs.running[job_id].folder.path
+    path = first.worker.jobs.running[job_id].hold.path
     first.close()
     outcome = JobOutcome(OutcomeKind.STOPPED, 143, "told so")
     journal = Journal(path / "journal.db", SystemClock(), "boot")
@@ -288,7 +288,7 @@ def test_ended_jobs_leave_the_disk_in_the_end(make: Callable[..., Bench]) -> Non
     for job in jobs:
         bench.ask(lambda job=job: bench.worker.jobs.end(job, _stopped()))
 
-    assert [job.folder.path.exists() for job in jobs] == [False, True]
+    assert [job.hold.path.exists() for job in jobs] == [False, True]
 
 
 def _stopped() -> JobOutcome:
@@ -315,7 +315,7 @@ def test_damaged_folder_is_said_and_the_others_are_taken_up(
 ) -> None:
     first = make()
     good, bad = first.join(key="good", name="good"), first.join(key="bad", name="bad")
-    path = first.worker.jobs.running[bad].folder.path
+    path = first.worker.jobs.running[bad].hold.path
     first.close()
     (path / "service.json").write_bytes(b"{")
 
@@ -328,7 +328,7 @@ def test_damaged_folder_is_said_and_the_others_are_taken_up(
 def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join()
-    path = first.worker.jobs.running[job_id].folder.path
+    path = first.worker.jobs.running[job_id].hold.path
     first.close()
     (path / "journal.db").write_bytes(b"no database at all" * 100)
 

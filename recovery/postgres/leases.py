@@ -1,0 +1,162 @@
+"""Which journals this start of a controller may write: leases, held together and renewed by a thread.
+
+The database counts their time by its own clock and refuses what is written under a lease that is over, so nothing here
+has to be right for the journals to be. What runs here keeps the leases, and notices early where that fails.
+"""
+
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rankmend.clock import Clock
+from rankmend.errors import JobHeldError, JournalError, RankmendError
+from rankmend.version import RANKMEND_VERSION
+from recovery.postgres.database import Database
+from recovery.postgres.database_errors import (
+    CommitUnknownError,
+    DatabaseAwayError,
+    LeaseLostError,
+    StatementRefusedError,
+)
+
+log = logging.getLogger(__name__)
+
+LEASE_OVER: Final = "RM001"
+JOURNAL_MOVED: Final = "RM002"
+NO_JOURNAL: Final = "RM003"
+_RENEWALS: Final = 4  # within a lease: three may fail
+_TURN_S: Final = 1.0  # between two renewals: one commit a second
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLease:
+    """The right to write one journal, until the controller's leases end or another controller has it."""
+
+    journal: str
+    epoch: int  # the fencing token
+
+
+class HeldByOtherError(JobHeldError):
+    """Another controller has the lease."""
+
+    def __init__(self, journal: str, name: str, url: str, left_s: float) -> None:
+        super().__init__(
+            f"{journal} is managed by the controller on {name}{f' ({url})' if url else ''}, whose lease has "
+            f"{max(0.0, left_s):.0f} s left"
+        )
+        self.url = url
+
+
+class Leases:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        *,
+        lease_s: float,
+        url: str = "",
+        host: str | None = None,
+    ) -> None:
+        """``url``: where launchers reach this controller, for those who ask another one."""
+        self._database = database
+        self._clock = clock
+        self._lease_s = lease_s
+        self._url = url
+        self._host = host or socket.gethostname()
+        self.controller_id = uuid.uuid4()
+        self.generation = 0
+        """Changes when the leases have expired, or may have while the server was away, and when it is back."""
+        self._renewed_at_s = clock.now_s()
+        self._has_expired = False
+        self.on_renewed: Callable[[], None] = lambda: (
+            None
+        )  # called by the thread after each renewal
+        self._should_stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
+
+    def begin(self) -> None:
+        """Make this controller known, and keep it so."""
+        self._database.write(
+            "SELECT rankmend.begin_controller(%s, %s, %s, %s, %s)",
+            (self.controller_id, self._host, self._url, RANKMEND_VERSION, self._lease_s),
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Give all leases back; where that fails, they end by themselves."""
+        self._should_stop.set()
+        if self._thread.ident is None:
+            return
+        self._thread.join(2 * self._lease_s)
+        try:
+            self._database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))
+        except RankmendError as error:
+            log.warning("leases not given back; they expire", extra={"error": str(error)})
+
+    def take(self, journal: str) -> JournalLease:
+        """Take the lease of a journal under a new epoch, or raise HeldByOtherError.
+
+        Its commit comes after every record that was ever written to the journal, and later ones under older leases are
+        refused: what is read afterwards is all there is.
+        """
+        try:
+            ((epoch, name, url, left_s),) = self._database.write(
+                "SELECT * FROM rankmend.take(%s, %s)", (journal, self.controller_id)
+            )
+        except CommitUnknownError as error:
+            raise JournalError(f"cannot take the lease of {journal}: {error}") from error
+        if epoch is None:
+            raise HeldByOtherError(journal, name, url, left_s)
+        return JournalLease(journal, epoch)
+
+    def release(self, lease: JournalLease) -> None:
+        """Give one lease back; where that fails, it is taken over once this controller has ended."""
+        try:
+            self._database.write(
+                "SELECT rankmend.release(%s, %s, %s)",
+                (lease.journal, self.controller_id, lease.epoch),
+            )
+        except DatabaseAwayError:  # which was said already, and there may be hundreds of leases
+            return
+        except RankmendError as error:
+            log.warning(
+                "lease not given back", extra={"journal": lease.journal, "error": str(error)}
+            )
+
+    def renew(self) -> bool:
+        """Renew all leases; False: they had expired, and each journal must be taken anew."""
+        asked_at_s = self._clock.now_s()
+        ((held,),) = self._database.write("SELECT rankmend.renew(%s)", (self.controller_id,))
+        if not held or self._has_expired:
+            self.generation += 1
+        self._renewed_at_s, self._has_expired = asked_at_s, False
+        return bool(held)
+
+    def _keep(self) -> None:
+        wait_s = 0.0
+        while not self._should_stop.wait(wait_s):
+            wait_s = self._turn()
+
+    def _turn(self) -> float:
+        """Renew once; return how long to wait before the next time."""
+        try:
+            if self._database.away_s is not None:
+                self._database.probe()
+            if not self.renew():
+                log.error("the leases had expired: every job is taken up anew")
+            self.on_renewed()
+        except RankmendError as error:
+            log.warning("leases not renewed", extra={"error": str(error)})
+            if self._clock.now_s() - self._renewed_at_s >= self._lease_s and not self._has_expired:
+                # Another controller may decide by now: our launchers must look for it.
+                self._has_expired, self.generation = True, self.generation + 1
+        return min(_TURN_S, self._lease_s / _RENEWALS)
+
+
+def lease_error(error: StatementRefusedError) -> Exception:
+    """Return LeaseLostError where the database refused a write for that reason, else the error itself."""
+    return LeaseLostError(str(error)) if error.sqlstate == LEASE_OVER else error

@@ -1,0 +1,126 @@
+"""What the service asks of the place where its jobs are kept: a folder (`stored_jobs`) or PostgreSQL (`postgres_jobs`)."""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from rankmend.clock import Clock
+from recovery.api.wire import Join
+from recovery.journal.job_records import JobOutcome
+from recovery.journal.open_journal import OpenJournal
+from recovery.journal.records import Entry
+from recovery.journal.stored_journal import StoredJournal, Written
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+SLURM: Final = "slurm"
+KUBERNETES: Final = "kubernetes"
+DESKS: Final = (SLURM, KUBERNETES)  # by the names of their journals
+
+
+class StoredJob(msgspec.Struct, frozen=True):
+    """What the controller stores about a job beside its journal."""
+
+    owner: str  # subject of the token
+    secret: str
+    join: Join  # by the first launcher of the newest run
+    # prefix of its incidents' ids; empty from older controllers: the UUID's first block
+    incident_prefix: str = ""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    unix_s: float
+    outcome: JobOutcome
+    runs: list[str]  # that have ended with it
+    launchers: list[str]  # that took part: one that joins again does not start the job again
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJobs:
+    """A job as it was found at the start."""
+
+    journal: StoredJournal
+    job_id: str
+    stored: StoredJob
+    ended: Ended | None
+
+
+class JobHold(Protocol):
+    """A job that this controller alone manages, until it is closed."""
+
+    @property
+    def job_id(self) -> uuid.UUID: ...
+
+    @property
+    def stored_journal(self) -> StoredJournal: ...
+
+    def open_journal(self, clock: Clock) -> OpenJournal:
+        """Open the journal for writing; JobHeldError: another controller has the job by now."""
+        ...
+
+    def save(self, stored: StoredJob) -> None:
+        """Keep what is known of the job; it is running from now on."""
+        ...
+
+    def save_end(self, ended: Ended) -> None: ...
+
+    def close(self) -> None:
+        """Let go of the job."""
+        ...
+
+
+class JobStore(Protocol):
+    """All jobs, and what they share. For the deciding thread, but where it says so."""
+
+    @property
+    def path(self) -> Path:
+        """Return the folder for what is this controller's own."""
+        ...
+
+    def find(self) -> tuple[list[FoundJobs], list[str]]:
+        """Return the jobs that are kept and that no other controller manages, and what is wrong with others."""
+        ...
+
+    def find_one(self, owner: str, join: Join) -> FoundJobs | None:
+        """Return a job that may have come by another controller; None where there is no other."""
+        ...
+
+    def freed(self) -> Iterable[FoundJobs]:
+        """Return running jobs that no controller manages any more, of which it was not said yet."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Return a number that changes when this controller may have lost its jobs to others."""
+        ...
+
+    def open(self, owner: str, join: Join, unix_s: float) -> JobHold:
+        """Make or open a job and hold it."""
+        ...
+
+    def remove(self, found: FoundJobs) -> None:
+        """Remove an ended job for good."""
+        ...
+
+    def open_cluster(self, clock: Clock) -> OpenJournal: ...
+
+    def read_cluster(self) -> tuple[Entry, ...]:
+        """Return the cluster's journal. For any thread."""
+        ...
+
+    def open_desk(self, name: str, clock: Clock) -> OpenJournal:
+        """Open the journal of requests to what gives out nodes: SLURM or KUBERNETES."""
+        ...
+
+    def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
+        """Return how far each of these journals of jobs was written. For any thread."""
+        ...
+
+    def away_s(self) -> float | None:
+        """Return for how long the database has not answered; None: it does, or there is none. For any thread."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,306 @@
+"""The jobs of several controllers in one PostgreSQL. A controller manages those whose leases it has.
+
+<state>/lock                  held (flock) by the one controller of this folder
+<state>/postgres-controller   which start of it had the leases: the next one gives them back, so that no lease has to run out
+<state>/job-files/<job>/      what this controller keeps of a job beside its journal: readings of agents
+"""
+
+import contextlib
+import logging
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rankmend.clock import Clock, read_boot_id
+from rankmend.errors import ConfigError, JournalError, RankmendError
+from rankmend.files import read_if_there, replace_file
+from rankmend.foreign_links import make_private
+from rankmend.packages import Extra, require
+from recovery.api.wire import Join
+from recovery.journal.journal_reader import JournalReader
+from recovery.journal.records import Entry
+from recovery.journal.stored_journal import StoredJournal, Written
+from recovery.postgres.database import Database, Row
+from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
+from recovery.postgres.database_url import read_database_url
+from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
+from recovery.postgres.migration import check_schema
+from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from recovery.postgres.postgres_records import reading, written
+from recovery.service.controller_config import Config, controller_base
+from recovery.service.job_store import Ended, FoundJobs, StoredJob
+from recovery.service.request_errors import CallConflictError
+from recovery.service.stored_jobs import StateFolder
+
+log = logging.getLogger(__name__)
+
+CLUSTER: Final = "cluster"
+_FOLDERS: Final = "job-files"
+_MARK: Final = "postgres-controller"
+_MARK_BYTES_MAX: Final = 100
+_UNIQUE: Final = "23505"
+_LOOK_S: Final = 0.2
+_COLUMNS: Final = (
+    "SELECT j.job_id, j.stored, j.ended FROM rankmend.job j JOIN rankmend.journal n ON n.job_id = j.job_id"
+    " WHERE j.stored <> ''"
+)
+_FREE: Final = "(n.holder IS NULL OR n.holder = %s OR NOT rankmend.is_alive(n.holder))"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRows:
+    """A journal in the database, for readers."""
+
+    database: Database
+    name: str
+    folder: Path  # of this controller, for what it keeps of the job beside the journal
+
+    def read(self) -> tuple[Entry, ...]:
+        return read_entries(self.database, self.name)
+
+    def reading(self) -> contextlib.AbstractContextManager[JournalReader]:
+        return reading(self.database, self.name)
+
+
+class LeasedJob:
+    """A job whose lease this controller took."""
+
+    def __init__(
+        self,
+        database: Database,
+        leases: Leases,
+        job_id: uuid.UUID,
+        lease: JournalLease,
+        folder: Path,
+    ) -> None:
+        """``folder``: of this controller, for what it keeps of the job."""
+        self._folder = folder
+        self._database = database
+        self._leases = leases
+        self.job_id = job_id
+        self._lease = lease
+        self._is_fresh = True
+
+    @property
+    def stored_journal(self) -> JournalRows:
+        return JournalRows(self._database, self._lease.journal, self._folder)
+
+    def open_journal(self, clock: Clock) -> PostgresJournal:
+        """Open the journal under a lease that nothing was written with yet."""
+        if not self._is_fresh:
+            self._lease = self._leases.take(self._lease.journal)
+        self._is_fresh = False
+        return PostgresJournal(self._database, self._leases, self._lease, clock, read_boot_id())
+
+    def save(self, stored: StoredJob) -> None:
+        self._write("save_job", msgspec.json.encode(stored))
+
+    def save_end(self, ended: Ended) -> None:
+        self._write("end_job", msgspec.json.encode(ended))
+
+    def _write(self, function: str, body: bytes) -> None:
+        write_again(
+            self._database,
+            f"SELECT rankmend.{function}(%s, %s, %s, %s)",
+            (self.job_id, self._leases.controller_id, self._lease.epoch, body),
+        )
+
+    def close(self) -> None:
+        self._leases.release(self._lease)
+
+
+class PostgresJobs:
+    def __init__(self, folder: StateFolder, config: Config, clock: Clock) -> None:
+        """Connect, and take part; ``folder`` is closed with it."""
+        require(Extra.POSTGRES, f'the journal "{config.journal}"')
+        assert config.journal is not None, "configured"
+        self._folder = folder
+        self._wait_s_max = 2 * config.postgres.lease_s
+        url = read_database_url(config.journal, config.postgres.password_file)
+        self._database = Database(url, clock, accept_loss=config.postgres.accept_loss)
+        self._leases = Leases(
+            self._database,
+            clock,
+            lease_s=config.postgres.lease_s,
+            url=controller_base(config, socket.gethostname()),
+        )
+        self._leases.on_renewed = self._look_for_freed
+        self._lock = threading.Lock()
+        self._freed: list[FoundJobs] = []
+        make_private(self.path / _FOLDERS, ConfigError)
+        self._database.open()
+        try:
+            check_schema(self._database)
+            self._leases.begin()
+            self._end_former()
+        except BaseException:
+            self._leases.end()
+            self._database.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        return self._folder.path
+
+    @property
+    def generation(self) -> int:
+        return self._leases.generation
+
+    def away_s(self) -> float | None:
+        return self._database.away_s
+
+    def _end_former(self) -> None:
+        """Give back what an earlier start on this folder held: it is dead, since the folder's lock is ours."""
+        mark = self.path / _MARK
+        body = read_if_there(mark, _MARK_BYTES_MAX, ConfigError)
+        with contextlib.suppress(ValueError, RankmendError):
+            former = uuid.UUID((body or b"").decode("ascii", "replace"))
+            self._database.write("SELECT rankmend.end_controller(%s)", (former,))
+        replace_file(mark, str(self._leases.controller_id).encode(), ConfigError)
+
+    def find(self) -> tuple[list[FoundJobs], list[str]]:
+        """Return all jobs that have ended, and the running ones that no other controller manages."""
+        self._remove_stale()
+        rows = self._database.read(
+            f"{_COLUMNS} AND (j.ended IS NOT NULL OR {_FREE})", (self._leases.controller_id,)
+        )
+        return self._decode(rows)
+
+    def _remove_stale(self) -> None:
+        """Remove what this controller keeps of jobs that another one has removed."""
+        known = {str(row[0]) for row in self._database.read("SELECT job_id FROM rankmend.job")}
+        for folder in (self.path / _FOLDERS).iterdir():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def find_one(self, owner: str, join: Join) -> FoundJobs | None:
+        rows = self._database.read(f"{_COLUMNS} AND j.owner = %s AND j.key = %s", (owner, join.key))
+        found, problems = self._decode(rows)
+        if problems:
+            raise JournalError(problems[0])
+        return found[0] if found else None
+
+    def freed(self) -> list[FoundJobs]:
+        with self._lock:
+            found, self._freed = self._freed, []
+        return found
+
+    def _look_for_freed(self) -> None:
+        """Look for jobs whose controller has gone. For the leases' thread, so that the deciding one needn't wait."""
+        rows = self._database.read(
+            f"{_COLUMNS} AND j.ended IS NULL AND n.holder IS DISTINCT FROM %s AND {_FREE}",
+            (self._leases.controller_id, self._leases.controller_id),
+        )
+        found, problems = self._decode(rows)
+        for problem in problems:
+            log.error("cannot take a job over", extra={"error": problem})
+        with self._lock:
+            self._freed = found
+
+    def _decode(self, rows: list[Row]) -> tuple[list[FoundJobs], list[str]]:
+        found, problems = [], []
+        for job_id, stored, ended in rows:
+            try:
+                found.append(
+                    FoundJobs(
+                        JournalRows(self._database, _name(job_id), self._folder_of(job_id)),
+                        str(job_id),
+                        msgspec.json.decode(stored, type=StoredJob),
+                        None if ended is None else msgspec.json.decode(ended, type=Ended),
+                    )
+                )
+            except msgspec.DecodeError as error:
+                problems.append(f"job {job_id} in {self._database.url}: {error}")
+        return found, problems
+
+    def open(self, owner: str, join: Join, _unix_s: float) -> LeasedJob:
+        """Make or find a job and take its lease, or raise HeldByOtherError."""
+        wanted = uuid.UUID(join.job_id) if join.job_id is not None else uuid.uuid4()
+        try:
+            ((job_id,),) = write_again(
+                self._database,
+                "SELECT rankmend.add_job(%s, %s, %s, '')",
+                (wanted, owner, join.key),
+            )
+        except StatementRefusedError as error:
+            if error.sqlstate == _UNIQUE:
+                raise CallConflictError(
+                    f"job {wanted} is known under another key or owner", "job_id", str(wanted)
+                ) from error
+            raise
+        lease = self._leases.take(_name(job_id))
+        folder = self._folder_of(job_id)
+        make_private(folder, ConfigError)
+        return LeasedJob(self._database, self._leases, job_id, lease, folder)
+
+    def _folder_of(self, job_id: uuid.UUID) -> Path:
+        return self.path / _FOLDERS / str(job_id)
+
+    def remove(self, found: FoundJobs) -> None:
+        write_again(
+            self._database,
+            "SELECT rankmend.remove_job(%s, %s)",
+            (uuid.UUID(found.job_id), self._leases.controller_id),
+        )
+        shutil.rmtree(found.journal.folder, ignore_errors=True)
+
+    def open_cluster(self, clock: Clock) -> PostgresJournal:
+        lease = JournalLease(CLUSTER, 0)
+        return PostgresJournal(
+            self._database, self._leases, lease, clock, read_boot_id(), is_shared=True
+        )
+
+    def read_cluster(self) -> tuple[Entry, ...]:
+        return read_entries(self._database, CLUSTER)
+
+    def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
+        names = []
+        for journal in journals:
+            assert isinstance(journal, JournalRows), "of this database"
+            names.append(journal.name)
+        return written(self._database, names)
+
+    def open_desk(self, name: str, clock: Clock) -> PostgresJournal:
+        """Take the journal of a desk: one controller of a database works on it."""
+        until_s = clock.now_s() + self._wait_s_max
+        while True:
+            try:
+                lease = self._leases.take(name)
+                break
+            except HeldByOtherError as error:
+                if clock.now_s() >= until_s:
+                    raise ConfigError(
+                        f"[{name}] enabled: {error}; switch it on for one controller only"
+                    ) from error
+            time.sleep(_LOOK_S)
+        return PostgresJournal(self._database, self._leases, lease, clock, read_boot_id())
+
+    def close(self) -> None:
+        self._leases.end()
+        self._database.close()
+        self._folder.close()
+
+
+def write_again(database: Database, statement: str, values: tuple[object, ...]) -> list[Row]:
+    """Run a write that does no harm twice, a second time where nobody knows what came of the first."""
+    try:
+        return database.write(statement, values)
+    except CommitUnknownError:
+        pass
+    try:
+        database.probe()
+        return database.write(statement, values)
+    except CommitUnknownError as error:
+        raise JournalError(str(error)) from error
+
+
+def _name(job_id: uuid.UUID) -> str:
+    return f"job:{job_id}"

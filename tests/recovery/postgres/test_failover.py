@@ -1,0 +1,151 @@
+"""Two real servers, one of them a synchronous standby: the primary dies in mid-decision, the standby is promoted."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from rankmend.clock import SystemClock
+from rankmend.errors import ConfigError, RankmendError
+from recovery.journal.attempt_records import Milestone
+from recovery.postgres.database import Database
+from recovery.postgres.database_errors import DatabaseAwayError
+from recovery.postgres.leases import HeldByOtherError, Leases
+from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from tests.support.journals import PostgresPlace
+from tests.support.postgres import PostgresServer, connected, running_server
+from tests.support.service import wait_until
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+@pytest.fixture
+def primary() -> Iterator[PostgresServer]:
+    with running_server() as server:
+        yield server
+
+
+def make_standby(primary: PostgresServer, *, is_synchronous: bool) -> PostgresServer:
+    """Start a server that streams from the primary."""
+    standby = PostgresServer(primary.programs, primary.folder / "standby")
+    name = "standby_a"
+    primary.run(
+        "pg_basebackup", "-D", str(standby.folder), "-R", "-c", "fast", "-X", "stream", "--no-sync",
+        "-d", f"{primary.url('postgres')}?application_name={name}",
+    )  # fmt: skip
+    standby.data_folder = standby.folder
+    standby.start()
+    if is_synchronous:
+        primary.ask("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        primary.ask("postgres", "SELECT pg_reload_conf()")
+    state = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
+    wanted = "sync" if is_synchronous else "async"
+    wait_until(lambda: primary.ask("postgres", state) == [(wanted,)], "the standby streams")
+    return standby
+
+
+def kill(server: PostgresServer) -> None:
+    """End all processes of a server at once, as a power cut does."""
+    pid = int((server.data / "postmaster.pid").read_text().split()[0])
+    processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for one in processes:
+        one.send_signal(signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=30)
+    if server.process is not None:
+        server.process.wait(30)
+        server.process = None
+
+
+class Writer(threading.Thread):
+    """A controller that decides as fast as it can, and opens its journal again as the service does."""
+
+    def __init__(self, place: PostgresPlace, url: str) -> None:
+        super().__init__(daemon=True)
+        self._place = place
+        self._url = url
+        self.effects: list[int] = []  # steps whose records were acknowledged
+        self.should_stop = threading.Event()
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        with connected(self._url, lease_s=4.0) as (database, leases):
+            while not self.should_stop.is_set():
+                try:
+                    self._decide(database, leases)
+                except (RankmendError, HeldByOtherError) as error:
+                    self.failures.append(type(error).__name__)
+                    time.sleep(0.05)
+
+    def _decide(self, database: Database, leases: Leases) -> None:
+        journal = PostgresJournal(
+            *(database, leases, leases.take(self._place.name), SystemClock(), "boot"),
+            doubt_s_max=2.0,
+        )
+        done = [entry.record.step for entry in journal.opened]  # type: ignore[union-attr]
+        assert set(self.effects) <= set(done), "a decision was lost that had its effect"
+        step = max(done, default=0)
+        self.effects += [one for one in done if one not in self.effects]  # what was owed
+        while not self.should_stop.is_set():
+            step += 1
+            journal.append(Milestone(1, step))
+            assert step not in self.effects, "done twice"
+            self.effects.append(step)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "late"])
+def test_no_decision_is_lost_or_made_twice_when_the_primary_is_killed_and_the_standby_promoted(
+    primary: PostgresServer, is_late: bool
+) -> None:
+    """Late: the writer has given up by then, does not know what came of its last write, and opens its journal again."""
+    place = PostgresPlace.make(primary)
+    standby = make_standby(primary, is_synchronous=True)
+    try:
+        both = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+        writer = Writer(place, f"postgresql://controller@{both}/{place.database}")
+        writer.start()
+        wait_until(lambda: len(writer.effects) > 50, "decisions on the primary")
+
+        kill(primary)
+        before = len(writer.effects)
+        if is_late:
+            wait_until(lambda: "CommitUnknownError" in writer.failures, "it gives up")
+        standby.run("pg_ctl", "promote", "-D", str(standby.data), "-w")
+
+        # Its own synchronous standby is gone with the roles: nothing may be acknowledged before a person says so.
+        standby.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
+        standby.ask("postgres", "SELECT pg_reload_conf()")
+        wait_until(lambda: len(writer.effects) > before + 50, "decisions on the new primary")
+        writer.should_stop.set()
+        writer.join(30)
+
+        with connected(standby.url(place.database, "controller")) as (database, _leases):
+            steps = [entry.record.step for entry in read_entries(database, place.name)]  # type: ignore[union-attr]
+        assert steps == list(range(1, len(steps) + 1))
+        assert set(writer.effects) <= set(steps)
+        assert len(writer.effects) == len(set(writer.effects))
+    finally:
+        standby.stop("immediate")
+
+
+def test_an_asynchronous_standby_is_refused_unless_the_loss_is_accepted(
+    primary: PostgresServer,
+) -> None:
+    place = PostgresPlace.make(primary)
+    standby = make_standby(primary, is_synchronous=False)
+    try:
+        url = primary.url(place.database, "controller")
+        with pytest.raises(
+            ConfigError, match=r"all of its 1 standbys are asynchronous.*accept_loss"
+        ):
+            with connected(url):
+                pass
+        with connected(url, accept_loss=True) as (database, _leases):
+            assert len(database.losses) == 1
+        with pytest.raises(DatabaseAwayError, match="read-only"):
+            with connected(standby.url(place.database, "controller")):
+                pass
+    finally:
+        standby.stop("immediate")

@@ -1,0 +1,242 @@
+"""Controllers whose jobs are in PostgreSQL: kept, taken over, and waiting while it is away."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from rankmend.errors import ConfigError
+from recovery.api.controller_errors import ControllerError
+from recovery.journal.job_records import LauncherStarted
+from recovery.messages.exchange import Order
+from tests.support.postgres import PostgresServer, running_server
+from tests.support.service import (
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    two_speakers,
+    wait_until,
+)
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).parents[3]
+
+
+def configure(folder: Path, url: str, lease_s: float = 4.0, port: int = 0) -> Path:
+    """Make the files of a controller that keeps its jobs there."""
+    path = make_folder(folder)
+    text = path.read_text().replace("\nstate_dir", f'\njournal = "{url}"\nstate_dir')
+    text = text.replace("#lease_s = 8.0", f"lease_s = {lease_s}")
+    text = text.replace("127.0.0.1:0", f"127.0.0.1:{port}")
+    if port:
+        own = f'url = "https://127.0.0.1:{port}"'
+        text = text.replace('#url = "https://controller-a.example:9477"', own)
+    path.write_text(text)
+    return folder
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.url(postgres.make_database(), "controller")
+
+
+def metrics_of(up: Running) -> str:
+    token = (up.folder / "admin.token").read_text().strip()
+    with urllib3.PoolManager(ca_certs=str(up.ca)) as pool:
+        headers = {"Authorization": f"Bearer {token}"}
+        return pool.request("GET", f"{up.url}/metrics", headers=headers).data.decode()
+
+
+def join(up: Running, *nodes: str, **changes: Any) -> list[Speaker]:
+    client = up.client()
+    speakers = []
+    for node in nodes:
+        told = client.join(join_of(node, **changes))
+        speakers.append(Speaker(client, node, told.job_id))
+    return speakers
+
+
+def start_job(up: Running) -> tuple[str, Order]:
+    """Have a job of two nodes join, and return its id and the first order to start."""
+    first, _second = two_speakers(up.client())
+    assert first.order is not None
+    return first.job_id, first.order
+
+
+def test_a_job_is_in_the_database_and_goes_on_under_the_next_controller(
+    tmp_path: Path, url: str
+) -> None:
+    with running(configure(tmp_path / "a", url)) as first:
+        job_id, order = start_job(first)
+        first.service.worker.call(lambda: first.service.worker.desk.drain("n9", "me", "r")).result(
+            30
+        )
+    assert list((tmp_path / "a/state/jobs").iterdir()) == []
+
+    with running(
+        configure(tmp_path / "b", url)
+    ) as second:  # another host: nothing of the first is there
+        wait_until(lambda: job_id in second.service.worker.jobs.running, "the job is taken up")
+        job = second.service.worker.jobs.running[job_id]
+
+        wait_until(lambda: job.controller is not None, "its controller")
+        assert job.controller is not None
+        assert job.controller.ledger.attempt == order.attempt
+        assert job.controller.ledger.epoch == order.epoch + 1
+        assert second.service.worker.desk.unusable("n9") is not None
+
+
+def test_a_launcher_that_asks_another_controller_is_sent_to_the_one_that_has_the_job(
+    tmp_path: Path, url: str
+) -> None:
+    port = free_port()
+    with running(configure(tmp_path / "a", url, port=port)) as first:
+        with running(configure(tmp_path / "b", url)) as second:
+            (speaker,) = join(first, "n1")
+            other = second.client(ca_file=first.ca, token_file=first.folder / "launch.token")
+            # One authority and one token file for both, as a site has it.
+            second.service.api.doorman.tokens = first.service.api.doorman.tokens
+            second.service._context.load_cert_chain(
+                first.folder / "server.crt", first.folder / "server.key"
+            )
+
+            told = other.join(join_of("n2"))
+
+            assert told.job_id == speaker.job_id
+            assert speaker.job_id not in second.service.worker.jobs.running
+
+
+def test_what_a_person_orders_at_one_controller_holds_at_the_other(
+    tmp_path: Path, url: str
+) -> None:
+    with running(configure(tmp_path / "a", url)) as first:
+        with running(configure(tmp_path / "b", url)) as second:
+            desk, other = first.service.worker.desk, second.service.worker.desk
+            first.service.worker.call(lambda: desk.pause("cluster", "alice", "r")).result(30)
+
+            wait_until(lambda: "cluster" in other.ledger.paused, "the other one knows the pause")
+
+            second.service.worker.call(lambda: other.resume("cluster", "bob", "r")).result(30)
+            wait_until(lambda: "cluster" not in desk.ledger.paused, "the first one knows the end")
+
+
+@contextmanager
+def process(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    started = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "rankmend.cli",
+            "controller",
+            "run",
+            "--config",
+            folder / "controller.toml",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=(folder / "log").open("wb"),
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.wait(30)
+
+
+def test_the_jobs_of_a_controller_that_was_killed_are_taken_over(tmp_path: Path, url: str) -> None:
+    port = free_port()
+    folder = configure(tmp_path / "a", url, port=port)
+    with process(folder) as first:
+        alone = Running(folder, None, port)  # type: ignore[arg-type]
+
+        def is_up() -> bool:
+            with socket.socket() as one:
+                return one.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(is_up, "the controller listens")
+        job_id, order = start_job(alone)
+        with running(configure(tmp_path / "b", url)) as second:
+            jobs = second.service.worker.jobs
+            assert job_id not in jobs.running
+            first.send_signal(signal.SIGKILL)
+
+            wait_until(lambda: job_id in jobs.running, "the job is taken over")
+            wait_until(lambda: jobs.running[job_id].controller is not None, "its controller")
+
+            ledger = jobs.running[job_id].controller.ledger  # type: ignore[union-attr]
+            assert (ledger.attempt, ledger.epoch) == (order.attempt, order.epoch + 1)
+            started = [
+                entry.record.epoch
+                for entry in jobs.known[job_id].journal.read()
+                if isinstance(entry.record, LauncherStarted)
+            ]
+            assert started == [order.epoch, order.epoch + 1]
+    for client in alone.clients:
+        client.close()
+
+
+def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
+    tmp_path: Path,
+) -> None:
+    with running_server() as server:
+        url = server.url(server.make_database(), "controller")
+        with running(configure(tmp_path / "a", url, lease_s=2.0)) as up:
+            speakers = join(up, "n1", "n2")
+            server.stop("immediate")  # as by kill -9
+            wait_until(lambda: up.service.backend.database_away_s() is not None, "it is noticed")
+
+            for one in speakers:
+                one.say()
+            page = metrics_of(up)
+            with pytest.raises(ControllerError):
+                up.client().join(join_of("n5", key="job:other"))
+            job_id = speakers[0].job_id
+            job = up.service.worker.jobs.running[job_id]
+            wait_until(lambda: job.controller is None, "the job waits")
+            assert "rankmend_controller_database_away_seconds 0.0\n" not in page
+
+            server.start()
+            wait_until(lambda: job.controller is not None, "the job is taken up again")
+            for one in speakers:
+                one.say()
+            order = None
+            while order is None or not order.ranks:
+                order = speakers[0].ask()
+
+            assert order.epoch > 1  # another start on the journal
+            assert up.service.backend.database_away_s() is None
+
+
+def test_a_controller_whose_database_is_not_there_says_so_and_does_not_start(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    folder = configure(tmp_path / "a", postgres.url("missing", "controller"))
+
+    with pytest.raises(Exception, match='database "missing" does not exist'):
+        with running(folder):
+            pass
+
+
+def test_a_controller_whose_database_has_no_schema_names_the_command(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database(is_migrated=False)
+
+    with pytest.raises(ConfigError, match="has no schema of rankmend"):
+        with running(configure(tmp_path / "a", postgres.url(name, "controller"))):
+            pass

@@ -1,0 +1,293 @@
+"""A real PostgreSQL in a folder of the test, databases in it, and a wire that can be cut."""
+
+import contextlib
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmend.clock import SystemClock
+from recovery.postgres.database import Database
+from recovery.postgres.database_url import DatabaseUrl
+from recovery.postgres.leases import Leases
+from recovery.postgres.migration import migrate
+
+DEADLINE_S = 60.0
+ROLE_SQL = Path(__file__).parents[2] / "deploy/postgresql/role.sql"
+
+
+def find_programs() -> Path | None:
+    """Return the folder with initdb and postgres, newest version first."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda path: -int(path.parts[-3]),
+    )
+    if found:
+        return found[0].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+@dataclass
+class PostgresServer:
+    """A server on a free port of loopback, as an unprivileged user: it refuses root."""
+
+    programs: Path
+    folder: Path
+    port: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    data_folder: Path | None = None  # where it is not in `folder`
+
+    @property
+    def data(self) -> Path:
+        return self.data_folder or self.folder / "data"
+
+    def make(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self.run("initdb", "-D", str(self.data), "-A", "trust", "-U", "admin", "--no-locale", "-E", "UTF8", "--no-sync")  # fmt: skip
+
+    def run(self, program: str, *words: str) -> str:
+        done = subprocess.run(
+            [*_as_user(), str(self.programs / program), *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+            cwd="/",
+        )
+        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, **settings: str) -> None:
+        self.port = self.port or _free_port()
+        self.settings.update(settings)
+        words = [f"-c{name}={value}" for name, value in self.settings.items()]
+        self.process = subprocess.Popen(
+            [
+                *_as_user(),
+                str(self.programs / "postgres"),
+                *("-D", str(self.data), "-p", str(self.port)),
+                *("-clisten_addresses=127.0.0.1", f"-cunix_socket_directories={self.folder}"),
+                *("-cshared_buffers=16MB", "-cmax_connections=60", "-cautovacuum=off"),
+                *words,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "log").open("ab"),
+            cwd="/",
+        )
+        until_s = time.monotonic() + DEADLINE_S
+        while not self.answers():
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            assert time.monotonic() < until_s, "PostgreSQL does not start"
+            time.sleep(0.05)
+
+    def answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+        except psycopg.Error:
+            return False
+        return True
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; immediate: as by kill -9 of all its processes."""
+        if self.process is not None:
+            self.run("pg_ctl", "stop", "-D", str(self.data), "-m", mode, "-w")
+            self.process.wait(DEADLINE_S)
+            self.process = None
+
+    def url(self, database: str, user: str = "admin", port: int | None = None) -> str:
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}"
+
+    def ask(self, database: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return what the administrator is answered."""
+        import psycopg
+
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def make_database(self, *, is_migrated: bool = True) -> str:
+        """Return the name of a new database with the schema of rankmend."""
+        name = f"db_{uuid.uuid4().hex[:12]}"
+        self.ask("postgres", f"CREATE DATABASE {name}")
+        if is_migrated:
+            migrate(DatabaseUrl(self.url(name)), is_dry=False)
+        return name
+
+
+def _as_user() -> list[str]:
+    return ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running_server(**settings: str) -> Iterator[PostgresServer]:
+    """Run a server, or skip the test with the reason."""
+    pytest.importorskip(
+        "psycopg", reason="psycopg is not installed: pip install 'rankmend[postgres]'"
+    )
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    if os.getuid() == 0:
+        try:
+            pwd.getpwnam("postgres")
+        except KeyError:
+            pytest.skip("PostgreSQL refuses root, and there is no user postgres")
+    home = Path(
+        f"/tmp/rankmend-pg-{uuid.uuid4().hex[:8]}"
+    )  # the user postgres can't enter pytest's
+    server = PostgresServer(programs, home)
+    try:
+        server.make()
+        server.start(**settings)
+        server.ask("postgres", ROLE_SQL.read_text().partition("-- In the database")[0])
+        server.ask("postgres", "CREATE ROLE controller LOGIN IN ROLE rankmend_controller")
+        yield server
+    finally:
+        with contextlib.suppress(AssertionError):
+            server.stop("immediate")
+        if server.process is not None:
+            server.process.kill()
+            server.process.wait(DEADLINE_S)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def connected(
+    url: str, *, lease_s: float = 30.0, **options: Any
+) -> Iterator[tuple[Database, Leases]]:
+    """Give a controller's database and leases, as the service has them."""
+    database = Database(DatabaseUrl(url), SystemClock(), **options)
+    database.open()
+    leases = Leases(database, SystemClock(), lease_s=lease_s)
+    try:
+        leases.begin()
+        yield database, leases
+    finally:
+        leases.end()
+        database.close()
+
+
+class Wire:
+    """Passes bytes between clients and a server, and cuts where a test says so."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._cut_after: bytes | None = None  # text of a statement whose answer is lost
+        self._cut_before: bytes | None = None  # text of a statement that is lost itself
+        self.is_open = True
+        self.cut_for_good = False  # with the next cut, cut all, and refuse new connections
+        self.cuts = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_answer(self, to: bytes) -> None:
+        """Pass the next statement with this text on, and lose its answer."""
+        self._cut_after = to
+
+    def lose_statement(self, text: bytes) -> None:
+        """Lose the next statement with this text."""
+        self._cut_before = text
+
+    def close_all(self) -> None:
+        """Cut all connections, and refuse new ones until `is_open` is set."""
+        self.is_open = False
+        for pair in self._pairs:
+            _close(*pair)
+
+    def close(self) -> None:
+        self.close_all()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _address = self._listener.accept()
+                if not self.is_open:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._target))
+                self._pairs.append((client, server))
+                is_lost = threading.Event()
+                for source, sink, look in (
+                    (client, server, self._look_at_statement),
+                    (server, client, lambda _data: None),
+                ):
+                    threading.Thread(
+                        target=self._pass, args=(source, sink, look, is_lost), daemon=True
+                    ).start()
+
+    def _pass(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        look: Callable[[bytes], bool | None],
+        is_lost: threading.Event,
+    ) -> None:
+        try:
+            while data := source.recv(65536):
+                loses = look(data)
+                if loses is False:
+                    break
+                if loses is True:
+                    is_lost.set()
+                if look == self._look_at_statement or not is_lost.is_set():
+                    sink.sendall(data)
+                if is_lost.is_set() and look != self._look_at_statement:
+                    break  # the server has answered: what it did is done
+        except OSError:
+            pass
+        if is_lost.is_set() and self.cut_for_good:
+            self.close_all()
+        _close(source, sink)
+
+    def _look_at_statement(self, data: bytes) -> bool | None:
+        """Return True if its answer is to be lost, False if it itself is."""
+        if self._cut_before is not None and self._cut_before in data:
+            self._cut_before = None
+            self.cuts += 1
+            return False
+        if self._cut_after is not None and self._cut_after in data:
+            self._cut_after = None
+            self.cuts += 1
+            return True
+        return None
+
+
+def _close(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+
+def port_of(url: str) -> int:
+    found = re.search(r":(\d+)/", url)
+    assert found is not None
+    return int(found[1])
