@@ -58,6 +58,7 @@ NAMES_MAX: Final = 10_000
 _TEXT_MAX: Final = 1_000
 _REFUSAL_S: Final = 3600.0  # between two words about one sender
 _REFUSED_MAX: Final = 1_000
+_DATABASE: Final = "database"  # what its note is about
 _TRIES_MAX: Final = 10  # of one decision, while other controllers write
 
 _T = TypeVar("_T")
@@ -235,6 +236,15 @@ class ClusterController:
         """Journal what people are told, or raise JournalError."""
         if causes:
             self._decide(lambda: self._write(*causes))
+
+    def note_database(self, away_s: float | None) -> None:
+        """Keep a note for people while the database of the journals does not answer."""
+        is_noted = any(note.about == _DATABASE for note in self.notes)
+        if away_s is not None and not is_noted:
+            text = "PostgreSQL does not answer: nothing new is decided, and training goes on"
+            self._note(text, _DATABASE)
+        elif away_s is None and is_noted:
+            self._forget_notes(_DATABASE)
 
     def note_running(self, nodes: Iterable[str]) -> None:
         """Note which nodes run ranks now."""

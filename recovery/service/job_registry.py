@@ -259,6 +259,11 @@ class JobRegistry:
                 self._publish()
 
     @property
+    def away_s(self) -> float | None:
+        """Return for how long the database of the jobs has not answered; None: it does, or there is none."""
+        return self._store.away_s()
+
+    @property
     def is_taking_over(self) -> bool:
         """Return whether more jobs are to be taken up than one turn takes."""
         return bool(self._freed)

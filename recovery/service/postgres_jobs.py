@@ -35,6 +35,7 @@ from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
 from recovery.postgres.postgres_records import reading, written
+from recovery.postgres.spread import choose_controller
 from recovery.service.controller_config import Config, controller_base
 from recovery.service.job_store import Ended, FoundJobs, StoredJob
 from recovery.service.request_errors import CallConflictError
@@ -51,6 +52,12 @@ _LOOK_S: Final = 0.2
 _COLUMNS: Final = (
     "SELECT j.job_id, j.stored, j.ended FROM rankmend.job j JOIN rankmend.journal n ON n.job_id = j.job_id"
     " WHERE j.stored <> ''"
+)
+_LIVING: Final = (
+    "SELECT controller_id FROM rankmend.controller WHERE rankmend.is_alive(controller_id)"
+)
+_LOOKS_MAX: Final = (
+    5  # a second each: then anybody takes a job that its own controller has not taken
 )
 _FREE: Final = "(n.holder IS NULL OR n.holder = %s OR NOT rankmend.is_alive(n.holder))"
 
@@ -135,6 +142,7 @@ class PostgresJobs:
         self._leases.on_renewed = self._look_for_freed
         self._lock = threading.Lock()
         self._freed: list[FoundJobs] = []
+        self._waited: dict[uuid.UUID, int] = {}  # for how many looks a job has been free
         make_private(self.path / _FOLDERS, ConfigError)
         self._database.open()
         try:
@@ -167,12 +175,15 @@ class PostgresJobs:
         replace_file(mark, str(self._leases.controller_id).encode(), ConfigError)
 
     def find(self) -> tuple[list[FoundJobs], list[str]]:
-        """Return all jobs that have ended, and the running ones that no other controller manages."""
+        """Return all jobs that have ended, and of the free ones those that are this controller's by the spread."""
         self._remove_stale()
         rows = self._database.read(
             f"{_COLUMNS} AND (j.ended IS NOT NULL OR {_FREE})", (self._leases.controller_id,)
         )
-        return self._decode(rows)
+        living = [row[0] for row in self._database.read(_LIVING)]
+        return self._decode(
+            [row for row in rows if row[2] is not None or self._is_ours(row[0], living)]
+        )
 
     def _remove_stale(self) -> None:
         """Remove what this controller keeps of jobs that another one has removed."""
@@ -199,11 +210,19 @@ class PostgresJobs:
             f"{_COLUMNS} AND j.ended IS NULL AND n.holder IS DISTINCT FROM %s AND {_FREE}",
             (self._leases.controller_id, self._leases.controller_id),
         )
-        found, problems = self._decode(rows)
+        living = [row[0] for row in self._database.read(_LIVING)] if rows else []
+        ours = [row for row in rows if self._is_ours(row[0], living)]
+        self._waited = {row[0]: self._waited.get(row[0], 0) + 1 for row in rows}
+        found, problems = self._decode(ours)
         for problem in problems:
             log.error("cannot take a job over", extra={"error": problem})
         with self._lock:
             self._freed = found
+
+    def _is_ours(self, job_id: uuid.UUID, living: list[uuid.UUID]) -> bool:
+        """Return whether this controller is to take a free job: it is its own by the spread, or its own one does not come."""
+        chosen = choose_controller(job_id, living)
+        return chosen == self._leases.controller_id or self._waited.get(job_id, 0) >= _LOOKS_MAX
 
     def _decode(self, rows: list[Row]) -> tuple[list[FoundJobs], list[str]]:
         found, problems = [], []

@@ -141,6 +141,7 @@ class Worker:
         if now_s - self._caught_up_at_s < CATCH_UP_S:
             return
         self._caught_up_at_s = now_s
+        self.desk.note_database(self.jobs.away_s)
         with contextlib.suppress(JournalError):  # the database is away: said where it is noticed
             self.desk.catch_up()
 

@@ -208,6 +208,11 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
             job_id = speakers[0].job_id
             job = up.service.worker.jobs.running[job_id]
             wait_until(lambda: job.controller is None, "the job waits")
+            client = up.client("admin")
+            wait_until(
+                lambda: any("PostgreSQL does not answer" in one for one in client.cluster().notes),
+                "people who ask are told",
+            )
             assert "rankmend_controller_database_away_seconds 0.0\n" not in page
 
             server.start()
@@ -218,6 +223,7 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
             while order is None or not order.ranks:
                 order = speakers[0].ask()
 
+            wait_until(lambda: client.cluster().notes == [], "the note is over")
             assert order.epoch > 1  # another start on the journal
             assert up.service.backend.database_away_s() is None
 
