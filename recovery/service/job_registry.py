@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
 TAKEN_UP_MAX: Final = 50  # jobs in one turn: each takes some commits, and reports wait meanwhile
+HAND_OVER_S: Final = 1.0  # between two jobs that are left to another controller
+MOVING_S: Final = 15.0  # then whoever is asked for the job takes it
 _SWEEP_S: Final = 3600.0
 
 
@@ -94,6 +96,10 @@ class JobRegistry:
         self._by_key: dict[tuple[str, str], str] = {}
         self._ended: dict[str, FoundJobs] = {}
         self._freed: dict[str, FoundJobs] = {}  # that are to be taken up
+        self._moving: dict[
+            str, float
+        ] = {}  # job that was let go -> until when it is left to others
+        self._handed_at_s = clock.now_s()
         self.known: Mapping[str, RegisteredJob] = {}  # replaced as a whole
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()
@@ -201,12 +207,10 @@ class JobRegistry:
     def _begin(self, owner: str, join: Join, job_id: str | None) -> Job:
         if not join.begins:
             raise UnknownError(f"job {join.name} is not running here")
-        if (found := self._store.find_one(owner, join)) is not None and found.ended is not None:
-            self._note_ended(found)
-            job_id = found.job_id
-        before = self._ended.get(job_id) if job_id is not None else None
+        before = self._look_up(owner, join, job_id)
         if before is not None and before.ended is not None:
             ended = before.ended
+            job_id = before.job_id
             if (join.run and join.run in ended.runs) or join.launcher_id in ended.launchers:
                 raise EndedError("this run of the job has ended", ended.outcome)
         if len(self.running) >= self._jobs_max:
@@ -221,6 +225,18 @@ class JobRegistry:
         job = self._open(owner, join, before.stored if before is not None else None, resumes=True)
         self._publish()
         return job
+
+    def _look_up(self, owner: str, join: Join, job_id: str | None) -> FoundJobs | None:
+        """Return what is known of a job that does not run here, also from other controllers."""
+        found = self._store.find_one(owner, join)
+        if found is None:
+            return self._ended.get(job_id) if job_id is not None else None
+        if found.ended is not None:
+            self._note_ended(found)
+        elif self._moving.get(found.job_id, 0.0) > self._clock.now_s():
+            self._store.refuse_held(found)
+            raise FullError(f"job {found.job_id} is moving to another controller; try again")
+        return found
 
     def _new_prefix(self, job_id: str) -> str:
         """Return with what the ids of a new job's incidents begin: its UUID's first block, or another where a job has that.
@@ -246,6 +262,7 @@ class JobRegistry:
                 job.suspend("the lease of this controller has expired")
         for job in [one for one in self.running.values() if one.is_elsewhere]:
             self.let_go(job)
+        self._hand_over()
         self._freed.update({one.job_id: one for one in self._store.freed()})
         for job_id in list(self._freed)[:TAKEN_UP_MAX]:
             one = self._freed.pop(job_id)
@@ -258,6 +275,20 @@ class JobRegistry:
             else:
                 self._publish()
 
+    def _hand_over(self) -> None:
+        """Let one calm job go that another controller is to have; its launchers find it there when they join again."""
+        now_s = self._clock.now_s()
+        if now_s - self._handed_at_s < HAND_OVER_S:
+            return
+        for job_id in self._store.leaving:
+            job = self.running.get(job_id)
+            if job is not None and job.is_calm:
+                self._handed_at_s = now_s
+                self._moving = {one: s for one, s in self._moving.items() if s > now_s}
+                self._moving[job_id] = now_s + MOVING_S
+                self.let_go(job)
+                return
+
     @property
     def away_s(self) -> float | None:
         """Return for how long the database of the jobs has not answered; None: it does, or there is none."""
@@ -269,8 +300,8 @@ class JobRegistry:
         return bool(self._freed)
 
     def let_go(self, job: Job) -> None:
-        """Forget a job that another controller manages now."""
-        log.warning("another controller has the job", extra={"job_id": job.job_id})
+        """Forget a job that another controller manages now, or is to manage."""
+        log.warning("job left to another controller", extra={"job_id": job.job_id})
         job.close()
         del self.running[job.job_id]
         self._by_key.pop((job.stored.owner, job.stored.join.key), None)

@@ -88,8 +88,17 @@ class JobStore(Protocol):
         """Return a job that may have come by another controller; None where there is no other."""
         ...
 
+    def refuse_held(self, found: FoundJobs) -> None:
+        """Raise HeldByOtherError where another controller manages the job."""
+        ...
+
     def freed(self) -> Iterable[FoundJobs]:
         """Return running jobs that no controller manages any more, of which it was not said yet."""
+        ...
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Return the jobs of this controller that it is to let go, so that others have their share."""
         ...
 
     @property

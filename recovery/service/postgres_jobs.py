@@ -35,7 +35,7 @@ from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
 from recovery.postgres.postgres_records import reading, written
-from recovery.postgres.spread import choose_controller
+from recovery.postgres.spread import choose_controller, choose_leaving
 from recovery.service.controller_config import Config, controller_base
 from recovery.service.job_store import Ended, FoundJobs, StoredJob
 from recovery.service.request_errors import CallConflictError
@@ -54,8 +54,19 @@ _COLUMNS: Final = (
     " WHERE j.stored <> ''"
 )
 _LIVING: Final = (
-    "SELECT controller_id FROM rankmend.controller WHERE rankmend.is_alive(controller_id)"
+    "SELECT controller_id, started_at < clock_timestamp() - make_interval(secs => %s * lease_s)"
+    " FROM rankmend.controller WHERE rankmend.is_alive(controller_id)"
 )
+_HELD: Final = (
+    "SELECT n.job_id, n.holder FROM rankmend.journal n JOIN rankmend.job j ON j.job_id = n.job_id"
+    " WHERE j.ended IS NULL AND n.holder IS NOT NULL"
+)
+_HOLDER: Final = (
+    "SELECT c.name, c.url, extract(epoch FROM c.expires_at - clock_timestamp())::float8 FROM rankmend.journal n"
+    " JOIN rankmend.controller c ON c.controller_id = n.holder"
+    " WHERE n.name = %s AND n.holder <> %s AND rankmend.is_alive(n.holder)"
+)
+_SETTLED_LEASES: Final = 3  # a controller that dies again and again is given no jobs of others
 _LOOKS_MAX: Final = (
     5  # a second each: then anybody takes a job that its own controller has not taken
 )
@@ -142,6 +153,7 @@ class PostgresJobs:
         self._leases.on_renewed = self._look_for_freed
         self._lock = threading.Lock()
         self._freed: list[FoundJobs] = []
+        self._leaving: frozenset[str] = frozenset()
         self._waited: dict[uuid.UUID, int] = {}  # for how many looks a job has been free
         make_private(self.path / _FOLDERS, ConfigError)
         self._database.open()
@@ -180,7 +192,7 @@ class PostgresJobs:
         rows = self._database.read(
             f"{_COLUMNS} AND (j.ended IS NOT NULL OR {_FREE})", (self._leases.controller_id,)
         )
-        living = [row[0] for row in self._database.read(_LIVING)]
+        living, _settled = self._read_controllers()
         return self._decode(
             [row for row in rows if row[2] is not None or self._is_ours(row[0], living)]
         )
@@ -199,6 +211,11 @@ class PostgresJobs:
             raise JournalError(problems[0])
         return found[0] if found else None
 
+    def refuse_held(self, found: FoundJobs) -> None:
+        name = f"job:{found.job_id}"
+        for host, url, left_s in self._database.read(_HOLDER, (name, self._leases.controller_id)):
+            raise HeldByOtherError(name, host, url, left_s)
+
     def freed(self) -> list[FoundJobs]:
         with self._lock:
             found, self._freed = self._freed, []
@@ -210,7 +227,11 @@ class PostgresJobs:
             f"{_COLUMNS} AND j.ended IS NULL AND n.holder IS DISTINCT FROM %s AND {_FREE}",
             (self._leases.controller_id, self._leases.controller_id),
         )
-        living = [row[0] for row in self._database.read(_LIVING)] if rows else []
+        living, settled = self._read_controllers()
+        held: dict[uuid.UUID, uuid.UUID] = {}
+        if len(settled) > 1:
+            held = dict(self._database.read(_HELD))
+        leaving = choose_leaving(held, self._leases.controller_id, settled)
         ours = [row for row in rows if self._is_ours(row[0], living)]
         self._waited = {row[0]: self._waited.get(row[0], 0) + 1 for row in rows}
         found, problems = self._decode(ours)
@@ -218,6 +239,18 @@ class PostgresJobs:
             log.error("cannot take a job over", extra={"error": problem})
         with self._lock:
             self._freed = found
+            self._leaving = frozenset(str(job_id) for job_id in leaving)
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Return the jobs of this controller that others are to have."""
+        with self._lock:
+            return self._leaving
+
+    def _read_controllers(self) -> tuple[list[uuid.UUID], list[uuid.UUID]]:
+        """Return the controllers that live, and those of them that have lived for a while."""
+        rows = self._database.read(_LIVING, (_SETTLED_LEASES,))
+        return [row[0] for row in rows], [row[0] for row in rows if row[1]]
 
     def _is_ours(self, job_id: uuid.UUID, living: list[uuid.UUID]) -> bool:
         """Return whether this controller is to take a free job: it is its own by the spread, or its own one does not come."""
@@ -242,6 +275,16 @@ class PostgresJobs:
 
     def open(self, owner: str, join: Join, _unix_s: float) -> LeasedJob:
         """Make or find a job and take its lease, or raise HeldByOtherError."""
+        known = self._database.read(
+            "SELECT job_id FROM rankmend.job WHERE owner = %s AND key = %s", (owner, join.key)
+        )
+        job_id = known[0][0] if known else self._add(owner, join)
+        folder = self._folder_of(job_id)
+        make_private(folder, ConfigError)
+        lease = self._leases.take(_name(job_id))
+        return LeasedJob(self._database, self._leases, job_id, lease, folder)
+
+    def _add(self, owner: str, join: Join) -> uuid.UUID:
         wanted = uuid.UUID(join.job_id) if join.job_id is not None else uuid.uuid4()
         try:
             ((job_id,),) = write_again(
@@ -255,10 +298,8 @@ class PostgresJobs:
                     f"job {wanted} is known under another key or owner", "job_id", str(wanted)
                 ) from error
             raise
-        lease = self._leases.take(_name(job_id))
-        folder = self._folder_of(job_id)
-        make_private(folder, ConfigError)
-        return LeasedJob(self._database, self._leases, job_id, lease, folder)
+        assert isinstance(job_id, uuid.UUID), "a column of that type"
+        return job_id
 
     def _folder_of(self, job_id: uuid.UUID) -> Path:
         return self.path / _FOLDERS / str(job_id)

@@ -340,6 +340,15 @@ class Job:
             if (member := ledger.members.get(node)) is not None and member.left is None
         )
 
+    @property
+    def is_calm(self) -> bool:
+        """Return whether ranks run, nothing is being done about them, and all nodes carry the newest order out."""
+        if self.controller is None:
+            return False
+        ledger = self.controller.ledger
+        is_busy = ledger.incident is not None or ledger.closing is not None
+        return ledger.wish is Wish.RANKS and not is_busy and self.unacknowledged == 0
+
     def is_due(self, now_s: float) -> bool:
         """Return whether something is to be done: a tick, or another try to take the job up."""
         if self.controller is None:

@@ -131,8 +131,15 @@ class StateFolder:
     def find_one(self, _owner: str, _join: Join) -> FoundJobs | None:
         return None
 
+    def refuse_held(self, found: FoundJobs) -> None:
+        """Do nothing: the folder is locked."""
+
     def freed(self) -> tuple[FoundJobs, ...]:
         return ()
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        return frozenset()
 
     @property
     def generation(self) -> int:

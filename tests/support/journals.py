@@ -153,7 +153,7 @@ class PostgresPlace:
     def change(self, statement: str) -> None:
         self.server.ask(self.database, statement.format(record="rankmend.record"))
 
-    def start_writer(self, lease_s: float = 2.0) -> "subprocess.Popen[str]":
+    def start_writer(self, lease_s: float = 30.0) -> "subprocess.Popen[str]":
         return _start(
             "from tests.support.journals import PostgresPlace\n"
             "from tests.support.postgres import PostgresServer\n"

@@ -59,7 +59,7 @@ def test_a_statement_that_was_lost_on_its_way_is_sent_again(
 def test_a_write_of_which_nothing_is_heard_stays_unknown_and_the_journal_writes_no_more(
     place: PostgresPlace, wire: Wire
 ) -> None:
-    with place.opened(port=wire.port, lease_s=2.0, doubt_s_max=0.5) as journal:
+    with place.opened(port=wire.port, lease_s=4.0, doubt_s_max=0.5) as journal:
         journal.append(Milestone(1, 1))
         wire.lose_answer(to=b"rankmend.append")
         wire.cut_for_good = True
@@ -78,7 +78,7 @@ def test_a_write_of_which_nothing_is_heard_stays_unknown_and_the_journal_writes_
 def test_a_server_that_is_away_fails_writes_at_once_and_they_are_not_unknown(
     place: PostgresPlace, wire: Wire
 ) -> None:
-    with place.opened(port=wire.port, lease_s=4.0) as journal:
+    with place.opened(port=wire.port) as journal:
         journal.append(Milestone(1, 1))
         wire.close_all()
         database = journal._database

@@ -40,7 +40,7 @@ def test_a_writer_that_was_stopped_beyond_its_lease_writes_nothing_once_another_
     place: PostgresPlace,
 ) -> None:
     """The stopped one has not noticed, and believes that the job is its own."""
-    with place.start_writer(lease_s=1.0) as stopped:
+    with place.start_writer(lease_s=3.0) as stopped:
         assert stopped.stdout is not None
         acknowledged = 0
         while acknowledged < 5:
