@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POOL_MAX: Final = (
-    4  # the deciding thread, the keeper of leases, and two readers for the console and the API
-)
-ANSWER_S_MAX: Final = 4.0  # for a statement; well below the shortest lease
+# The deciding thread, the keeper of leases, Slurm's thread, two readers for the console and the API, and one to spare: a
+# thread that gets no session in time takes the server for away.
+POOL_MAX: Final = 6
+ANSWER_S_MAX: Final = 4.0  # for a statement; half of the usual lease
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2
 # In the server, so that it ends by itself what we no longer wait for. A transaction of ours is one statement: a
