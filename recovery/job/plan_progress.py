@@ -11,6 +11,7 @@ from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
+from recovery.job.nodes_to_leave import find_nodes_to_leave
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
@@ -56,35 +57,22 @@ class PlanProgress:
         """Return what there is to run on, as of now."""
         ledger, policy, finding = self._ledger, incident.policy, incident.last_failure.finding
         usable = self._attempts.preparation(policy, now_s).usable()
-        accused = {kept.evidence.node: kept.evidence for kept in fatal(ledger)}
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.symptom == HOST_SILENT or incident.state.phase is Phase.RESTORING
-        torn = self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {}
-        must: dict[str, LeaveReason] = {}
-        may: dict[str, LeaveReason] = {}
-        for place in ledger.placement:
-            node, member = place.node, ledger.members.get(place.node)
-            is_accused = node not in ledger.taken_back
-            silent_s = now_s - self._nodes.heard_at_s(node)
-            if member is None:
-                must[node] = LeaveReason(LeaveCause.NOT_JOINED)
-            elif member.left is not None:
-                must[node] = LeaveReason(LeaveCause.LEFT, member.left)
-            elif node in accused:
-                text = f"{accused[node].alertname}: {accused[node].summary}"
-                must[node] = LeaveReason(LeaveCause.ALERT, text)
-            elif counts_silence and silent_s >= policy.node_silent_s:
-                must[node] = LeaveReason(LeaveCause.SILENT)
-            elif (reason := self._pool.unusable(node)) is not None:
-                must[node] = LeaveReason(LeaveCause.HELD, reason)
-            elif finding.kind is Kind.RANK_SLOW and node == finding.node and is_accused:
-                must[node] = LeaveReason(LeaveCause.SLOW)
-            elif finding.kind is Kind.NUMBERS_WRONG and node == finding.node and is_accused:
-                may[node] = LeaveReason(LeaveCause.NUMBERS)
-            elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
-                may[node] = LeaveReason(LeaveCause.BLAMED, str(ledger.node_run[1]))
-            elif node in torn:
-                may[node] = torn[node]
+        must, may = find_nodes_to_leave(
+            finding,
+            ledger,
+            policy,
+            accused={
+                kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"
+                for kept in fatal(ledger)
+            },
+            is_silent=lambda node: (
+                counts_silence and now_s - self._nodes.heard_at_s(node) >= policy.node_silent_s
+            ),
+            unusable=self._pool.unusable,
+            torn=self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {},
+        )
         nodes = tuple(place.node for place in ledger.placement)
         spares = len(usable.keys() - set(nodes))
         return Scene(nodes, spares, self._settings.sizes, must, may)
