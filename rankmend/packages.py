@@ -62,7 +62,9 @@ EXTRAS: Final = {
         NeededPackage("grpc", "grpcio", "agent-kubernetes"),
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
     ),
-    Extra.PLOT: (NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot"),),
+    Extra.PLOT: (
+        NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot, simulate --plot"),
+    ),
     Extra.POSTGRES: (
         NeededPackage("psycopg", "psycopg", "controller with PostgreSQL"),
         NeededPackage("psycopg_pool", "psycopg-pool", "controller with PostgreSQL"),

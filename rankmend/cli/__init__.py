@@ -99,6 +99,11 @@ _COMMANDS = {
         "diagnose",
         "Find the hung or slow rank in recordings of a job.",
     ),
+    "simulate": (
+        "rankmend.cli.simulate",
+        "simulate",
+        "Simulate a large job for months: ETTR, spares, checkpoint interval.",
+    ),
     "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
     "kubernetes": (
         "rankmend.cli.kubernetes",

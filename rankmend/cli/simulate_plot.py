@@ -1,0 +1,58 @@
+"""The picture of `rankmend simulate --plot`: where the time went, lost GPU-hours, intervals, what changes are worth."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from recovery.simulation.study import Study
+
+_CAUSES_DRAWN: Final = 10
+_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by the colour-blind
+
+
+def write_plot(path: Path, pyplot: Any, study: "Study") -> None:
+    """Write the picture; the format is by the name. Raises OSError, or ValueError for an unknown format."""
+    from recovery.simulation.campaign import losses, total_parts
+
+    panels = 2 + bool(study.intervals) + bool(study.worth)
+    figure, axes = pyplot.subplots(panels, 1, figsize=(8, 3 * panels), layout="constrained")
+    setup = study.setup
+    figure.suptitle(
+        f"{setup.gpus:,} GPUs, {setup.days:g} days: {study.source}", fontsize=8, wrap=True
+    )
+    parts = {name: one for name, one in total_parts(study.outcomes).items() if name != "productive"}
+    _bars(axes[0], {name: (100 * o.p10, 100 * o.p50, 100 * o.p90) for name, o in parts.items()})
+    axes[0].set_xlabel("share of the time lost, % (10th, 50th and 90th percentile)")
+    lost = dict(list(losses(study.outcomes).items())[:_CAUSES_DRAWN])
+    _bars(axes[1], {name: (one.p10, one.p50, one.p90) for name, one in lost.items()})
+    axes[1].set_xlabel("lost GPU-hours")
+    if study.intervals:
+        for best, colour in zip(study.intervals, _COLOURS, strict=False):
+            seconds = [one.interval_s for one in best.measured]
+            axes[2].plot(
+                seconds,
+                [100 * one.ettr.p50 for one in best.measured],
+                "o-",
+                color=colour,
+                label=best.tier,
+            )
+            axes[2].axvline(best.daly_s, color=colour, linestyle=":", label=f"Daly, {best.tier}")
+        axes[2].set(xscale="log", xlabel="interval, s", ylabel="ETTR, %")
+        axes[2].legend()
+    if study.worth:
+        won = {one.what: one.gpu_hours for one in study.worth}
+        _bars(axes[-1], {name: (one.p10, one.p50, one.p90) for name, one in won.items()})
+        axes[-1].set_xlabel("GPU-hours won")
+    try:
+        figure.savefig(path)
+    finally:
+        pyplot.close(figure)
+
+
+def _bars(axis: Any, values: dict[str, tuple[float, float, float]]) -> None:
+    ordered = sorted(values.items(), key=lambda pair: pair[1][1])
+    names = [name for name, _value in ordered]
+    medians = [value[1] for _name, value in ordered]
+    below = [max(0.0, value[1] - value[0]) for _name, value in ordered]
+    above = [max(0.0, value[2] - value[1]) for _name, value in ordered]
+    axis.barh(names, medians, xerr=[below, above], color=_COLOURS[0])
