@@ -235,7 +235,8 @@ def _study(options: dict[str, Any], progress: Progress) -> "Study":
     if availability is not None:
         ample = replace(setup, spares=-(-setup.nodes * 15 // 100))
         outcomes = rebuild(assumptions, ample).run(seeds, progress("spares"))
-        setup = replace(setup, spares=planning.spares_for(outcomes, availability))
+        wanted = max(planning.spares_for([one], availability) for one in outcomes)
+        setup = replace(setup, spares=wanted)
     best: list[BestInterval] = []
     outcomes = rebuild(assumptions).run(seeds, progress("runs"))
     for option, tier, name in (
