@@ -56,3 +56,7 @@ class ClusterBook:
             unix_s, now_s = self._clock.unix_s(), self._clock.now_s()
             entries.append(Entry(self._written, unix_s, now_s, _BOOT, record))
         return tuple(entries)
+
+    def read_newer(self) -> tuple[Entry, ...]:
+        """Return nothing: no other controller writes."""
+        return ()
