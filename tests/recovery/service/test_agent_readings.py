@@ -47,7 +47,7 @@ async def hostile(_request: web.Request) -> web.StreamResponse:
 
 @contextmanager
 def staged_with(
-    folder: Path, handler: Handler, console: ConsoleSection
+    folder: Path, handler: Handler, console: ConsoleSection, journal: str | None = None
 ) -> Iterator[tuple[Stage, AgentServer]]:
     """Run a controller for which every node's agent is the same server."""
     make_files(folder)
@@ -57,7 +57,7 @@ def staged_with(
             told = msgspec.structs.replace(
                 config.discovery, addresses={"*": f"127.0.0.1:{server.port}"}
             )
-            return msgspec.structs.replace(config, discovery=told, console=console)
+            return msgspec.structs.replace(config, discovery=told, console=console, journal=journal)
 
         with running(folder, change) as up, Stage(up) as stage:
             yield stage, server
