@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from recovery.goodput.incident_time import IncidentTimes
 from recovery.goodput.job_standing import devices_of, going_on
 from recovery.goodput.job_time import AttemptTime, JobTime, StepsTime, WorkTime
+from recovery.goodput.linearity import Sizes, add_sizes, sizes_of
 from recovery.goodput.slow_spells import SlowSpells
 from recovery.goodput.time_ledger import TimeLedger
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart
@@ -80,6 +81,7 @@ class TimeReading:
         self._saves_noted_s = 0.0
         self._has_stalls = False  # of the newest attempt the moments of the saves are on record
         self._work: deque[WorkTime] = deque(maxlen=told_max)
+        self.sizes: Sizes = {}  # of all work that was read, also of what is not kept
         self._steps: deque[StepsTime] = deque(maxlen=told_max)
         self._name, self._job_id = "", ""
         self._kinds: dict[str, NodeKinds] = {}
@@ -102,7 +104,9 @@ class TimeReading:
         self._newest = entry
         # Nearly all records: they change nothing of what the job does, and time is added with the next other one.
         if isinstance(record, WorkSeen):
-            self._work.append(work_of(record, self._now_s))
+            work = work_of(record, self._now_s)
+            self._work.append(work)
+            self.sizes = add_sizes([self.sizes, sizes_of([work])])
         elif isinstance(record, StepsSeen):
             self._steps.append(steps_of(record, self._now_s))
         elif isinstance(record, _PROGRESS) and not self._ledger.standing.set_aside:

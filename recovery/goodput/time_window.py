@@ -112,6 +112,10 @@ class _WindowReading:
         numbers = progress.farthest() | progress.first_beyond(*time.highest_before)
         if following is None:
             numbers.add(before - 1)  # the end, from which on the job goes on
+        if (
+            self._told_max is not None
+        ):  # one record of work tells how fast the job ran on so many devices
+            numbers |= self._newest_work(after, before)
         begin = self._window_begin(time, newest, after, before, following)
         marks = ", ".join("?" * len(numbers))
         where = (
@@ -119,6 +123,11 @@ class _WindowReading:
             f" OR (r.kind IN (?, ?) AND r.number >= ?) OR r.number IN ({marks}))"
         )
         return where, [after, before, *_SAVES, *_TOLD, begin, *sorted(numbers)]
+
+    def _newest_work(self, after: int, before: int) -> set[int]:
+        question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number < ?"
+        (number,) = self._reader.ask_one(question, (NAMES[WorkSeen], after, before))
+        return set() if number is None else {number}
 
     def _window_begin(
         self, time: TimeReading, newest: Entry, after: int, before: int, following: Entry | None

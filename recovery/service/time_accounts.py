@@ -89,6 +89,7 @@ class _Followed:
 
     name: str
     time_of: Callable[[Moment], JobTime | None]
+    sizes_of: Callable[[JobTime], Sizes]
     at: Moment = field(default_factory=Moment)  # of `totals`
     length_s: float = 0.0  # of the job until then
     totals: TimeTotals = field(default_factory=TimeTotals)
@@ -112,6 +113,9 @@ class _Journaled:
     def take(self, entry: Entry) -> None:
         self.reading = self.reading or TimeReading(entry, told_max=1)
         self.reading.take(entry)
+
+    def sizes_of(self, _time: JobTime) -> Sizes:
+        return {} if self.reading is None else self.reading.sizes
 
     def time_of(self, now: Moment) -> JobTime | None:
         return None if self.reading is None else self.reading.so_far(now)
@@ -239,7 +243,7 @@ class TimeAccounts:
                 time = reading.so_far()
                 job.totals = totals_of(time)
                 _count(job, self._sums)
-                self._past.keep(job.name, news.job_id, sizes_of(time.work))
+                self._past.keep(job.name, news.job_id, reading.sizes)
 
     def _open(self, news: _Opened, until_s: float) -> None:
         before = self._jobs.get(news.job_id)
@@ -253,7 +257,7 @@ class TimeAccounts:
         else:
             self._news.appendleft(news)
             return
-        job = self._jobs[news.job_id] = _Followed(news.name, journaled.time_of)
+        job = self._jobs[news.job_id] = _Followed(news.name, journaled.time_of, journaled.sizes_of)
         if before is not None:  # its controller was made anew
             job.counted = before.counted
         elif journaled.reading is None:
@@ -264,7 +268,9 @@ class TimeAccounts:
         for job_id in changed:
             job = self._watched_jobs.get(job_id)
             if job is None:
-                job = _Followed("", partial(watched.time_of, job_id))
+                job = _Followed(
+                    "", partial(watched.time_of, job_id), lambda time: sizes_of(time.work)
+                )
                 self._watched_jobs[job_id] = job
                 if (
                     time := job.time_of(now)
@@ -286,7 +292,7 @@ def _bring_up(job: _Followed, now: Moment, sums: HeldSums) -> None:
         job.is_known, job.is_dirty, job.name = True, False, time.name or job.name
         job.totals, job.rates = totals_of(time), rates_of(time)
         job.anatomy = newest_anatomy(time)
-        job.sizes = sizes_of(time.work)
+        job.sizes = job.sizes_of(time)
         job.size = None if job.rates == JobRates() else size_of(time.work[-1])
         job.length_s = time.spans[-1].end_s if time.spans else 0.0
         if time.has_ended:

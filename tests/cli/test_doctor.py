@@ -64,7 +64,7 @@ def test_recorded_tree_is_told_of_with_the_line_that_mends_it(tmp_path: Path) ->
 
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
-    assert "lacking gpu NVIDIA driver: 1 GPUs, and the kernel module nvidia is not" in text
+    assert "lacking gpu NVIDIA driver: 1 GPU, and the kernel module nvidia is not" in text
     assert "lost: training on GPUs" in text
     assert "mend: modprobe nvidia" in text
     assert "1 lacking, 7 not applicable" in text

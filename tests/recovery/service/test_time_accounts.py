@@ -127,10 +127,11 @@ def test_linearity_is_1_on_the_smallest_size_and_that_against_it_on_a_larger_one
 def test_linearity_compares_with_jobs_of_the_name_that_have_ended_or_run_beside() -> None:
     job = Followed()
     for number, tokens in ((2, 1_000.0), (3, 1_000.0)):
-        job.accounts.opened(f"job-{number}", "llama", entries_of(*BEGIN, (30.0, worked(1, tokens))))
+        entries = entries_of(*BEGIN, (30.0, worked(1, tokens)))
+        job.accounts.opened(f"job-{number}", "llama", told(entries))
     named = (0.0, JobOpened("job-4", "other"))
     other = entries_of(named, *BEGIN[1:], (30.0, worked(1, 9e9)))
-    job.accounts.opened("job-4", "other", other)
+    job.accounts.opened("job-4", "other", told(other))
     job.until(40.0)
     job.accounts.closed("job-2")
 
@@ -283,6 +284,28 @@ def test_journal_that_was_there_at_the_start_is_read_from_disk(tmp_path: Path) -
     again.close()
     (standing,) = accounts.standings
     assert standing.totals.wall_s == pytest.approx(20.0)
+
+
+def test_linearity_after_a_restart_knows_the_sizes_on_which_the_job_ran_before(
+    tmp_path: Path,
+) -> None:
+    clock = SetClock()
+    journal = Journal(tmp_path / "journal.db", clock, "boot-1")
+    work = [(30.0 + n, worked(4, 4_000.0)) for n in range(400)]
+    work += [(430.0 + n, Milestone(1, n, n)) for n in range(400)]
+    more = [(1000.0 + n, worked(8, 7_200.0)) for n in range(200)]
+    again = (900.0, LauncherStarted(("n1",), 8, 2, "0"))
+    for at_s, record in (*BEGIN, *work, again, *more):
+        clock.at_s = at_s
+        journal.append(record)
+    accounts = TimeAccounts(clock, "boot-1")
+
+    accounts.opened("job-1", "llama", catch_up(JournalFile(tmp_path), journal.last_number))
+    accounts.turn()
+
+    journal.close()
+    (standing,) = accounts.standings
+    assert standing.linearity_ratio == pytest.approx(0.9)
 
 
 def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it() -> None:
