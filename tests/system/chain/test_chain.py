@@ -219,7 +219,9 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
                     return {**alert["labels"], **alert["annotations"]}
         return None
 
-    alert = wait_for(lambda: told("firing"), lambda: f"a person is told, after {bed.people}:\n{bed.logs}")
+    alert = wait_for(
+        lambda: told("firing"), lambda: f"a person is told, after {bed.people}:\n{bed.logs}"
+    )
     assert alert["job_id"] == job_id
     assert alert["job_name"] == "chain"
     assert "given up" in alert["summary"]
