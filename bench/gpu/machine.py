@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 ASK_S_MAX = 20.0
+PROBE_S_MAX = 120.0
 _HERE = Path(__file__).resolve().parent
 _TORCH = "import torch; print(torch.__version__, torch.version.cuda, '.'.join(map(str, torch.cuda.nccl.version())))"
 
@@ -20,9 +21,16 @@ def why_no_gpu() -> str:
         return "nvidia-smi lists no GPU"
     probe = "import sys\ntry:\n import torch\nexcept ImportError:\n sys.exit('PyTorch is not installed')\n"
     probe += "sys.exit(None if torch.cuda.is_available() else 'this PyTorch sees no CUDA device')"
-    answer = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=False, timeout=120
-    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", probe],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PROBE_S_MAX,
+        )
+    except subprocess.TimeoutExpired:
+        return f"PyTorch did not say within {PROBE_S_MAX:.0f} s whether it sees a GPU ({listed})"
     return f"{answer.stderr.strip()[-200:]} ({listed})" if answer.returncode else ""
 
 
