@@ -4,12 +4,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from recovery.journal.slow_rank_records import SlowExplained, SlowFound
+from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from tests.system.faults.harness import JOBS, Job, wait_for
 
 SLOWER_S = 0.2  # on a busy machine the steps of 30 ms take 100 ms, and vary by as much
+_KINDS = (SlowFound, SlowExplained, SlowEnded)
 
 
 @contextmanager
@@ -38,25 +40,43 @@ def make_well(job: Job) -> None:
         path.unlink()
 
 
-def found(job: Job, rank: int, section: str) -> SlowFound:
+@dataclass(frozen=True)
+class Past:
+    """How often a rank was named and explained before a test made it slow: load of the machine does that, too."""
+
+    named: int = 0
+    explained: int = 0
+
+
+def past(job: Job, rank: int) -> Past:
+    """Wait until a rank is not slow, and return what its journal already says of it."""
+
+    def look() -> Past | None:
+        of_rank = [sum(one.rank == rank for one in job.records(kind)) for kind in _KINDS]
+        named, told, ended = of_rank
+        return Past(named, told) if named == ended else None
+
+    return wait_for(look, f"rank {rank} is as fast as the others")
+
+
+def found(job: Job, rank: int, section: str, since: Past = Past()) -> SlowFound:
     """Wait until a rank is named as slow in this section, and return the record."""
 
     def look() -> SlowFound | None:
         assert job.process is not None
         assert job.process.poll() is None, job.output
-        named = [
-            one for one in job.records(SlowFound) if (one.rank, one.section) == (rank, section)
-        ]
-        return next(iter(named), None)
+        named = [one for one in job.records(SlowFound) if one.rank == rank][since.named :]
+        return next((one for one in named if one.section == section), None)
 
     return wait_for(look, f"rank {rank} is named for its {section}")
 
 
-def explained(job: Job, rank: int) -> SlowExplained:
+def explained(job: Job, rank: int, since: Past = Past()) -> SlowExplained:
     """Wait until the journal says why a rank is slow, and return the record."""
 
     def look() -> SlowExplained | None:
-        return next((one for one in job.records(SlowExplained) if one.rank == rank), None)
+        told = [one for one in job.records(SlowExplained) if one.rank == rank]
+        return next(iter(told[since.explained :]), None)
 
     return wait_for(look, f"why rank {rank} is slow is known")
 

@@ -194,11 +194,13 @@ def test_rank_throttled_by_its_control_group_is_named_with_the_quota_as_cause(bu
     group.mkdir()
     home = _own_cpu_group()
     pid = busy.pids_at_step(10)[0]
+    past = slowness.past(busy, 0)
     try:
         (group / "cpu.cfs_quota_us").write_text("10000")  # of 100 ms: a step needs 20
+        (group / "cpu.shares").write_text("262144")  # its priority counts only within the group
         (group / "cgroup.procs").write_text(str(pid))
-        slowness.found(busy, 0, "compute")
-        why = slowness.explained(busy, 0)
+        slowness.found(busy, 0, "compute", past)
+        why = slowness.explained(busy, 0, past)
     finally:
         (home / "cgroup.procs").write_text(str(pid))
         group.rmdir()
@@ -225,9 +227,10 @@ def _own_cpu_group() -> Path:
 def test_rank_whose_core_is_taken_by_others_is_named_with_that_cause(busy: Job) -> None:
     core = max(os.sched_getaffinity(0))  # on which rank 1 is
     busy.pids_at_step(10)
+    past = slowness.past(busy, 1)
     with taken_core(core, share=0.8, limit_s=120):
-        slowness.found(busy, 1, "compute")
-        why = slowness.explained(busy, 1)
+        slowness.found(busy, 1, "compute", past)
+        why = slowness.explained(busy, 1, past)
 
     assert why.cause == "cpu_taken"
     assert "ready to run and without a CPU" in why.evidence[0].text
