@@ -164,6 +164,7 @@ class CauseTold:
     is_ended: bool = False  # its jobs have ended: their GPUs are no longer counted as lost
     is_over: bool = False
     end: str = ""  # how it ended, in words
+    stage: str = ""  # the latest so far, as in recovery.people.trouble
 
 
 ClusterRecord: TypeAlias = (

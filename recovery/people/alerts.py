@@ -1,7 +1,8 @@
 """Messages to people as alerts.
 
-An alert's labels are its identity for Alertmanager, so they are fixed when its cause opens; only the severity may rise, as a
-new alert in the same group. Beside the message there is one mark for each node and job of the cause, which nobody receives: by them
+An alert's labels are its identity for Alertmanager, so they are fixed when its cause opens. Only the severity and the stage may
+rise, as a new alert in the same group: Alertmanager sends nothing where only texts change, and who was told that a job is being
+restarted has to hear that rankmend has given up on it. Beside the message there is one mark for each node and job of the cause, which nobody receives: by them
 Alertmanager mutes what others say about the same node or job.
 """
 
@@ -58,6 +59,7 @@ def labels_of(told: CauseTold) -> dict[str, str]:
     labels = {
         "alertname": MESSAGE,
         "severity": told.severity,
+        "stage": told.stage,
         AUDIENCE: _PEOPLE,
         "incident": told.cause_id,
         "job_id": told.job_id,

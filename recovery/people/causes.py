@@ -16,7 +16,15 @@ from typing import Final
 from detectors.finding import Severity
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
-from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble, worse
+from recovery.people.trouble import (
+    ESCALATED,
+    FINDING,
+    QUARANTINED,
+    PresentTrouble,
+    Stage,
+    later,
+    worse,
+)
 
 # A switch's nodes fall silent within seconds of each other, and their agents are missed after 1 min. Independent losses of
 # a large cluster are hours apart (Llama 3: one failure in 3.1 h at 16,384 GPUs).
@@ -239,12 +247,12 @@ def _updated(
     at_unix_s: float,
     now_unix_s: float,
 ) -> CauseTold:
-    """Return the record with its severity, which never falls, and what it has cost."""
-    severity = Severity(told.severity)
+    """Return the record with its severity and stage, which never fall, and what it has cost."""
+    severity, stage = Severity(told.severity), Stage(told.stage)
     # What is found of the node of an incident is why it is being recovered, and asks for nobody by itself.
     deciding = [one for one in members if not (one.kind == FINDING and told.incident_ids)]
     for trouble in deciding:
-        severity = worse(severity, trouble.severity)
+        severity, stage = worse(severity, trouble.severity), later(stage, trouble.stage)
         waited_s = now_unix_s - trouble.since_unix_s
         is_long = trouble.is_incident and 0 < rules.page_after_s <= waited_s
         if is_long or (rules.page_every_incident and trouble.is_incident):
@@ -266,6 +274,7 @@ def _updated(
     return replace(
         told,
         severity=severity.value,
+        stage=stage.value,
         paged_unix_s=now_unix_s if is_paged else told.paged_unix_s,
         gpus_idle=stood,
         gpu_s_lost=lost_s,

@@ -6,6 +6,7 @@ over restarts of the controller.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from shlex import quote
 from typing import Final
 
@@ -32,6 +33,22 @@ _PHASES: Final = {
 }
 
 
+class Stage(Enum):
+    """How far rankmend can help by itself: the later, the more a person has to do. A label of the message."""
+
+    RECOVERS = ""  # or it is no incident
+    WAITS = "waits"  # for a person's decision, or for a node
+    GIVEN_UP = "given_up"
+
+
+STAGES: Final = tuple(Stage)
+_STAGE_OF: Final = {
+    NoticeKind.PLAN_WAITS: Stage.WAITS,
+    NoticeKind.GONE_UNPROVED: Stage.WAITS,
+    NoticeKind.INCIDENT_ESCALATED: Stage.GIVEN_UP,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PresentTrouble:
     key: str
@@ -52,6 +69,7 @@ class PresentTrouble:
     is_lasting: bool = True  # known again at once after a restart: it is in a journal
     runbook: str = ""  # section of the controller's runbook
     about: str = ""  # of a finding: its alert's name
+    stage: Stage = Stage.RECOVERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,10 @@ class NodeAlert:
 
 def worse(one: Severity, other: Severity) -> Severity:
     return max(one, other, key=_SEVERITIES.index)
+
+
+def later(one: Stage, other: Stage) -> Stage:
+    return max(one, other, key=STAGES.index)
 
 
 def find_troubles(
@@ -185,13 +207,15 @@ def _of_notice(notice: Notice, key: str, now_unix_s: float) -> PresentTrouble:
         is_incident=bool(notice.incident_id),
         is_lasting=not is_watched,
         runbook=notice.kind.value.lower(),
+        stage=_STAGE_OF.get(notice.kind, Stage.RECOVERS),
     )
 
 
 def _joined(trouble: PresentTrouble, notice: Notice) -> PresentTrouble:
     """Return the trouble with what one more notice about it says; the notice that needs a person most decides."""
     nodes = tuple(dict.fromkeys((*trouble.nodes, *((notice.node,) if notice.node else ()))))
-    joined = replace(trouble, nodes=nodes[:_NODES_MAX])
+    stage = later(trouble.stage, _STAGE_OF.get(notice.kind, Stage.RECOVERS))
+    joined = replace(trouble, nodes=nodes[:_NODES_MAX], stage=stage)
     if notice.kind is NoticeKind.RANK_HUNG and trouble.is_incident:
         return joined  # the incident itself says that the job hung
     is_worse = worse(trouble.severity, notice.severity) is not trouble.severity

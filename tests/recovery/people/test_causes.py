@@ -17,7 +17,7 @@ from recovery.people.causes import (
     follow,
 )
 from recovery.people.daily_record import daily_record
-from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble
+from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble, Stage
 from recovery.people.wording import SUMMARY_MAX, annotations_of
 from recovery.service.controller_config import Config, ConsoleSection, console_base
 
@@ -129,6 +129,23 @@ def test_the_same_labels_from_waiting_over_approval_to_the_end() -> None:
         "node": "n1",
     }
     assert end.annotations["summary"].startswith("llama: over: trains again")
+
+
+def test_a_message_changes_its_labels_when_a_person_has_to_do_more_and_never_back() -> None:
+    site, urgent = Site(), replace(INCIDENT, severity=Severity.CRITICAL)
+    looks = [
+        urgent,
+        replace(urgent, stage=Stage.WAITS),
+        urgent,
+        replace(urgent, kind=ESCALATED, gpus_idle=None, stage=Stage.GIVEN_UP),
+        replace(urgent, stage=Stage.WAITS),
+    ]
+
+    told = [alerts_of(site.look(one).open, LINKS)[0].labels.get("stage") for one in looks]
+
+    assert told == [None, "waits", "waits", "given_up", "given_up"]
+    (end,) = ended_alerts_of(site.look().closed, LINKS)
+    assert end.labels["stage"] == "given_up", "what was told last is what is closed"
 
 
 def test_a_finding_of_the_node_joins_its_incident_and_outlasts_it_in_silence() -> None:

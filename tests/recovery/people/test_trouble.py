@@ -8,12 +8,13 @@ import pytest
 from detectors.finding import Blame, Kind, Severity
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import ClusterPolicy
-from recovery.cluster.notices import Notice, RunningJob, find_notices, job_argument
+from recovery.cluster.notices import EndedJob, Notice, RunningJob, find_notices, job_argument
 from recovery.journal.incident_machine import IncidentState, Phase
 from recovery.journal.incident_records import WaitCause, WaitsFor
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, Moment, OpenIncident
 from recovery.journal.limits import Policy
-from recovery.people.trouble import FINDING, NodeAlert, PresentTrouble, find_troubles
+from recovery.people.trouble import FINDING, NodeAlert, PresentTrouble, Stage, find_troubles
 from tests.recovery.cluster.test_notices import FINDING as DEVICE
 from tests.recovery.cluster.test_notices import JOB, NOW, incident, running
 
@@ -77,6 +78,18 @@ def test_a_plan_that_waits_names_the_one_command_for_what_it_waits_for(
     one = only(ledger_of(waiting))
 
     assert (one.severity.value, one.command) == (severity, command)
+    assert one.stage is (Stage.RECOVERS if cause is WaitCause.OBSERVE else Stage.WAITS)
+
+
+def test_a_job_that_was_given_up_says_so_in_its_stage_whatever_else_is_known_of_it() -> None:
+    outcome = JobOutcome(OutcomeKind.ESCALATED, 93, "exit code 93", "6f1c1b52-1")
+    ended = EndedJob(JOB, "train", outcome, NOW)
+    notices = find_notices([], [ended], ClusterLedger(), ClusterPolicy(), 100, NOW)
+    running_still = running(ledger_of(replace(incident(), waits=None)))
+
+    for jobs in ([], running_still):
+        (one,) = find_troubles(jobs, notices, [], {}, NOW)
+        assert one.stage is Stage.GIVEN_UP
 
 
 def test_a_program_that_fails_does_not_blame_its_node_and_a_device_does() -> None:

@@ -210,41 +210,41 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
     job_id = bed.job_id
     (bed.folder / "give-up").touch()
 
-    def told(status: str) -> dict[str, str] | None:
-        for message in list(bed.people):
-            for alert in message["alerts"]:
-                is_ours = alert["labels"]["alertname"] == "RankmendIncident"
-                is_ours &= "exit code 93" in alert["annotations"]["what"]
-                if is_ours and alert["status"] == status:
-                    return {**alert["labels"], **alert["annotations"]}
-        return None
+    # A message about the job may still stand from the test before: then this goes on in its thread.
+    def told(status: str) -> list[dict[str, str]]:
+        return [
+            {**alert["labels"], **alert["annotations"]}
+            for message in list(bed.people)
+            for alert in message["alerts"]
+            if alert["labels"]["alertname"] == "RankmendIncident"
+            and alert["labels"].get("stage") == "given_up"
+            and message["status"] == alert["status"] == status
+        ]
 
-    alert = wait_for(
+    (alert,) = wait_for(
         lambda: told("firing"), lambda: f"a person is told, after {bed.people}:\n{bed.logs}"
     )
     assert alert["job_id"] == job_id
     assert alert["job_name"] == "chain"
+    assert "exit code 93" in alert["what"]
     assert "given up" in alert["summary"]
     assert alert["runbook_url"].endswith("controller.md#rankmendincidentescalated")
-    assert alert["next"] == f"rankmend why {alert['incident']}"
+    command, _space, incident = alert["next"].rpartition(" ")
+    assert (command, incident[:8]) == ("rankmend why", job_id[:8])
     bed.kill("service")
     bed.start_controller()
     token = (bed.files / "admin.token").read_text().strip()
     answer = bed.http.request(
         "POST",
-        f"{bed.url}/v1/incidents/{alert['incident']}/acknowledge",
+        f"{bed.url}/v1/incidents/{incident}/acknowledge",
         body=json.dumps({"reason": "seen"}),
         headers={"Authorization": f"Bearer {token}"},
         timeout=10.0,
     )
     assert answer.status == 200, answer.data
-    wait_for(lambda: told("resolved"), "the alert ends")
-    messages = [
-        message["status"]
-        for message in bed.people
-        if message["groupLabels"].get("incident") == alert["incident"]
-    ]
-    assert messages == ["firing", "resolved"], "one message, although the controller was killed"
+    (ended,) = wait_for(lambda: told("resolved"), "the alert ends")
+    assert ended["incident"] == alert["incident"]
+    assert len(told("firing")) == 1, "one message, although the controller was killed"
     accused = [one for message, _status in bed.wire.arrived for one in message["alerts"]]
     assert not any("to" in one["labels"] for one in accused), "words for people stay with people"
 

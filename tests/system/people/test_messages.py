@@ -21,7 +21,7 @@ from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import follow
-from recovery.people.trouble import ESCALATED, FINDING, PresentTrouble
+from recovery.people.trouble import ESCALATED, FINDING, PresentTrouble, Stage
 from tests.support.alertmanager import Alerting, alerting, wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -261,6 +261,33 @@ def test_an_incident_that_is_given_up_is_one_message_until_it_is_acknowledged(
 
     pages = pages_after_quiet(site)
     assert [one["status"] for one in pages] == ["firing", "resolved"], say(pages)
+
+
+def test_whoever_knows_of_a_long_recovery_hears_at_once_that_it_is_given_up(
+    site: Controller,
+) -> None:
+    site.look(trouble(severity=Severity.CRITICAL))
+    firing(site)
+    given_up = trouble(
+        key=f"{incident()}0",
+        kind=ESCALATED,
+        severity=Severity.CRITICAL,
+        need="given up",
+        gpus_idle=None,
+        stage=Stage.GIVEN_UP,
+    )
+    site.look(given_up)  # another incident of the job, while the message still stands
+    wait_for(lambda: len(site.alerting.people.pages) > 1, site.alerting.active)
+    second = site.alerting.people.pages[1]
+    site.end("acknowledged by ann; the job has ended (escalated)")
+    resolved(site)
+
+    pages = pages_after_quiet(site)
+    assert [one["status"] for one in pages] == ["firing", "firing", "resolved"], say(pages)
+    assert len(site.alerting.people.groups()) == 1, "a pager goes on with the same incident"
+    (now,) = [one for one in second["alerts"] if one["status"] == "firing"]
+    assert now["labels"]["stage"] == "given_up"
+    assert "given up" in now["annotations"]["summary"]
 
 
 def test_a_node_that_is_lost_is_one_message_though_its_agent_is_missed_too(
