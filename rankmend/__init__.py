@@ -8,6 +8,7 @@
             ...
         rankmend.step(step, loss=loss)        # after the optimizer step with that number
         rankmend.work(flops=f, tokens=t)      # what this rank did in it: throughput and MFU
+    rankmend.groups(dp=d, tp=t, pp=p)         # once, where the hook can't see it: who does the same work
                                               # in a thread that reads ahead: rankmend.background("io")
         if rankmend.may_publish(path):        # just before you rename a checkpoint into place
             os.replace(temporary, path)
@@ -31,6 +32,7 @@ __all__ = [
     "RestoreError",
     "attach",
     "background",
+    "groups",
     "keep_snapshots",
     "may_publish",
     "random_states",
@@ -219,6 +221,16 @@ def _first_work(flops=None, tokens=None, samples=None, dtype="bf16"):
     """
     if _attach(0):
         _writer.work(flops, tokens, samples, dtype)
+
+
+def groups(dp=None, tp=None, pp=None, cp=None, ep=None):
+    """Report this rank's index in the data, tensor, pipeline, context and expert parallel groups of its model.
+
+    Ranks that differ only in ``dp`` do the same work: a slow one is found by comparing them (docs/use/hook.md).
+    DeviceMesh and Megatron-LM name their process groups, so that this is known without a call; it wins over those names.
+    """
+    if _attach(0):
+        _writer.groups(dp, tp, pp, cp, ep)
 
 
 def _first_step(number, loss=None, grad_norm=None):

@@ -24,6 +24,7 @@ from typing import Any
 from rankmend.errors import SourceError, TornReadError
 from rankmend.hook import layout
 from rankmend.told_hidden import ToldHidden
+from rankmend.told_place import ToldPlace
 
 # A writer copies a block in some 10 ns; one that loses its core meanwhile (1 in 10,000 blocks at
 # full writing speed, two busy cores) needs a time slice, a few milliseconds, to end it.
@@ -153,6 +154,7 @@ class RankProgress:
     numbers: RankNumbers | None = None  # None: the script tells none, or nobody asked
     work: ToldWork | None = None  # None: the script tells none
     hidden: ToldHidden | None = None  # None: nothing tells of it
+    place: ToldPlace | None = None  # None: not known
 
     @property
     def last(self) -> StepRecord | None:
@@ -292,7 +294,16 @@ class ProgressReader:
             numbers=None if numbers_after is None else self._read_numbers(numbers_after),
             work=self._read_work(),
             hidden=self._read_hidden(),
+            place=self._read_place(),
         )
+
+    def _read_place(self) -> ToldPlace | None:
+        told_by, *places = self._block(layout.PLACE, layout.PLACE_AT, "place")
+        if not told_by or not any(place >= 0 for place in places):
+            return None
+        if any(not -1 <= place < layout.PLACE_MAX for place in places):
+            raise SourceError(f"{self.name}: impossible place in the model's layout {places}")
+        return ToldPlace(*(None if place < 0 else place for place in places))
 
     def _read_hidden(self) -> ToldHidden | None:
         facts, *numbers = self._block(layout.HIDDEN, layout.HIDDEN_AT, "hidden")

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from rankmend.alerting import http_base
 from rankmend.told_hidden import ToldHidden
+from rankmend.told_place import ToldPlace
 
 VERSION: Final = 1
 PATH: Final = "/v1/watched"
@@ -117,6 +118,7 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hidden: ToldHidden | None = (
         None  # since the process attached, in all; None: nothing tells of it
     )
+    place: ToldPlace | None = None  # in the model's layout; None: not known
     gpus: Places = ()
     nics: Places = ()
     error: Text = ""  # why its progress file can't be read

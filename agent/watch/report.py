@@ -161,6 +161,7 @@ def _rank_of(
         steps=_steps(progress, now_s, after) if has_sections else (),
         work=_work(progress.work),
         hidden=progress.hidden,
+        place=progress.place,
         gpus=places.gpus.get(key, ()),
         nics=places.nics.get(key, ()),
         evidence=evidence.get((*key, pid)),

@@ -91,6 +91,12 @@ class SlowLive:
             int, tuple[int, bool]
         ] = {}  # for ranks that were slow in the newest look
 
+    def set_groups(self, groups: Sequence[Rows]) -> None:
+        """Compare within these groups of rows from now on; what was normal against others no longer counts."""
+        self._groups = tuple(groups)
+        self._past[:] = np.nan
+        self._onsets.clear()
+
     def add_rows(self, rows: Sequence[StepRow]) -> None:
         """Take in finished steps in any order; see `add_steps`."""
         self.add_steps(_steps_of(rows))

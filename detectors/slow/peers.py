@@ -4,14 +4,55 @@ Peers are the same stage and tensor-parallel index over data-parallel replicas, 
 against stage. With two the other one is the reference; with more their median.
 """
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankmend.told_place import ToldPlace
+
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
+
+
+# Which indices peers have in common, strictest first. A stage is never compared with another; the parts of a tensor or
+# a sequence are equal by design where there are no replicas, and experts differ only with the tokens they get.
+SHARED: Final = (("pp", "tp", "cp", "ep"), ("pp", "tp", "cp"), ("pp", "tp"), ("pp",))
+
+
+def shared_indices(places: Mapping[int, ToldPlace], world_size: int) -> tuple[str, ...]:
+    """Return in which indices peers agree, so that each rank has at least one; (): one group, as nothing is known.
+
+    ``places``: by rank. A layout that not every rank has told says nothing yet.
+    """
+    if world_size < 2 or len(places) < world_size:
+        return ()
+    for shared in SHARED:
+        if all(getattr(one, name) is None for one in places.values() for name in shared):
+            return ()
+        sizes: dict[Hashable, int] = {}
+        for place in places.values():
+            key = place_key(place, shared)
+            sizes[key] = sizes.get(key, 0) + 1
+        if min(sizes.values()) > 1:
+            return shared if len(sizes) > 1 else ()
+    return ()
+
+
+def are_alike(places: Iterable[ToldPlace], shared: Sequence[str], *, has_pairs: bool) -> bool:
+    """Return whether peers do the same work by design, so that a rank may be called slow without a past.
+
+    ``has_pairs``: ranks send to single others, as the stages of a pipeline do.
+    """
+    known = {name for place in places for name in ("pp", "ep") if getattr(place, name) is not None}
+    is_explained = "pp" in known and "pp" in shared  # they send to other stages
+    return known <= set(shared) and (is_explained or not has_pairs)
+
+
+def place_key(place: ToldPlace, shared: Sequence[str]) -> tuple[int | None, ...]:
+    """Return what all peers of a rank have in common."""
+    return tuple(getattr(place, name) for name in shared)
 
 
 def group_rows(keys: Sequence[Hashable]) -> tuple[Rows, ...]:

@@ -19,6 +19,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     3712  work         rank: FLOPs, tokens and samples that the script told; zeros until then
     3840  hidden       rank: communication in flight while it did its own work; zeros until told
     3920  background   rank: reading and communication of its other threads; zeros until told
+    3968  place        rank: where it stands in the parallel layout of its model; zeros until known
     4096  ring         rank: the last `RING_SLOTS` step records
 
 Blocks that a hook of an older version does not know stay zeros, and a reader of an older version
@@ -158,3 +159,11 @@ LOADS_IN_WORKERS = 8  # other processes make them
 # `rankmend.background`: reads and communications begun, nanoseconds of each beside the rank's own work.
 BACKGROUND = struct.Struct("<QQQQ")
 BACKGROUND_AT = 3920
+
+# who told, then the index along each dimension of parallelism, -1 where it is not known
+PLACE = struct.Struct("<Iiiiii")
+PLACE_AT = 3968
+DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
+PLACE_MAX = 2**24  # ranks along one dimension
+TOLD_BY_SCRIPT = 1
+TOLD_BY_GROUPS = 2  # of PyTorch

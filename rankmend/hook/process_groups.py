@@ -1,5 +1,8 @@
-"""What is known of PyTorch's process groups: their timeouts, and whether the host sees the end of their collectives."""
+"""What is known of PyTorch's process groups: their timeouts, whether the host sees the end of their collectives, and
+where this rank stands in the model's layout.
+"""
 
+from rankmend.hook.model_place import find_place
 from rankmend.hook.own_errors import OWN_ERRORS
 
 _GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
@@ -15,6 +18,7 @@ class Groups:
     def __init__(self):
         self._known = {}  # by id: holding a group would keep it from being destroyed
         self._looks = 0
+        self.news = None  # a place as in layout.PLACE that nobody has been told
 
     def of(self, group):
         """Return the timeout in nanoseconds, or 0 if PyTorch does not show it, and whether ends are seen."""
@@ -26,6 +30,7 @@ class Groups:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = read_timeout(group), is_seen(group)
+            self.news = find_place()
         return known
 
 

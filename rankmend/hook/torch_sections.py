@@ -23,6 +23,7 @@ from _thread import get_ident
 import rankmend
 from rankmend.hook import hidden_work, layout, stream_waits
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder
+from rankmend.hook.model_place import find_place
 from rankmend.hook.own_errors import OWN_ERRORS
 from rankmend.hook.process_groups import Groups, is_seen, read_timeout
 from rankmend.hook.stream_waits import StreamWaits, make_find_stream
@@ -226,6 +227,9 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
         if arguments:
             timeout_ns, is_end_seen = groups.of(arguments[0])
             writer.mark_timeout(timeout_ns)
+            if groups.news is not None:
+                place, groups.news = groups.news, None
+                writer.mark_place(place)
         if is_pair:
             writer.mark_pairs()
         writer.begin_collective()
@@ -356,10 +360,12 @@ _OWN_CODE = (
     _make_collective,
     _make_backward,
     Groups.of,
+    find_place,
     is_seen,
     read_timeout,
     _hook_first,
     _is_compiling_backward,
     *stream_waits.OWN_CODE,
     Writer._make_calls,
+    Writer.mark_place,
 )

@@ -10,6 +10,7 @@ import mmap
 import os
 import struct
 import zlib
+from operator import index
 from time import monotonic_ns
 
 from rankmend.hook import layout
@@ -94,6 +95,8 @@ class Writer:
         self._has_met = False
         self.path = path
         self._work = (0, 0.0, 0.0, 0.0, 0)  # as in layout.WORK, without the device
+        self._place = None  # as in layout.PLACE, without who told
+        self._is_place_told = self._is_place_refused = False  # by the script
         self._device = b""
         self._is_work_refused = False
         self._background = {}  # by nothing: what `background` has made, once it was called
@@ -143,6 +146,7 @@ class Writer:
             self._put(layout.WORK_AT, layout.WORK.pack(0, 0.0, 0.0, 0.0, 0, b""))
             self._put(layout.HIDDEN_AT, layout.HIDDEN.pack(*[0] * 7))
             self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*[0] * 4))
+            self._put(layout.PLACE_AT, layout.PLACE.pack(*[0] * 6))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -186,6 +190,29 @@ class Writer:
     def tell_background(self, *numbers):
         """Report the numbers of `layout.BACKGROUND`."""
         self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*numbers))
+
+    def mark_place(self, place):
+        """Report the place in the model's layout that process groups show; what the script has told stands."""
+        if place != self._place and not self._is_place_told:
+            self._place = place
+            self._put(layout.PLACE_AT, layout.PLACE.pack(layout.TOLD_BY_GROUPS, *place))
+
+    def groups(self, dp=None, tp=None, pp=None, cp=None, ep=None):
+        """Report the rank's index along each dimension of parallelism."""
+        try:
+            place = tuple(-1 if one is None else index(one) for one in (dp, tp, pp, cp, ep))
+            given = (one for one in (dp, tp, pp, cp, ep) if one is not None)
+            if any(not 0 <= index(one) < layout.PLACE_MAX for one in given):
+                raise ValueError("not an index from 0 to %d" % (layout.PLACE_MAX - 1))
+            self._is_place_told = True
+            if place != self._place:
+                self._place = place
+                self._put(layout.PLACE_AT, layout.PLACE.pack(layout.TOLD_BY_SCRIPT, *place))
+        except (TypeError, ValueError, OverflowError) as error:
+            if not self._is_place_refused:
+                self._is_place_refused = True
+                text = "groups() takes this rank's index in dp, tp, pp, cp and ep: not told: %s: %s"
+                warn(text, type(error).__name__, error)
 
     def background(self, name):
         """Return a context manager for work of that name in another thread than the one that trains."""

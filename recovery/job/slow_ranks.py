@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.persistence import Persistence, Track, look
 from detectors.slow.live_look import SECTIONS, LiveLimits, SlowLook, SlowRank, StepRow
+from detectors.wording import counted
+from rankmend.told_place import ToldPlace
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import RankReport, Report
@@ -51,6 +53,10 @@ class SlowRanks:
         self._live: SlowLive | None = None
         self._watched: dict[int, _Watched] = {}
         self._nodes: dict[int, str] = {}
+        self._places: dict[int, ToldPlace] = {}  # in the model's layout, by rank
+        self._are_places_new = False
+        self._has_pairs = False  # a rank sends to another one: perhaps it is a stage of a pipeline
+        self._shared: tuple[str, ...] = ()  # the indices in which peers agree; (): all are peers
         self._rows: list[StepRow] = []  # told, not taken yet
         self._due: list[Record] = []  # not on record yet
         self.findings: tuple[Finding, ...] = ()  # that are active now
@@ -70,6 +76,9 @@ class SlowRanks:
         self._rows.clear()
         self._watched.clear()
         self._nodes.clear()
+        self._places.clear()
+        self._are_places_new = self._has_pairs = False
+        self._shared = ()
         self.findings = ()
 
     @property
@@ -93,11 +102,35 @@ class SlowRanks:
             self._live = SlowLive(self._world_size, self._limits)
         for rank in telling:
             self._nodes[rank.rank] = report.node
-            if rank.has_pairs:  # perhaps a stage of a pipeline: ranks may differ by design
-                self._live.does_same_work = False
+            if rank.place is not None and self._places.get(rank.rank) != rank.place:
+                self._places[rank.rank], self._are_places_new = rank.place, True
+            if rank.has_pairs and not self._has_pairs:
+                self._has_pairs = True
+                self._group(self._live)
         self._rows += rows
         if len(self._rows) >= _ROWS_MAX:
             self._take_rows(self._live)
+
+    def _group(self, live: "SlowLive") -> None:
+        """Compare ranks with their true peers, as far as all ranks have told where they stand."""
+        from detectors.slow.peers import (  # noqa: PLC0415
+            are_alike,
+            group_rows,
+            place_key,
+            shared_indices,
+        )
+
+        self._are_places_new = False
+        shared = shared_indices(self._places, self._world_size)
+        live.does_same_work = are_alike(self._places.values(), shared, has_pairs=self._has_pairs)
+        if shared == self._shared:
+            return
+        self._shared = shared
+        keys = [
+            place_key(self._places[rank], shared) if shared else ()
+            for rank in range(self._world_size)
+        ]
+        live.set_groups(group_rows(keys))
 
     def _take_rows(self, live: "SlowLive") -> None:
         if self._rows:
@@ -111,6 +144,8 @@ class SlowRanks:
         """
         if self._live is not None:
             self._take_rows(self._live)
+            if self._are_places_new:
+                self._group(self._live)
             if not self._due:
                 self._look(self._live, now_s)
         return list(self._due)
@@ -170,6 +205,8 @@ class SlowRanks:
         slow = watched.seen
         finding = self._finding(slow, now_s - watched.since_s)
         text = f"judged over steps {seen.first_step} to {seen.last_step} of {seen.ranks} ranks"
+        if self._shared:
+            text += f"; compared with {self._peers_in_words(slow.rank)}"
         finding = replace(finding, evidence=(*finding.evidence, Evidence("step records", text)))
         return SlowFound(
             self._attempt,
@@ -181,6 +218,17 @@ class SlowRanks:
             slow.step_factor,
             slow.is_always,
         )
+
+    def _peers_in_words(self, rank: int) -> str:
+        place = self._places[rank]
+        names = [name for name in self._shared if getattr(place, name) is not None]
+        indices = [(name, getattr(place, name)) for name in names]
+        alike = sum(
+            all(getattr(one, name) == index for name, index in indices)
+            for one in self._places.values()
+        )
+        where = ", ".join(f"{name} {index}" for name, index in indices)
+        return f"its {counted(alike - 1, 'peer')} ({where})"
 
     def _finding(self, slow: SlowRank, since_age_s: float) -> Finding:
         node = self._nodes.get(slow.rank, "")

@@ -16,6 +16,7 @@ from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
 from rankmend.told_hidden import ToldHidden
+from rankmend.told_place import ToldPlace
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
 
 VERSION: Final = 1
@@ -221,6 +222,7 @@ class RankReport:
     first_bad_grad_norm: BadNumber | None = None
     work: RankWork | None = None  # None: the script tells none
     hidden: ToldHidden | None = None  # since it attached, in all; None: nothing tells of it
+    place: ToldPlace | None = None  # in the model's layout; None: not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -374,6 +374,7 @@ def _rank_of(rank: ReportedRank) -> RankReport:
             printable(rank.work.device),
         ),
         hidden=rank.hidden,
+        place=rank.place,
         timings=tuple(
             StepTiming(
                 number=one.number,

@@ -175,6 +175,7 @@ def test_blocks_of_the_layout_do_not_overlap() -> None:
         (layout.WORK_AT, layout.WORK.size + crc),
         (layout.HIDDEN_AT, layout.HIDDEN.size + crc),
         (layout.BACKGROUND_AT, layout.BACKGROUND.size + crc),
+        (layout.PLACE_AT, layout.PLACE.size + crc),
         (layout.RING_AT, layout.RING_SLOTS * layout.RECORD_SIZE),
     ]
 

@@ -17,6 +17,7 @@ import rankmend
 from rankmend.hook import layout
 from rankmend.hook.writer import Writer
 from rankmend.progress import RankProgress
+from rankmend.told_place import ToldPlace
 from tests.support.hook import RUN_S_MAX, Rank
 
 pytestmark = pytest.mark.real
@@ -25,7 +26,7 @@ needs_torch = [
     pytest.mark.long,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
-PARTS = ("trained", "failed", "waited", "saved", "compiled")
+PARTS = ("trained", "failed", "waited", "placed", "saved", "compiled")
 
 # Two processes, of which the first is the rank; the second is late at all that is shared.
 JOB = """
@@ -106,6 +107,12 @@ use(lambda: dist.barrier())
 use(lambda: dist.recv(one, 1) if is_rank else dist.send(one, 0))
 optimizer.step()
 part("waited")
+
+stages = dist.new_group(group_desc="PIPELINE_MODEL_PARALLEL_GROUP")
+dist.new_group(group_desc="mesh_tp")
+dist.new_group([int(not is_rank)], group_desc="mesh_cp")
+dist.all_reduce(one, group=stages)
+part("placed")
 
 group = dist.new_group()
 def save():
@@ -216,6 +223,12 @@ class TestPyTorch:
         assert after.waited_s - before.waited_s > 0.8 * 6 * 0.05
         assert progress.collectives_entered == progress.collectives_completed
         assert progress.has_pairs
+
+    def test_names_of_process_groups_tell_where_the_rank_stands_in_the_model(
+        self, told: Told
+    ) -> None:
+        assert told.progress["waited"].place is None
+        assert told.progress["placed"].place == ToldPlace(tp=0, pp=0)
 
     def test_results_are_the_same_to_the_last_bit_as_without_also_when_compiled(
         self, told: Told

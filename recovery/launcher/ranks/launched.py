@@ -122,6 +122,7 @@ class LaunchedRank:
             first_bad_grad_norm=first_bad_grad_norm(told.numbers),
             work=self._work(told),
             hidden=told.hidden,
+            place=told.place,
         )
 
     def _work(self, told: RankProgress) -> RankWork | None:

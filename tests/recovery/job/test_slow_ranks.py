@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from detectors.finding import Blame, Kind
+from rankmend.told_place import ToldPlace
 from recovery.job.controller import Controller
 from recovery.job.settings import JobSettings
 from recovery.job.slow_ranks import SlowRanks
@@ -32,6 +33,8 @@ class SimNodes:
     step: int = 0
     now_s: float = 0.0
     has_pairs: bool = False
+    stage_factor: float = 1.0  # the work of ranks 2 and 3 against that of 0 and 1
+    places: tuple[ToldPlace | None, ...] = (None,) * 4
     is_journaled: bool = True  # what is due
 
     def __post_init__(self) -> None:
@@ -51,6 +54,7 @@ class SimNodes:
             for _step in range(REPORT_STEPS):
                 self.step += 1
                 own_s = STEP_S * np.exp(0.02 * self.random.standard_normal(4))
+                own_s[2:] *= self.stage_factor
                 io_s = 0.1 * own_s
                 if slow is not None:
                     io_s[slow] += (factor - 1) * STEP_S
@@ -90,6 +94,7 @@ class SimNodes:
                 process_state="S",
                 timings=tuple(timings[rank]),
                 has_pairs=self.has_pairs,
+                place=self.places[rank],
             )
             for rank in (2 * node, 2 * node + 1)
         )
@@ -235,6 +240,22 @@ def test_ranks_that_pair_up_may_differ_from_the_start() -> None:
 
     assert apart.run(60, slow=3) == []
     assert [type(record) for record in alike.run(60, slow=3)] == [SlowFound]
+
+
+STAGES = tuple(ToldPlace(dp=rank % 2, pp=rank // 2) for rank in range(4))
+
+
+def test_a_stage_that_is_heavier_by_design_is_not_slow_and_a_slow_rank_in_a_light_one_is() -> None:
+    balanced = SimNodes(has_pairs=True, stage_factor=1.5, places=STAGES)
+    uneven = SimNodes(has_pairs=True, stage_factor=1.5, places=STAGES)
+
+    assert balanced.run(60) == []
+    (found,) = uneven.run(60, slow=1, factor=1.4)
+
+    assert isinstance(found, SlowFound)
+    assert (found.rank, found.is_always) == (1, True), "it never reaches the heavy stage"
+    assert found.factor == pytest.approx(1.4, rel=0.05)
+    assert "compared with its 1 peer (pp 0)" in found.finding.evidence[-1].text
 
 
 def test_controller_counts_ranks_called_slow_by_section() -> None:
