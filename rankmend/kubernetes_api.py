@@ -1,8 +1,10 @@
-"""Calls Kubernetes' API through the project's own Python client: each within a time-out, and never repeated by itself.
+"""Calls Kubernetes' API through the project's own Python client: each within a time-out.
 
-What changes something carries the time-out to the server, too, so that it has no effect long after it was forgotten.
+A call is sent again only where the server has turned it away unread (429 with Retry-After), within the same time-out. What changes
+something carries what is left of the time-out to the server, too, so that it has no effect long after it was forgotten.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -20,6 +22,10 @@ FIELD_MANAGER: Final = "rankmend"
 _CHUNK_BYTES: Final = 1 << 16
 _TOLD_MAX: Final = 500
 _BUSY: Final = 429
+_PAUSE_S_MIN: Final = 0.05  # before a call that was turned away is sent again
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_FILE: Final = _SERVICE_ACCOUNT / "token"
+_TOKEN_CHARS_MAX: Final = 64 * 1024
 
 
 class KubernetesError(ManagerError):
@@ -69,18 +75,47 @@ class KubernetesApi:
         sends: str = JSON,
     ) -> dict[str, Any]:
         """Return the answer, or raise KubernetesError."""
+        until_s = time.monotonic() + self.timeout_s
+        what = f"{method} {path}"
+        while True:
+            answer, data = self._send(method, path, query, body, sends, until_s)
+            if len(data) > ANSWER_BYTES_MAX:
+                raise KubernetesError(
+                    _say(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
+                )
+            told = _decode(data)
+            if 200 <= answer.status < 300:
+                if told is None:
+                    raise KubernetesError(_say(what, "the answer is no JSON object"))
+                return told
+            error = _error(what, answer.status, told or {})
+            pause_s = _pause_s(answer, error)
+            if pause_s is None or time.monotonic() + pause_s >= until_s:
+                raise error
+            time.sleep(pause_s)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        body: object,
+        sends: str,
+        until_s: float,
+    ) -> tuple[Any, bytes]:
+        """Return the answer and its body, or raise KubernetesAwayError."""
         import urllib3  # noqa: PLC0415
         from kubernetes.client.exceptions import (  # noqa: PLC0415
             ApiException,
             OpenApiException,
         )
 
-        until_s = time.monotonic() + self.timeout_s
+        what = f"{method} {path}"
+        left_s = max(until_s - time.monotonic(), 0.001)
         asked = list(query)
         if method != "GET":
-            asked += [("fieldManager", self._field_manager), ("timeout", f"{self.timeout_s:g}s")]
+            asked += [("fieldManager", self._field_manager), ("timeout", f"{left_s:.3f}s")]
         heads = {"Accept": JSON, "Content-Type": sends}
-        what = f"{method} {path}"
         try:
             words = self._api.param_serialize(
                 method,
@@ -90,7 +125,7 @@ class KubernetesApi:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            answer = self._api.call_api(*words, _request_timeout=self.timeout_s)
+            answer = self._api.call_api(*words, _request_timeout=left_s)
             data = _read(answer.response, until_s)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise KubernetesAwayError(_say(what, f"no answer: {error}")) from error
@@ -98,16 +133,7 @@ class KubernetesApi:
             raise KubernetesAwayError(_say(what, str(error))) from error
         if data is None:
             raise KubernetesAwayError(_say(what, f"no whole answer in {self.timeout_s:g} s"))
-        if len(data) > ANSWER_BYTES_MAX:
-            raise KubernetesError(
-                _say(what, f"an answer of over {ANSWER_BYTES_MAX} bytes is too long")
-            )
-        told = _decode(data)
-        if 200 <= answer.status < 300:
-            if told is None:
-                raise KubernetesError(_say(what, "the answer is no JSON object"))
-            return told
-        raise _error(what, answer.status, told or {})
+        return answer, data
 
 
 def _read(response: Any, until_s: float) -> bytes | None:
@@ -153,6 +179,16 @@ def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
     return KubernetesAwayError(text) if code in (502, 503, 504) else KubernetesError(text)
 
 
+def _pause_s(answer: Any, error: KubernetesError) -> float | None:
+    """Return how long to wait before the call is sent again; None: it is not."""
+    if answer.status != _BUSY or isinstance(error, KubernetesBudgetError):
+        return None
+    text = answer.response.headers.get("Retry-After", "")
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return max(_PAUSE_S_MIN, float(text[:6]))
+
+
 def _say(what: str, text: str) -> str:
     return printable(f"{what}: {text}"[:_TOLD_MAX])
 
@@ -166,11 +202,12 @@ def connect(
     """Return the API of a kubeconfig file, or of the cluster in whose pod we run. Raises ConfigError."""
     from kubernetes import client, config  # noqa: PLC0415
 
-    settings = client.Configuration()
+    settings: Any = client.Configuration()
     settings.retries = False
     try:
         if kubeconfig is None:
             config.load_incluster_config(client_configuration=settings)
+            settings.refresh_api_key_hook = _read_token
         else:
             path = Path(kubeconfig)
             if not path.is_file():
@@ -185,3 +222,16 @@ def connect(
         where = kubeconfig or "this pod's service account (set kubernetes.kubeconfig elsewhere)"
         raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
     return KubernetesApi(client.ApiClient(settings), timeout_s, field_manager)
+
+
+def _read_token(settings: Any) -> None:
+    """Take the token as the kubelet has renewed it: at each call, since the client's own reading waits for the wall clock.
+
+    A file that is away or empty for a moment leaves the token that was read before.
+    """
+    with (
+        contextlib.suppress(OSError, UnicodeDecodeError),
+        TOKEN_FILE.open(encoding="ascii") as file,
+    ):
+        if token := file.read(_TOKEN_CHARS_MAX).strip():
+            settings.api_key["BearerToken"] = f"Bearer {token}"
