@@ -18,9 +18,13 @@ from rankmend.errors import SourceError
 from rankmend.printable import printable
 
 PREFIX: Final = "Rankmend"  # of the types that are ours
-CONDITIONS_MAX: Final = 32
+CONDITIONS_MAX: Final = 32  # that are true
+TYPES_MAX: Final = 128  # of ours that a node ever gets: what is no longer found stays, as False
 NAMESPACE: Final = "default"  # of events about nodes, as the kubelet has it
 _TEXT_MAX: Final = 500
+_KIND_MAX: Final = 100
+_NAME_MAX: Final = 253  # of an object, as of the node
+_TIME_MAX_S: Final = 253_402_300_799.0  # the end of 9999, the last year of Kubernetes' times
 _RANKING: Final = {Severity.CRITICAL.value: 0, Severity.WARNING.value: 1}  # info is told nobody
 
 
@@ -58,7 +62,7 @@ def read_page(data: bytes) -> tuple[PublishedFinding, ...]:
     return tuple(
         PublishedFinding(
             one.id,
-            alert_name(one.check),
+            _kind_of(one.check),
             one.severity,
             printable(f"{one.summary} (action: {one.action})")[:_TEXT_MAX],
             one.since,
@@ -67,12 +71,23 @@ def read_page(data: bytes) -> tuple[PublishedFinding, ...]:
     )
 
 
+def _kind_of(check: str) -> str:
+    """Return the type of a check's condition: letters and digits, as those of others are."""
+    name = alert_name(check[:_KIND_MAX])
+    return "".join(char for char in name if char.isascii() and char.isalnum())[:_KIND_MAX]
+
+
 def conditions_for(
-    found: Sequence[PublishedFinding], known: Iterable[str], now_unix_s: float
+    found: Sequence[PublishedFinding], known: Mapping[str, str], now_unix_s: float
 ) -> list[dict[str, str]]:
-    """Return the conditions to set; ``known``: types of ours that the node has, which end where nothing is found."""
+    """Return the conditions to set; ``known``: status by type of ours that the node has, which end where nothing is found."""
     by_kind: dict[str, list[PublishedFinding]] = {}
+    room = TYPES_MAX - len(known)
     for one in found:
+        if one.kind not in by_kind and one.kind not in known:
+            if room <= 0:
+                continue
+            room -= 1
         by_kind.setdefault(one.kind, []).append(one)
     firing = dict(list(by_kind.items())[:CONDITIONS_MAX])
     conditions = [
@@ -85,7 +100,8 @@ def conditions_for(
         )
         for kind, ones in firing.items()
     ]
-    ended = sorted(set(known) - firing.keys())
+    held = {kind for kind, status in known.items() if status != "False"}
+    ended = sorted(held - firing.keys())
     return conditions + [
         _condition(kind, "False", "NothingFound", "nothing is found any more", now_unix_s)
         for kind in ended
@@ -115,7 +131,10 @@ def event_of(node: str, finding: PublishedFinding) -> dict[str, Any]:
     mark = hashlib.sha256(f"{finding.id}/{finding.since_unix_s:.3f}".encode()).hexdigest()[:16]
     at = _time(finding.since_unix_s)
     return {
-        "metadata": {"name": f"{node}.{mark}", "namespace": NAMESPACE},
+        "metadata": {
+            "name": f"{node[: _NAME_MAX - len(mark) - 1].rstrip('.-')}.{mark}",
+            "namespace": NAMESPACE,
+        },
         # The kubelet's own events about its node have the name in place of the UID, too: kubectl describe looks for it.
         "involvedObject": {"kind": "Node", "name": node, "uid": node},
         "type": "Warning",
@@ -139,4 +158,5 @@ def _condition(kind: str, status: str, reason: str, text: str, since_s: float) -
 
 
 def _time(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    known_s = min(max(unix_s, 0.0), _TIME_MAX_S)
+    return datetime.fromtimestamp(known_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
