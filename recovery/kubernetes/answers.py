@@ -1,6 +1,6 @@
 """What Kubernetes tells of nodes and pods, read from its API objects. Pure and tolerant of missing fields."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,8 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 _MIRROR: Final = (
     "kubernetes.io/config.mirror"  # a pod of a file on the node, which only its kubelet ends
 )
+_NODE_KINDS: Final = frozenset({"DaemonSet", "Node"})  # owners whose pods belong to the node
+_FINALIZERS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class PodInKubernetes:
     is_leaving: bool = False  # it was deleted, and its kubelet has not confirmed its end
     leaves_by_unix_s: float | None = None  # when its grace period ends
     is_of_node: bool = False  # of a DaemonSet, or of a file on the node: it stays there
+    finalizers: tuple[str, ...] = ()  # what keeps it from being removed
 
     @property
     def is_over(self) -> bool:
@@ -35,8 +38,13 @@ class PodInKubernetes:
         return f"{self.namespace}/{self.name}/{self.uid}"
 
 
-def read_node(told: Mapping[str, Any], *, is_used: bool = False) -> ManagedNode:
-    """Return the node. A cordon's reason is ours only where nobody else has set `spec.unschedulable`."""
+def read_node(
+    told: Mapping[str, Any],
+    unix_s_of: Callable[[str], float | None] = lambda _text: None,
+    *,
+    is_used: bool = False,
+) -> ManagedNode:
+    """Return the node; ``unix_s_of`` reads one of Kubernetes' times. A cordon's reason is ours only where nobody else has set `spec.unschedulable`."""
     metadata = told.get("metadata") or {}
     is_cordoned = bool((told.get("spec") or {}).get("unschedulable"))
     ready = _condition((told.get("status") or {}).get("conditions") or (), "Ready")
@@ -55,6 +63,7 @@ def read_node(told: Mapping[str, Any], *, is_used: bool = False) -> ManagedNode:
         reason=reason if is_cordoned and is_ours else "",
         reason_by=", ".join(one for one in owners if one != FIELD_MANAGER),
         is_used=is_used,
+        made_unix_s=unix_s_of(str(metadata.get("creationTimestamp") or "")),
     )
 
 
@@ -87,5 +96,6 @@ def read_pod(told: Mapping[str, Any], unix_s_of: Any) -> PodInKubernetes:
         phase=str(status.get("phase", "Unknown")),
         is_leaving=leaves is not None,
         leaves_by_unix_s=None if leaves is None else unix_s_of(leaves),
-        is_of_node=is_mirror or any(one.get("kind") == "DaemonSet" for one in owners),
+        is_of_node=is_mirror or any(one.get("kind") in _NODE_KINDS for one in owners),
+        finalizers=tuple(str(one) for one in (metadata.get("finalizers") or ())[:_FINALIZERS_MAX]),
     )

@@ -6,6 +6,7 @@ anew, the server itself keeps what others have set, and to apply nothing takes b
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
@@ -45,10 +46,10 @@ class KubernetesClient:
             told = self.node(name)
             if told is None:
                 continue
-            node = read_node(told)
+            node = read_node(told, _unix_s)
             # Only of a node that we have cordoned it matters whether it is empty yet.
             is_used = mark_in(node.reason) is not None and self._is_used(name)
-            found[name] = read_node(told, is_used=is_used)
+            found[name] = replace(node, is_used=is_used)
         return found
 
     def node(self, name: str) -> dict[str, Any] | None:
@@ -64,9 +65,16 @@ class KubernetesClient:
         more = (told.get("metadata") or {}).get("remainingItemCount") or 0
         return len(told.get("items") or ()) + int(more)
 
-    def pods_on(self, node: str, job: str = "") -> list[PodInKubernetes]:
-        """Return the pods on a node, or only those with the label of a job."""
+    def pods_on(
+        self, node: str, job: str = "", *, may_be_old: bool = False
+    ) -> list[PodInKubernetes]:
+        """Return the pods on a node, or only those with the label of a job.
+
+        ``may_be_old``: as the server remembers them, a little late. It has them by node there; else it reads all pods of the cluster.
+        """
         query = [("fieldSelector", f"spec.nodeName={node}"), ("limit", str(PAGE))]
+        if may_be_old:
+            query.append(("resourceVersion", "0"))
         if job:
             query.append(("labelSelector", f"{JOB}={job}"))
         found: list[PodInKubernetes] = []
@@ -92,7 +100,8 @@ class KubernetesClient:
         return pod if pod.uid == uid else None
 
     def _is_used(self, node: str) -> bool:
-        return any(not one.is_over and not one.is_of_node for one in self.pods_on(node))
+        pods = self.pods_on(node, may_be_old=True)
+        return any(not one.is_over and not one.is_of_node for one in pods)
 
     # Acting.
 

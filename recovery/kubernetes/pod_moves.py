@@ -1,7 +1,8 @@
 """What to do next about one pod of a job that has left its node. Pure.
 
     evict, until its budgets allow it -> it ends within its grace period -> gone
-                                      -> its node is not heard: deleted, since nobody confirms its end
+                                      -> its node is not heard: deleted, since nobody confirms its end;
+                                         what holds a finalizer of it may still keep it for a while
 
 It is asked only once the job runs without the node: its ranks there are proved gone (docs/operate/fencing.md).
 """
@@ -47,14 +48,7 @@ def next_pod_move(work: Work, pod: str, seen: PodInKubernetes | None, facts: Pod
 def _follow(work: Work, pod: str, seen: PodInKubernetes, facts: PodFacts) -> Move:
     name = pod.rpartition("/")[0]
     if facts.is_node_silent:
-        if not facts.may_delete:
-            return MoveWait(
-                f"pod {name} is ending on {seen.node}, which Kubernetes does not hear (kubernetes.delete is off)"
-            )
-        done = work.did(SlurmAct.DELETE_POD, pod)
-        if done and facts.now_unix_s - done[-1].unix_s < facts.settled_s:
-            return MoveWait(f"pod {name} is being deleted")
-        return Do(SlurmAct.DELETE_POD, pod)
+        return _delete(work, pod, seen, facts)
     ends_unix_s = seen.leaves_by_unix_s
     if ends_unix_s is not None and facts.now_unix_s > ends_unix_s + facts.timeout_s:
         return MoveEnd(
@@ -62,3 +56,26 @@ def _follow(work: Work, pod: str, seen: PodInKubernetes, facts: PodFacts) -> Mov
             f"pod {name} still runs {facts.timeout_s:g} s after its grace period, on {seen.node}",
         )
     return MoveWait(f"pod {name} is ending")
+
+
+def _delete(work: Work, pod: str, seen: PodInKubernetes, facts: PodFacts) -> Move:
+    """Return what to do about a pod whose end nobody will confirm."""
+    name = pod.rpartition("/")[0]
+    if not facts.may_delete:
+        return MoveWait(
+            f"pod {name} is ending on {seen.node}, which Kubernetes does not hear (kubernetes.delete is off)"
+        )
+    done = work.did(SlurmAct.DELETE_POD, pod)
+    if not done:
+        return Do(SlurmAct.DELETE_POD, pod)
+    keeps = ", ".join(seen.finalizers)
+    if facts.now_unix_s - done[0].unix_s >= facts.timeout_s:
+        return MoveEnd(
+            SlurmOutcome.FAILED,
+            f"pod {name} is still there {facts.timeout_s:g} s after its deletion: {keeps or 'something'} keeps it",
+        )
+    if keeps:  # the server has marked it: to say it again changes nothing
+        return MoveWait(f"pod {name} is deleted once {keeps} lets it go")
+    if facts.now_unix_s - done[-1].unix_s < facts.settled_s:
+        return MoveWait(f"pod {name} is being deleted")
+    return Do(SlurmAct.DELETE_POD, pod)

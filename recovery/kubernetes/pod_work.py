@@ -19,6 +19,7 @@ from recovery.slurm.ledger import SlurmLedger, Work
 from recovery.slurm.limits import HOUR_S
 from recovery.slurm.managed_node import ManagedNode
 from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
+from recovery.slurm.node_moves import is_newer
 from recovery.slurm.requests import SchedulerAction
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,10 @@ class PodWork:
         self._bench.note_answer()
         if node is None:
             self._bench.end(work, SlurmOutcome.LEFT, f"Kubernetes has no node {name}")
+            return
+        if work.pods is None and is_newer(node, work):
+            text = f"{name} was made anew since: its pods are others"
+            self._bench.end(work, SlurmOutcome.LEFT, text)
             return
         if work.pods is None:
             move = self._first_look(work, node)
@@ -77,7 +82,9 @@ class PodWork:
         if not node.is_drained:
             # What replaces them would come back to the node.
             return MoveEnd(SlurmOutcome.REFUSED, f"{node.name} is not cordoned")
-        pods = [one for one in self._client.pods_on(node.name, job) if not one.is_over]
+        found = self._client.pods_on(node.name, job)
+        # One of a DaemonSet would be back at once, and one of a file on the node never goes.
+        pods = [one for one in found if not one.is_over and not one.is_of_node]
         if len(pods) > _PODS_MAX:
             return MoveEnd(
                 SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node.name}"

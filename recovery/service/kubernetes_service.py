@@ -1,6 +1,7 @@
 """Kubernetes as the service has it."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from rankmend.clock import Clock
 from rankmend.kubernetes_api import connect
@@ -14,6 +15,9 @@ from recovery.service.desk_service import DeskService
 from recovery.service.kubernetes_signals import KubernetesSignals
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.requests import SchedulerRequest
+
+# An API server that has just started may deny what it grants once it has read the roles.
+DENIED_S: Final = 20.0
 
 
 class KubernetesService(DeskService):
@@ -38,6 +42,7 @@ class KubernetesService(DeskService):
             may_act=may_act,
             observes=observes,
             of_interest=of_interest,
+            denied_s=DENIED_S,
         )
         super().__init__(journal, desk)
         self._limits = limits

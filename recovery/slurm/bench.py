@@ -36,6 +36,8 @@ class Memory:
     text: str = ""  # what it waits for
     since_s: float = 0.0  # for how long
     error: str = ""  # of the newest command
+    denied_since_s: float = 0.0  # since when the manager denies us what the request needs
+    denied_last_s: float = float("-inf")
     job: RequeueMemory = field(default_factory=RequeueMemory)
 
 

@@ -75,8 +75,11 @@ class RequestDesk:
         look_s: float = LOOK_S,
         drains_look_s: float = DRAINS_LOOK_S,
         start_check: StartCheck = start_check,
+        denied_s: float = 0.0,
     ) -> None:
         """``may_act`` tells why a request must wait; ``other_work``: what is done about requests that are not about nodes alone.
+
+        ``denied_s``: for how long a manager that has just started may deny us what it grants afterwards.
 
         ``observes`` tells why a request is not carried out at all; ``of_interest`` names nodes of which a drain by others is
         worth a record.
@@ -91,6 +94,7 @@ class RequestDesk:
         self._memory: dict[str, Memory] = {}
         self._looked_at_s = float("-inf")
         self._drains_look_s = drains_look_s
+        self._denied_s = denied_s
         self.returns = NodeReturns(self.bench, self.ask, may_act, start_check)
 
     @property
@@ -197,12 +201,23 @@ class RequestDesk:
             else:
                 self._others.advance(work, memory)
         except ManagerDeniedError as error:
-            self.bench.end(work, SlurmOutcome.FAILED, str(error))
+            if self._is_denied_for_good(memory):
+                self.bench.end(work, SlurmOutcome.FAILED, str(error))
+                return
+            memory.error = str(error)
+            memory.due_s = self._clock.now_s() + self.bench.look_s
         except ManagerAwayError:
             raise
         except ManagerError as error:  # the manager has its reasons: look again
             memory.error = str(error)
             memory.due_s = self._clock.now_s() + self.bench.look_s
+
+    def _is_denied_for_good(self, memory: Memory) -> bool:
+        now_s = self._clock.now_s()
+        if now_s - memory.denied_last_s > self._denied_s + 2 * self.bench.settled_s:
+            memory.denied_since_s = now_s  # the one before was another time
+        memory.denied_last_s = now_s
+        return now_s - memory.denied_since_s >= self._denied_s
 
     def _why_observed(self, request: SchedulerRequest) -> str | None:
         """Return why nothing is done; what a person has allowed is."""

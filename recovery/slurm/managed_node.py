@@ -14,6 +14,7 @@ class ManagedNode:
     reason_by: str = ""
     boot_unix_s: float | None = None
     is_used: bool = False  # it runs a job, or cleans up after one
+    made_unix_s: float | None = None  # since when the manager has it; None: it does not say
 
     @property
     def is_drained(self) -> bool:

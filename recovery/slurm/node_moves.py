@@ -13,6 +13,8 @@ from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait
 from recovery.slurm.requests import SchedulerAction
 
 TRIES: Final = 3  # of one command on one node
+# By so much the clocks of a manager and of the controller may differ: a node that is newer than a request is another machine of the same name.
+SKEW_S: Final = 60.0
 # What Slurm itself gives as the reason of a node that it takes down.
 _SLURMS: Final = frozenset({"Not responding", "Node unexpectedly rebooted"})
 
@@ -31,6 +33,8 @@ def next_node_move(
         return MoveEnd(SlurmOutcome.FAILED, f"{manager} has no node {node}")
     is_ours = ledger.is_our_mark(node, mark_in(seen.reason))
     action = work.request.action
+    if is_newer(seen, work) and not is_ours and action is not SchedulerAction.RESUME:
+        return MoveEnd(SlurmOutcome.LEFT, f"{node} was made anew since: it may be another machine")
     if action is SchedulerAction.DRAIN:
         due = _due(work, SlurmAct.DRAIN, node, settled_s, now_unix_s)
         return _drain(seen, is_ours=is_ours, due=due)
@@ -38,6 +42,11 @@ def next_node_move(
         due = _due(work, SlurmAct.UNDRAIN, node, settled_s, now_unix_s)
         return _resume(seen, is_ours=is_ours, due=due)
     return _reboot(work, seen, due=_due(work, SlurmAct.REBOOT, node, settled_s, now_unix_s))
+
+
+def is_newer(seen: ManagedNode, work: Work) -> bool:
+    """Return whether the manager has got the node after the request was asked: what it was asked for is of another one."""
+    return seen.made_unix_s is not None and seen.made_unix_s > work.asked_unix_s + SKEW_S
 
 
 def _due(work: Work, act: SlurmAct, node: str, settled_s: float, now_unix_s: float) -> Move | None:

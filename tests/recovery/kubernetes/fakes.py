@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class FakeApi:
         self.budget = 100  # evictions that are allowed
         self.before_patch: Callable[[], None] = lambda: None  # somebody else, in between
         self.cross: Callable[[], None] = lambda: None
+        self.refuse: Callable[[str, str], None] = lambda _method, _path: None
 
     def _new_node(self, name: str) -> dict[str, Any]:
         ready = {"type": "Ready", "status": "True"}
@@ -53,6 +55,12 @@ class FakeApi:
             "spec": {},
             "status": {"conditions": [ready]},
         }
+
+    def remake(self, node: str, unix_s: float) -> None:
+        """Have the node made anew under the same name."""
+        self.nodes[node] = self._new_node(node)
+        at = datetime.fromtimestamp(unix_s, timezone.utc)
+        self.nodes[node]["metadata"]["creationTimestamp"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def cordon(self, node: str, who: str) -> None:
         """Cordon as somebody else."""
@@ -92,6 +100,7 @@ class FakeApi:
         sends: str = "",
     ) -> dict[str, Any]:
         self.cross()
+        self.refuse(method, path)
         answer = self._answer(method, path, dict(query), body)
         self.cross()
         return copy.deepcopy(answer)
@@ -127,7 +136,8 @@ class FakeApi:
         if options["preconditions"]["uid"] != pod["metadata"]["uid"]:
             raise KubernetesConflictError("uid")
         if method == "DELETE":
-            del self.pods[parts[5]]
+            if not pod["metadata"].get("finalizers"):
+                del self.pods[parts[5]]
             self.effects.append(f"delete {parts[5]}")
             return {}
         assert body["apiVersion"] == "policy/v1beta1"
@@ -214,6 +224,7 @@ class FakeSite:
             self.limits,
             self.clock,
             lambda bench: PodWork(bench, client, self.limits),
+            denied_s=20.0,
             look_s=0.0,
             drains_look_s=0.0,
             start_check=self.checks,

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rankmend.kubernetes_api import KubernetesAwayError, KubernetesDeniedError, KubernetesError
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.fakes import LIMITS, FakeApi, FakeSite
 
@@ -226,6 +227,175 @@ def test_cordons_are_bounded_by_the_share_of_all_nodes(make: Make) -> None:
     assert site.text("inc-n2") == (
         "n2 is not drained: 1 of 3 nodes are drained by rankmend: kubernetes.nodes_drained_percent is 50"
     )
+
+
+def ask_all(site: FakeSite) -> None:
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+
+
+def test_a_pod_that_a_finalizer_keeps_on_a_dead_node_is_deleted_once_and_then_named(
+    make: Make,
+) -> None:
+    site = make()
+    site.api.add_pod("train-0", "n1")
+    site.api.pods["train-0"]["metadata"]["finalizers"] = ["example.com/volume"]
+    site.api.hear("n1", "Unknown")
+    ask_all(site)
+
+    site.turns(0.0)
+    for _time in range(4):
+        site.turns(10.0)
+    waits = site.text("evict-1")
+    for _time in range(4):
+        site.turns(10.0)
+
+    assert waits == "pod jobs/train-0 is deleted once example.com/volume lets it go"
+    assert site.api.effects == ["cordon n1", "evict train-0", "delete train-0"]
+    assert (site.outcome("evict-1"), site.text("evict-1")) == (
+        "failed",
+        "pod jobs/train-0 is still there 60 s after its deletion: example.com/volume keeps it",
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ownerReferences": [{"kind": "DaemonSet", "name": "d"}]},
+        {"ownerReferences": [{"kind": "Node", "name": "n1"}]},
+        {"annotations": {"kubernetes.io/config.mirror": "x"}},
+    ],
+)
+def test_pods_that_belong_to_the_node_are_never_evicted(
+    make: Make, change: dict[str, object]
+) -> None:
+    site = make()
+    site.api.add_pod("train-0", "n1")
+    site.api.pods["train-0"]["metadata"].update(change)
+
+    ask_all(site)
+    site.turns()
+
+    assert site.api.effects == ["cordon n1"]
+    assert (site.outcome("evict-1"), site.text("evict-1")) == ("done", "no pod is on n1")
+
+
+def test_several_pods_of_a_job_on_one_node_leave_each_as_it_can(make: Make) -> None:
+    site = make()
+    for number in range(3):
+        site.api.add_pod(f"train-{number}", "n1")
+    site.api.budget = 2
+
+    ask_all(site)
+    site.turns()
+    for name in ("train-0", "train-1"):
+        del site.api.pods[name]
+    site.api.budget = 1
+    site.turns(10.0)
+    site.api.pods.pop("train-2")
+    site.turns(10.0)
+
+    assert site.api.effects == ["cordon n1", "evict train-0", "evict train-1", "evict train-2"]
+    assert site.outcome("evict-1") == "done"
+
+
+def anew(site: FakeSite, node: str, after_s: float) -> None:
+    """Have the node made anew under the same name, so long after the request, as an autoscaler does."""
+    site.api.remake(node, site.clock.unix + after_s)
+
+
+def test_a_machine_that_has_taken_the_name_of_a_bad_node_is_left(make: Make) -> None:
+    site = make()
+    site.api.refuse = away
+    ask_all(site)
+    site.turns()
+    anew(site, "n1", 3600.0)
+    site.api.add_pod("train-0", "n1")
+    site.api.refuse = lambda _method, _path: None
+    site.turns(7200.0)
+
+    assert site.api.effects == []
+    assert (site.outcome("inc-1"), site.text("inc-1")) == (
+        "left",
+        "n1 was made anew since: it may be another machine",
+    )
+    assert site.outcome("evict-1") == "left"
+
+
+def test_a_node_that_is_as_old_as_its_request_by_two_clocks_is_cordoned(make: Make) -> None:
+    site = make()
+    anew(site, "n1", 30.0)
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+
+    assert (site.outcome("inc-1"), site.api.effects) == ("done", ["cordon n1"])
+
+
+def test_our_cordon_of_a_node_that_was_deleted_and_made_anew_is_over(make: Make) -> None:
+    site = make()
+    site.ask(DRAIN, "inc-1")
+    site.turns()
+    anew(site, "n1", 3600.0)
+    site.turns(7200.0)
+
+    assert site.desk.ledger.ours == []
+    assert site.desk.ledger.history("n1").over == "somebody has taken the drain back"
+
+
+def away(_method: str, _path: str) -> None:
+    raise KubernetesAwayError("no answer")
+
+
+def test_a_denial_of_a_server_that_has_just_started_is_tried_again(make: Make) -> None:
+    site = make()
+    until_s = site.clock.unix + 10.0
+
+    def deny(_method: str, _path: str) -> None:
+        if site.clock.unix < until_s:
+            raise KubernetesDeniedError("403: clusterrole not found")
+
+    site.api.refuse = deny
+    site.ask(DRAIN, "inc-1")
+    for _time in range(4):
+        site.turns(5.0)
+
+    assert (site.outcome("inc-1"), site.api.effects) == ("done", ["cordon n1"])
+
+
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+def test_a_denial_that_lasts_ends_the_request_with_the_servers_words(
+    make: Make, method: str
+) -> None:
+    site = make()
+
+    def deny(asked: str, _path: str) -> None:
+        if asked == method:
+            raise KubernetesDeniedError('403: cannot patch resource "nodes"')
+
+    site.api.refuse = deny
+    site.ask(DRAIN, "inc-1")
+    for _time in range(10):
+        site.turns(5.0)
+
+    assert site.outcome("inc-1") == "failed"
+    assert 'cannot patch resource "nodes"' in site.text("inc-1")
+    assert site.api.effects == []
+
+
+def test_a_list_that_has_grown_too_old_between_two_pages_is_read_anew(make: Make) -> None:
+    site = make()
+    site.api.add_pod("train-0", "n1")
+    gone = iter([True])
+
+    def refuse(method: str, path: str) -> None:
+        if path == "/api/v1/pods" and next(gone, False):
+            raise KubernetesError("410: the provided continue parameter is too old")
+
+    site.api.refuse = refuse
+    ask_all(site)
+    site.turns()
+
+    assert site.api.effects == ["cordon n1", "evict train-0"]
 
 
 def run_story(site: FakeSite) -> None:

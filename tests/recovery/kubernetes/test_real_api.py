@@ -199,3 +199,50 @@ def test_an_api_that_does_not_answer_is_away(make: Make) -> None:
 
     with pytest.raises(KubernetesAwayError, match="GET /api/v1/nodes/n: no answer"):
         KubernetesApi(settings, 1.0).call("GET", "/api/v1/nodes/n")
+
+
+def test_a_pod_with_a_finalizer_is_deleted_once_and_stays_until_that_is_gone(make: Make) -> None:
+    site = make(evict_timeout_s=600.0)
+    site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
+    path = f"/api/v1/namespaces/{site.namespace}/pods/train-0"
+    site.cluster.call("PATCH", path, {"metadata": {"finalizers": ["example.com/volume"]}}, MERGE)
+    site.cluster.set_ready(site.node, "Unknown")
+
+    site.finish(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turn_until(
+        lambda: "example.com/volume lets it go" in site.desk.waits_for("evict-1"), "it is kept"
+    )
+    for _turn in range(20):
+        site.desk.turn()
+    acts = [one.act.value for one in site.desk.ledger.works["evict-1"].acts]
+    site.cluster.call("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+    site.turn_until(lambda: site.desk.ledger.works["evict-1"].ended is not None, "it is gone")
+
+    assert acts == ["evict", "delete_pod"]
+    assert outcome(site.desk.ledger.works["evict-1"]) is SlurmOutcome.DONE
+
+
+def test_a_node_that_is_deleted_and_made_anew_takes_our_cordon_with_it(make: Make) -> None:
+    site = make()
+    site.finish(DRAIN, "inc-1")
+    site.cluster.core.delete_node(site.node)
+    site.turn_until(lambda: site.desk.ledger.ours == [], "it is not ours any more")
+
+    site.cluster.add_node(site.node)
+    for _turn in range(5):
+        site.desk.turn()
+
+    assert site.desk.ledger.history(site.node).over == "Kubernetes does not know the node any more"
+    assert not site.cluster.core.read_node(site.node).spec.unschedulable
+
+
+def test_pods_of_a_node_are_found_in_the_servers_memory_and_in_its_store(make: Make) -> None:
+    site = make()
+    site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
+    site.cluster.add_pod(site.namespace, "other-0", f"{site.node}x")
+
+    wait_until(lambda: len(site.client.pods_on(site.node, may_be_old=True)) == 1, "it is heard of")
+
+    (pod,) = site.client.pods_on(site.node)
+    assert (pod.name, pod.node) == ("train-0", site.node)
