@@ -50,6 +50,7 @@ class PostgresServer:
     process: subprocess.Popen[bytes] | None = None
 
     data_folder: Path | None = None  # where it is not in `folder`
+    initdb_words: tuple[str, ...] = ()
 
     @property
     def data(self) -> Path:
@@ -60,7 +61,8 @@ class PostgresServer:
         if os.getuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(self.folder, user.pw_uid, user.pw_gid)
-        self.run("initdb", "-D", str(self.data), "-A", "trust", "-U", "admin", "--no-locale", "-E", "UTF8", "--no-sync")  # fmt: skip
+        words = ("-A", "trust", "-U", "admin", "--no-locale", "-E", "UTF8", "--no-sync")
+        self.run("initdb", "-D", str(self.data), *words, *self.initdb_words)
 
     def run(self, program: str, *words: str) -> str:
         done = subprocess.run(
@@ -144,7 +146,9 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_server(**settings: str) -> Iterator[PostgresServer]:
+def running_server(
+    *, data_folder: Path | None = None, initdb_words: tuple[str, ...] = (), **settings: str
+) -> Iterator[PostgresServer]:
     """Run a server, or skip the test with the reason."""
     pytest.importorskip(
         "psycopg", reason="psycopg is not installed: pip install 'rankmend[postgres]'"
@@ -160,7 +164,7 @@ def running_server(**settings: str) -> Iterator[PostgresServer]:
     home = Path(
         f"/tmp/rankmend-pg-{uuid.uuid4().hex[:8]}"
     )  # the user postgres can't enter pytest's
-    server = PostgresServer(programs, home)
+    server = PostgresServer(programs, home, data_folder=data_folder, initdb_words=initdb_words)
     try:
         server.make()
         server.start(**settings)
@@ -229,10 +233,15 @@ class Wire:
         with contextlib.suppress(OSError):
             while True:
                 client, _address = self._listener.accept()
-                if not self.is_open:
+                try:
+                    if not self.is_open:
+                        raise ConnectionRefusedError
+                    server = socket.create_connection(("127.0.0.1", self._target), 5.0)
+                except OSError:  # the server is away
                     client.close()
                     continue
-                server = socket.create_connection(("127.0.0.1", self._target))
+                server.settimeout(None)
+                self._pairs = [pair for pair in self._pairs if pair[0].fileno() >= 0]
                 self._pairs.append((client, server))
                 is_lost = threading.Event()
                 for source, sink, look in (

@@ -1,0 +1,181 @@
+"""One run: stands the stage up, lets faults and jobs go for a while, waits for the end of what is open, and checks."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.jepsen.checker import Violation, check
+from bench.jepsen.faults import Breaker, draw_faults
+from bench.jepsen.history import History, WrittenEntry
+from bench.jepsen.stage import CONTROLLERS, Stage, standing
+from bench.jepsen.workload import Workload
+from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.cluster_records import Spent
+from recovery.journal.fold.entry_fold import fold, fold_all
+from recovery.journal.incident_machine import ENDED, step
+from recovery.journal.incident_records import IncidentEvent, IncidentOpened
+from recovery.journal.job_records import LauncherStarted
+from recovery.journal.ledger import Ledger
+
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """All of it is printed, so that a run can be repeated."""
+
+    seed: int
+    seconds: float  # with faults
+    jobs: int = 40
+    lease_s: float = 8.0
+    deaths_per_job_s: float = 60.0
+    alert_s: float = 5.0
+    settle_s_max: float = 300.0  # after the last fault, until every incident must have ended
+    restarts_max: int = 60
+    stops_per_hour_max: int = 12
+    is_unfenced: bool = False  # the database refuses nothing: the checker must find it
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a run gave."""
+
+    setting: Setting
+    history: History
+    violations: tuple[Violation, ...]
+    counts: dict[str, int]
+    settled_s: float
+    problems: tuple[str, ...] = ()  # of the run itself: then it proves nothing
+    faults: dict[str, int] = field(default_factory=dict)
+
+
+def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
+    """Run and check. Needs namespaces of its own (`__main__`), root, PostgreSQL, nft and cc."""
+    with standing(
+        folder,
+        lease_s=setting.lease_s,
+        restarts_max=setting.restarts_max,
+        stops_per_hour_max=setting.stops_per_hour_max,
+    ) as stage:
+        if setting.is_unfenced:
+            stage.unfence()
+        keeper = _Keeper(stage)
+        workload = Workload(
+            setting.seed,
+            setting.jobs,
+            stage.urls,
+            deaths_per_job_s=setting.deaths_per_job_s,
+            alert_s=setting.alert_s,
+        )
+        workload.start()
+        keeper.start()
+        planned = draw_faults(setting.seed, setting.seconds, CONTROLLERS, setting.lease_s)
+        breaker = Breaker(stage, planned, say)
+        say(f"{setting}: {len(planned)} faults")
+        began_s = time.monotonic()
+        breaker.start()
+        while time.monotonic() - began_s < setting.seconds:
+            time.sleep(min(10.0, max(0.1, setting.seconds - (time.monotonic() - began_s))))
+            say(_progress(workload, time.monotonic() - began_s))
+        workload.calm()
+        breaker.finish()
+        say("no more faults; waiting for the end of every incident")
+        settled_s = _settle(stage, setting.settle_s_max, say)
+        workload.close()
+        keeper.over.set()
+        keeper.join(90)
+        journals, cluster = stage.read_journals()
+        history = History(
+            stage.limits, tuple(journals), cluster, tuple(workload.seen.orders), tuple(workload.seen.lives)
+        )  # fmt: skip
+        counts = count(history) | dict(workload.counts)
+        counts["controller starts"] = sum(one.starts for one in stage.controllers)
+        counts["database starts"] = stage.server_starts
+        counts["connections cut in mid-commit"] = sum(one.wire.cuts for one in stage.controllers)
+        counts["reports accepted"] = workload.seen.accepted
+        counts["joins again"] = workload.seen.joins
+    return Trial(
+        setting, history, check(history), counts, settled_s, tuple(breaker.errors), breaker.made
+    )  # fmt: skip
+
+
+class _Keeper(threading.Thread):
+    """The service manager of the database and the controllers."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(name="keeper", daemon=True)
+        self._stage = stage
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(_LOOK_S):
+            self._stage.keep()
+
+
+def _progress(workload: Workload, at_s: float) -> str:
+    seen = workload.seen
+    running = sum(one.running is not None for job in workload.jobs for one in job.launchers)
+    return (
+        f"{at_s:.0f} s: {running} nodes train, {seen.accepted} reports, {len(seen.orders)} orders, "
+        f"{len(seen.lives)} starts of ranks, {dict(workload.counts)}"
+    )
+
+
+def _settle(stage: Stage, within_s: float, say: Callable[[str], None]) -> float:
+    """Wait until no incident is open, and return how long that took."""
+    began_s = time.monotonic()
+    calm = 0
+    while (passed_s := time.monotonic() - began_s) < within_s:
+        time.sleep(3.0)
+        try:
+            journals, _cluster = stage.read_journals()
+        except Exception as error:  # noqa: BLE001 - it may still be starting
+            say(f"the database does not answer yet: {error!r:.200}")
+            continue
+        ledgers = [fold_all([one.entry for one in journal.entries]) for journal in journals]
+        standing = [one for one in ledgers if one.incident is not None]
+        calm = 0 if standing else calm + 1
+        if calm >= 3:  # what had happened to ranks before is known by now
+            return passed_s
+        say(f"{passed_s:.0f} s: {len(standing)} incidents are open")
+    return within_s
+
+
+def count(history: History) -> dict[str, int]:
+    """Return how much a history holds."""
+    counts: Counter[str] = Counter()
+    for journal in history.journals:
+        counts["job journals"] += 1
+        counts["records"] += len(journal.entries)
+        counts["leases taken"] += len({one.lease_epoch for one in journal.entries})
+        for one in journal.entries:
+            record = one.entry.record
+            counts["attempts"] += isinstance(record, AttemptStarted)
+            counts["controllers of jobs"] += isinstance(record, LauncherStarted)
+            counts["incidents"] += isinstance(record, IncidentOpened)
+        ends = _phases(journal.entries)
+        for phase in ENDED:
+            counts[f"incidents {phase.value}"] += ends.get(phase.value, 0)
+    counts["cluster records"] = len(history.cluster.entries)
+    counts["budget spent"] = sum(
+        isinstance(one.entry.record, Spent) for one in history.cluster.entries
+    )
+    counts["orders seen"] = len(history.orders)
+    counts["orders refused"] = sum(not one.is_followed for one in history.orders)
+    counts["starts of ranks"] = len(history.lives)
+    return dict(counts)
+
+
+def _phases(entries: tuple[WrittenEntry, ...]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    ledger = Ledger()
+    for one in entries:
+        before, ledger = ledger, fold(ledger, one.entry)
+        if isinstance(one.entry.record, IncidentEvent) and before.incident is not None:
+            phase = step(before.incident.state, one.entry.record.event).phase
+            if phase in ENDED:
+                found[phase.value] += 1
+    return found
