@@ -8,13 +8,20 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.jepsen.launchers import Job, Seen
-from recovery.api.controller_errors import ControllerError
+from recovery.api.controller_errors import (
+    ConflictError,
+    ControllerError,
+    JobEndedError,
+    UnknownJobError,
+    UnreachableError,
+)
 from recovery.api.operator_client import OperatorClient
 from recovery.messages.outside import PersonAct
 
 SPARE_EVERY = 4  # one job of so many has a spare, and so can leave a node
 ALERT_S = 10.0  # for which an alert fires
 ALERTS_MAX = 8  # at once
+PATIENCE_S = 120.0  # of a person who takes a node back
 
 
 class Workload:
@@ -91,10 +98,23 @@ class Workload:
         self.counts["alerts"] += 1
         self._calm.wait(ALERT_S)
         self._post(clients, node, number, is_over=True)
+        until_s = time.monotonic() + PATIENCE_S
+        while not self._take_back(clients, job_id, node) and time.monotonic() < until_s:
+            if self._over.wait(1.0):
+                break
         for client in clients:
-            with contextlib.suppress(ControllerError):
-                client.command(job_id, PersonAct.RESUME, node=node, reason="as a test")
             client.close()
+
+    def _take_back(self, clients: list[OperatorClient], job_id: str, node: str) -> bool:
+        """Have a person take the node back at the controller that has the job; return whether that was done."""
+        for client in clients:
+            with contextlib.suppress(JobEndedError, ConflictError):
+                try:
+                    client.command(job_id, PersonAct.RESUME, node=node, reason="as a test")
+                except (UnknownJobError, UnreachableError):
+                    continue
+            return True
+        return False
 
     def _post(
         self, clients: list[OperatorClient], node: str, number: int, *, is_over: bool

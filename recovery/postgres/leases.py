@@ -16,6 +16,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JobHeldError, JournalError, RankmendError
 from rankmend.version import RANKMEND_VERSION
 from recovery.postgres.database import Database
+from recovery.postgres.database_clock import DatabaseClock
 from recovery.postgres.database_errors import (
     CommitUnknownError,
     DatabaseAwayError,
@@ -29,6 +30,7 @@ LEASE_OVER: Final = "RM001"
 JOURNAL_MOVED: Final = "RM002"
 NO_JOURNAL: Final = "RM003"
 _RENEWALS: Final = 4  # within a lease: three may fail
+_UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
 _TURN_S: Final = 1.0  # between two renewals: one commit a second
 
 
@@ -68,6 +70,7 @@ class Leases:
         self._url = url
         self._host = host or socket.gethostname()
         self.controller_id = uuid.uuid4()
+        self.clock = DatabaseClock(clock)  # read anew with each renewal
         self.generation = 0
         """Changes when the leases have expired, or may have while the server was away, and when it is back."""
         self._renewed_at_s = clock.now_s()
@@ -80,10 +83,12 @@ class Leases:
 
     def begin(self) -> None:
         """Make this controller known, and keep it so."""
-        self._database.write(
-            "SELECT rankmend.begin_controller(%s, %s, %s, %s, %s)",
+        asked_at_s = self._clock.now_s()
+        ((_none, unix_s),) = self._database.write(
+            f"SELECT rankmend.begin_controller(%s, %s, %s, %s, %s), {_UNIX_S}",
             (self.controller_id, self._host, self._url, RANKMEND_VERSION, self._lease_s),
         )
+        self.clock.note(unix_s, asked_at_s)
         self._thread.start()
 
     def end(self) -> None:
@@ -130,7 +135,10 @@ class Leases:
     def renew(self) -> bool:
         """Renew all leases; False: they had expired, and each journal must be taken anew."""
         asked_at_s = self._clock.now_s()
-        ((held,),) = self._database.write("SELECT rankmend.renew(%s)", (self.controller_id,))
+        ((held, unix_s),) = self._database.write(
+            f"SELECT rankmend.renew(%s), {_UNIX_S}", (self.controller_id,)
+        )
+        self.clock.note(unix_s, asked_at_s)
         if not held or self._has_expired:
             self.generation += 1
         self._renewed_at_s, self._has_expired = asked_at_s, False

@@ -80,6 +80,10 @@ class JobStore(Protocol):
         """Return the folder for what is this controller's own."""
         ...
 
+    def dating(self, clock: Clock) -> Clock:
+        """Return the clock that dates records: the same for all controllers that share them. ``clock``: this host's."""
+        ...
+
     def find(self) -> tuple[list[FoundJobs], list[str]]:
         """Return the jobs that are kept and that no other controller manages, and what is wrong with others."""
         ...

@@ -170,6 +170,9 @@ class PostgresJobs:
     def path(self) -> Path:
         return self._folder.path
 
+    def dating(self, _clock: Clock) -> Clock:
+        return self._leases.clock
+
     @property
     def generation(self) -> int:
         return self._leases.generation

@@ -115,6 +115,7 @@ class Service:
         self._store = open_store(config, clock)
         with contextlib.ExitStack() as undo:
             undo.callback(self._store.close)
+            clock = self._clock = self._store.dating(clock)
             self._audit = Audit(state / "audit.jsonl", clock)
             undo.callback(self._audit.close)
             self._journal = self._store.open_cluster(clock)

@@ -116,6 +116,9 @@ class StateFolder:
         """Where the cluster's journal lies."""
         return self.path / "cluster"
 
+    def dating(self, clock: Clock) -> Clock:
+        return clock
+
     def find(self) -> tuple[list[FoundJobs], list[str]]:
         """Return all jobs, and what is wrong with those that can't be read."""
         found, problems = [], []

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rankmend.clock import SystemClock
+from rankmend.clock import Clock, SystemClock
 from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.leases import Leases
@@ -182,12 +182,13 @@ def running_server(
 
 @contextlib.contextmanager
 def connected(
-    url: str, *, lease_s: float = 30.0, **options: Any
+    url: str, *, lease_s: float = 30.0, clock: Clock | None = None, **options: Any
 ) -> Iterator[tuple[Database, Leases]]:
     """Give a controller's database and leases, as the service has them."""
-    database = Database(DatabaseUrl(url), SystemClock(), **options)
+    clock = clock or SystemClock()
+    database = Database(DatabaseUrl(url), clock, **options)
     database.open()
-    leases = Leases(database, SystemClock(), lease_s=lease_s)
+    leases = Leases(database, clock, lease_s=lease_s)
     try:
         leases.begin()
         yield database, leases

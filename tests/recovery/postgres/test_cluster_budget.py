@@ -74,6 +74,47 @@ def test_two_controllers_that_decide_at_once_never_spend_more_than_the_budget(
     assert told.count(Judgement.REFUSED) == 13
 
 
+class ShiftedClock(SystemClock):
+    """A host's clock whose wall time is wrong."""
+
+    def __init__(self, shift_s: float) -> None:
+        self._shift_s = shift_s
+
+    def unix_s(self) -> float:
+        return super().unix_s() + self._shift_s
+
+
+@pytest.mark.parametrize("shift_s", [-90_000.0, 90_000.0])
+def test_a_controller_whose_clock_is_wrong_spends_by_the_databases_clock(
+    postgres: PostgresServer, shift_s: float
+) -> None:
+    """A day behind, it would date what it spends out of the hour of the others; a day ahead, the others' out of its own."""
+    place = PostgresPlace.make(postgres)
+    url = postgres.url(place.database, "controller")
+    told = []
+    with (
+        connected(url, clock=ShiftedClock(shift_s)) as (first, leases),
+        connected(url) as (second, others),
+    ):
+        desks = [
+            ClusterController(
+                PostgresJournal(
+                    database, held, JournalLease("cluster", 0), held.clock, "boot", is_shared=True
+                ),
+                POLICY,
+                held.clock,
+                lambda job_id: job_id,
+            )
+            for database, held in ((first, leases), (second, others))
+        ]
+        for number in range(8):
+            request = replace(STOPPING, incident_id=f"i{number}", job_id=f"j{number}")
+            told.append(desks[number % 2].judge(request).judgement)
+
+    assert told.count(Judgement.ALLOWED) == 5
+    assert told[5:] == [Judgement.REFUSED] * 3
+
+
 def test_a_plan_that_another_controller_let_through_is_not_counted_again(
     postgres: PostgresServer,
 ) -> None:
