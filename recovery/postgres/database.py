@@ -136,9 +136,11 @@ class Database:
 
     # Statements.
 
-    def read(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return the rows of a query, or raise JournalError."""
-        return self._run(statement, values, is_write=False)
+    def read(
+        self, statement: str, values: Sequence[object] = (), *, is_binary: bool = False
+    ) -> list[Row]:
+        """Return the rows of a query, or raise JournalError. Binary: for many rows, at half of the cost."""
+        return self._run(statement, values, is_write=False, is_binary=is_binary)
 
     def write(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Run one statement as a transaction of its own; return its rows once it is durable.
@@ -148,7 +150,13 @@ class Database:
         return self._run(statement, values, is_write=True)
 
     def _run(
-        self, statement: str, values: Sequence[object], *, is_write: bool, is_probe: bool = False
+        self,
+        statement: str,
+        values: Sequence[object],
+        *,
+        is_write: bool,
+        is_probe: bool = False,
+        is_binary: bool = False,
     ) -> list[Row]:
         import psycopg  # noqa: PLC0415 - of the extra `postgres`
 
@@ -159,7 +167,7 @@ class Database:
             warnings.clear()
             try:
                 with self._until(connection):
-                    cursor = connection.execute(statement, values)
+                    cursor = connection.execute(statement, values, binary=is_binary)
                     rows: list[Row] = cursor.fetchall() if cursor.description else []
             except psycopg.Error as error:
                 raise self._judge(error, connection, is_write=is_write) from error

@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,12 @@ NO_JOURNAL: Final = "RM003"
 _RENEWALS: Final = 4  # within a lease: three may fail
 _UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
 _TURN_S: Final = 1.0  # between two renewals: one commit a second
+# In the order of their names, so that two controllers that take the same ones can't wait for each other.
+_TAKE_FREE: Final = (
+    "SELECT free.name, taken.epoch FROM (SELECT name, %s::uuid AS taker FROM rankmend.journal"
+    " WHERE name = ANY(%s) AND holder IS DISTINCT FROM %s ORDER BY name) AS free"
+    " CROSS JOIN LATERAL rankmend.take(free.name, free.taker) AS taken"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +81,8 @@ class Leases:
         """Changes when the leases have expired, or may have while the server was away, and when it is back."""
         self._renewed_at_s = clock.now_s()
         self._has_expired = False
-        self.on_renewed: Callable[[], None] = lambda: (
-            None
-        )  # called by the thread after each renewal
+        # Called by the thread after each renewal; returns how long to wait at most before the next one.
+        self.on_renewed: Callable[[], float] = lambda: _TURN_S
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
@@ -118,6 +123,16 @@ class Leases:
             raise HeldByOtherError(journal, name, url, left_s)
         return JournalLease(journal, epoch)
 
+    def take_free(self, journals: Sequence[str]) -> list[JournalLease]:
+        """Take the leases of those journals that nobody has, also not this controller, by one commit; as `take` does."""
+        try:
+            rows = self._database.write(
+                _TAKE_FREE, (self.controller_id, list(journals), self.controller_id)
+            )
+        except CommitUnknownError as error:  # they are taken anew, or another controller takes them
+            raise JournalError(f"cannot take {len(journals)} leases: {error}") from error
+        return [JournalLease(name, epoch) for name, epoch in rows if epoch is not None]
+
     def release(self, lease: JournalLease) -> None:
         """Give one lease back; where that fails, it is taken over once this controller has ended."""
         try:
@@ -151,18 +166,19 @@ class Leases:
 
     def _turn(self) -> float:
         """Renew once; return how long to wait before the next time."""
+        wait_s = min(_TURN_S, self._lease_s / _RENEWALS)
         try:
             if self._database.away_s is not None:
                 self._database.probe()
             if not self.renew():
                 log.error("the leases had expired: every job is taken up anew")
-            self.on_renewed()
+            wait_s = min(wait_s, self.on_renewed())
         except RankmendError as error:
             log.warning("leases not renewed", extra={"error": str(error)})
             if self._clock.now_s() - self._renewed_at_s >= self._lease_s and not self._has_expired:
                 # Another controller may decide by now: our launchers must look for it.
                 self._has_expired, self.generation = True, self.generation + 1
-        return min(_TURN_S, self._lease_s / _RENEWALS)
+        return wait_s
 
 
 def lease_error(error: StatementRefusedError) -> Exception:

@@ -10,8 +10,10 @@ new lease, behind which the write that is still on its way is refused.
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rankmend.clock import Clock
@@ -25,7 +27,7 @@ from recovery.journal.journal_rows import (
 )
 from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.records import MAJOR, Entry, Record
-from recovery.postgres.database import Database
+from recovery.postgres.database import Database, Row
 from recovery.postgres.database_errors import (
     CommitUnknownError,
     DatabaseAwayError,
@@ -38,8 +40,8 @@ DOUBT_S_MAX: Final = (
     8.0  # the deciding thread waits meanwhile; longer than a restart of the server takes
 )
 _PAUSE_S: Final = 0.1
-_APPEND: Final = (
-    "SELECT rankmend.append(%s::text, %s::uuid, %s::bigint, %s::bigint, %s::bytea, %s::text[], %s::int[], %s::int[],"
+APPEND_CALL: Final = (
+    "rankmend.append(%s::text, %s::uuid, %s::bigint, %s::bigint, %s::bytea, %s::text[], %s::int[], %s::int[],"
     " %s::float8[], %s::float8[], %s::text[], %s::bytea[], %s::bytea[])"
 )
 _COLUMNS: Final = "number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
@@ -48,6 +50,17 @@ WAY_OUT: Final = (
 )
 
 _Writing: TypeAlias = tuple[tuple[Entry, ...], list[JournalRow]]
+# Lease, number and checksum of the record before, rows.
+HoldBack: TypeAlias = Callable[[JournalLease, int, bytes, list[JournalRow]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJournal:
+    """All of a journal, sound, as it was read under its lease."""
+
+    entries: tuple[Entry, ...]
+    number: int  # of the newest record
+    head: bytes  # that record's checksum
 
 
 class PostgresJournal:
@@ -63,8 +76,13 @@ class PostgresJournal:
         *,
         is_shared: bool = False,
         doubt_s_max: float = DOUBT_S_MAX,
+        read: ReadJournal | None = None,
     ) -> None:
-        """Read the journal. ``lease`` was taken before, so that nobody else writes from now on."""
+        """Read the journal. ``lease`` was taken before, so that nobody else writes from now on.
+
+        ``read``: all of it, where it was read since.
+        """
+        self._hold_back: HoldBack | None = None
         self._database = database
         self._leases = leases
         self._lease = lease
@@ -76,7 +94,11 @@ class PostgresJournal:
         self._is_closed = False
         self._doubt: str | None = None
         self._number, self._head = 0, GENESIS
-        self.opened = self.read_newer()
+        self.opened: tuple[Entry, ...]
+        if read is None:
+            self.opened = self.read_newer()
+        else:
+            self._number, self._head, self.opened = read.number, read.head, read.entries
         self.warnings: tuple[str, ...] = ()
 
     @property
@@ -107,7 +129,10 @@ class PostgresJournal:
             if self._doubt is not None:
                 raise CommitUnknownError(self._doubt)
             entries, rows = self._prepare(records)
-            self._write(rows)
+            if self._hold_back is None:
+                self._write(rows)
+            else:
+                self._hold_back(self._lease, self._number, self._head, rows)
             self._number, self._head = rows[-1].number, rows[-1].checksum
             return entries
 
@@ -115,14 +140,17 @@ class PostgresJournal:
         """Return what was written behind what this object knows, by others, and know it from now on."""
         with self._lock:
             rows = read_rows(self._database, self._lease.journal, self._number)
-            entries, torn = verify_rows(rows, self.name, self._number, self._head)
-            if torn:
-                raise JournalError(
-                    f"{self.name}: record {self._number + len(entries) + 1} is damaged. {WAY_OUT}"
-                )
-            if rows:
-                self._number, self._head = rows[-1].number, rows[-1].checksum
-            return tuple(entries)
+            newer = _verified(rows, self.name, self._number, self._head)
+            self._number, self._head = newer.number, newer.head
+            return newer.entries
+
+    def hold_back(self, into: HoldBack | None) -> None:
+        """Hand what is appended from now on to ``into``, which writes it later; None: write it again.
+
+        Whoever does so lets nothing follow from it before.
+        """
+        with self._lock:
+            self._hold_back = into
 
     def close(self) -> None:
         """Write nothing more. The lease stays."""
@@ -215,22 +243,9 @@ def append_rows(
     Without ``after``: behind the row before the first, whatever its checksum. Raises what `Database.write` raises,
     JournalMovedError and LeaseLostError.
     """
-    place = rows[0].number - 1 if after is None else after
     try:
         database.write(
-            _APPEND,
-            (
-                *(lease.journal, controller_id, lease.epoch, place),
-                None if after is None else head,
-                [row.kind for row in rows],
-                [row.major for row in rows],
-                [row.minor for row in rows],
-                [row.unix_s for row in rows],
-                [row.monotonic_s for row in rows],
-                [row.boot_id for row in rows],
-                [row.body for row in rows],
-                [row.checksum for row in rows],
-            ),
+            f"SELECT {APPEND_CALL}", append_values(controller_id, lease, rows, after, head)
         )
     except StatementRefusedError as error:
         if error.sqlstate == JOURNAL_MOVED:
@@ -238,12 +253,40 @@ def append_rows(
         raise lease_error(error) from error
 
 
+def append_values(
+    controller_id: uuid.UUID,
+    lease: JournalLease,
+    rows: Sequence[JournalRow],
+    after: int | None = None,
+    head: bytes = GENESIS,
+) -> tuple[object, ...]:
+    """Return the values of one APPEND_CALL, as `append_rows` has them."""
+    place = rows[0].number - 1 if after is None else after
+    return (
+        *(lease.journal, controller_id, lease.epoch, place),
+        None if after is None else head,
+        [row.kind for row in rows],
+        [row.major for row in rows],
+        [row.minor for row in rows],
+        [row.unix_s for row in rows],
+        [row.monotonic_s for row in rows],
+        [row.boot_id for row in rows],
+        [row.body for row in rows],
+        [row.checksum for row in rows],
+    )
+
+
 def read_rows(database: Database, journal: str, after: int = 0) -> list[JournalRow]:
     """Return a journal's rows behind number ``after``, or raise JournalError."""
     found = database.read(
         f"SELECT {_COLUMNS} FROM rankmend.record WHERE journal = %s AND number > %s ORDER BY number",  # noqa: S608 - our own text
         (journal, after),
+        is_binary=True,
     )
+    return _rows_of(found, journal, database)
+
+
+def _rows_of(found: Sequence[Row], journal: str, database: Database) -> list[JournalRow]:
     for _number, _kind, major, *_others in found:
         if major != MAJOR:
             raise JournalError(
@@ -252,12 +295,38 @@ def read_rows(database: Database, journal: str, after: int = 0) -> list[JournalR
     return [JournalRow(*row) for row in found]
 
 
+def _verified(
+    rows: Sequence[JournalRow], name: str, after: int = 0, head: bytes = GENESIS
+) -> ReadJournal:
+    entries, torn = verify_rows(rows, name, after, head)
+    if torn:
+        raise JournalError(f"{name}: record {after + len(entries) + 1} is damaged. {WAY_OUT}")
+    if rows:
+        after, head = rows[-1].number, rows[-1].checksum
+    return ReadJournal(tuple(entries), after, head)
+
+
 def read_entries(database: Database, journal: str) -> tuple[Entry, ...]:
     """Return all entries of a journal, also while a controller writes it."""
-    rows = read_rows(database, journal)
-    entries, torn = verify_rows(rows, f"{journal} in {database.url}")
-    if torn:
-        raise JournalError(
-            f"{journal} in {database.url}: record {len(entries) + 1} is damaged. {WAY_OUT}"
-        )
-    return tuple(entries)
+    return _verified(read_rows(database, journal), f"{journal} in {database.url}").entries
+
+
+def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, ReadJournal]:
+    """Return all of several journals by one question, without those that can't be read.
+
+    What keeps one of them from it is told to whoever opens that one alone.
+    """
+    rows = database.read(
+        f"SELECT {_COLUMNS}, journal FROM rankmend.record WHERE journal = ANY(%s) ORDER BY journal, number",  # noqa: S608 - our own text
+        (list(journals),),
+        is_binary=True,
+    )
+    by_journal: defaultdict[str, list[Row]] = defaultdict(list)
+    for *row, journal in rows:
+        by_journal[journal].append(tuple(row))
+    found = {}
+    for journal in journals:
+        with suppress(JournalError):
+            known = _rows_of(by_journal[journal], journal, database)
+            found[journal] = _verified(known, f"{journal} in {database.url}")
+    return found

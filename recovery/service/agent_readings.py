@@ -8,9 +8,8 @@ import logging
 import queue
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +21,7 @@ from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import EvidenceCollected, IncidentEvent, IncidentOpened
 from recovery.journal.node_records import EvidenceTaken
-from recovery.journal.records import NAMES, Entry
-from recovery.journal.stored_journal import StoredJournal
+from recovery.journal.records import Entry
 from recovery.readings.agent_call import AgentAddress, read_agent_page
 from recovery.readings.reading import NodeReading, ReadAt, pick_samples
 from recovery.readings.reading_file import NODES_MAX, add_reading
@@ -81,11 +79,11 @@ class AgentReadings:
 
     # The deciding thread.
 
-    def journal_opened(self, job_id: str, journal: StoredJournal, through: int) -> None:
+    def journal_opened(self, job_id: str, folder: Path, opened: Sequence[Entry]) -> None:
         """Take up the incident that is open in a journal, if one is; its nodes are not read again."""
-        entries = _newest_incident(journal, through)
+        entries = _newest_incident(opened)
         if entries and isinstance(record := entries[0].record, IncidentOpened):
-            one = _Open(journal.folder, record.incident_id, entries)
+            one = _Open(folder, record.incident_id, entries)
             for entry in one.entries:
                 _take_blamed(entry, one)
             if not _is_over(one):
@@ -171,15 +169,12 @@ def _is_over(one: _Open) -> bool:
     return account_all(one.entries)[-1].state.phase in _ENDS
 
 
-def _newest_incident(journal: StoredJournal, through: int) -> list[Entry]:
+def _newest_incident(opened: Sequence[Entry]) -> list[Entry]:
     """Return what a journal has since its newest incident opened, at most _ENTRIES_MAX entries; none: it is long ago."""
-    question = "SELECT max(number) FROM record WHERE kind = ? AND number > ? AND number <= ?"
-    values = (NAMES[IncidentOpened], through - _LOOK_BACK, through)
-    with journal.reading() as reader:
-        (number,) = reader.ask_one(question, values)
-        if number is None:
-            return []
-        return list(islice(reader.entries(number - 1, through), _ENTRIES_MAX))
+    for place in range(len(opened) - 1, max(-1, len(opened) - 1 - _LOOK_BACK), -1):
+        if isinstance(opened[place].record, IncidentOpened):
+            return list(opened[place : place + _ENTRIES_MAX])
+    return []
 
 
 def _take_blamed(entry: Entry, one: _Open) -> list[str]:

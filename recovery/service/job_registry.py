@@ -5,8 +5,9 @@ Everything here is for the deciding thread, but ``known``: any thread may read i
 """
 
 import logging
+import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 
 ENDED_MAX: Final = 10_000  # jobs whose end is kept in memory for their late launchers
 TAKEN_UP_MAX: Final = 50  # jobs in one turn: each takes some commits, and reports wait meanwhile
+TAKE_OVER_PAUSE_S: Final = 1.0  # within which the next of many jobs are ready
 HAND_OVER_S: Final = 1.0  # between two jobs that are left to another controller
 MOVING_S: Final = 15.0  # then whoever is asked for the job takes it
 _SWEEP_S: Final = 3600.0
@@ -52,7 +54,7 @@ class RegisteredJob:
 class JobListener(Protocol):
     """Receives events to count (`recovery.service.measures`)."""
 
-    def journal_opened(self, job: Job, through: int) -> None: ...
+    def journal_opened(self, job: Job, opened: Sequence[Entry], through: int) -> None: ...
     def entry(self, job: Job, entry: Entry) -> None: ...
     def failed(self, job: Job, error: Exception) -> None: ...
     def taken_up(self, job: Job) -> None: ...
@@ -103,20 +105,21 @@ class JobRegistry:
         self.known: Mapping[str, RegisteredJob] = {}  # replaced as a whole
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()
+        self._taken_over_at_s = -math.inf
 
     def take_up_all(self) -> None:
         """Resume the jobs that are kept; what keeps one from it is in ``problems``."""
         found, problems = self._store.find()
+        running = []
         for one in found:
             if one.ended is not None:
                 self._note_ended(one)
-                continue
-            try:
-                self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
-            except HeldByOtherError:  # took it meanwhile
-                continue
-            except RankmendError as error:
-                problems.append(f"{one.job_id}: {error}")
+            else:
+                running.append(one)
+        for first in range(0, len(running), TAKEN_UP_MAX):
+            for one, error in self._take_up(running[first : first + TAKEN_UP_MAX]):
+                if not isinstance(error, HeldByOtherError):  # took it meanwhile
+                    problems.append(f"{one.job_id}: {error}")
         for problem in problems:
             log.error("cannot resume a job", extra={"error": problem})
         self.problems = tuple(problems)
@@ -130,13 +133,46 @@ class JobRegistry:
             for job in self.running.values()
         )
 
+    def _take_up(self, found: Sequence[FoundJobs]) -> list[tuple[FoundJobs, RankmendError]]:
+        """Resume jobs, whose first records become durable together; return those that can't be, and why."""
+        jobs, failed = [], []
+        for one in found:
+            try:
+                stored = one.stored
+                job = self._hold(stored.owner, stored.join, stored, resumes=False, is_together=True)
+            except RankmendError as error:
+                failed.append((one, error))
+                continue
+            job.prepare()
+            jobs.append(job)
+        failures = self._store.write_held()
+        for job in jobs:
+            job.go_live(failures.get(job.job_id))
+            self._listener.taken_up(job)
+        return failed
+
     def _open(self, owner: str, join: Join, before: StoredJob | None, *, resumes: bool) -> Job:
         """Hold a job and have its controller begin; ``before``: what is known of it already."""
+        job = self._hold(owner, join, before, resumes=resumes)
+        job.start()
+        self._listener.taken_up(job)
+        return job
+
+    def _hold(
+        self,
+        owner: str,
+        join: Join,
+        before: StoredJob | None,
+        *,
+        resumes: bool,
+        is_together: bool = False,
+    ) -> Job:
+        """Hold a job whose controller is about to begin."""
         parts = replace(self._parts_for(join), hearing=self._hearing)
         if resumes and join.epoch:  # bounded: a forged one leaves room above itself
             epoch_min = min(join.epoch, EPOCH_JUMP_MAX) + 1
             parts = replace(parts, epoch_min=max(parts.epoch_min, epoch_min))
-        hold = self._store.open(owner, join, self._clock.unix_s())
+        hold = self._store.open(owner, join, self._clock.unix_s(), is_together=is_together)
         job_id = str(hold.job_id)
         secret = before.secret if before is not None else new_secret()
         prefix = before.incident_prefix if before is not None else self._new_prefix(job_id)
@@ -169,8 +205,6 @@ class JobRegistry:
         self.running[job_id] = job
         self._by_key[owner, join.key] = job_id
         self._ended.pop(job_id, None)
-        job.start()
-        self._listener.taken_up(job)
         return job
 
     def join(self, owner: str, join: Join) -> tuple[Job, bool]:
@@ -264,16 +298,16 @@ class JobRegistry:
             self.let_go(job)
         self._hand_over()
         self._freed.update({one.job_id: one for one in self._store.freed()})
-        for job_id in list(self._freed)[:TAKEN_UP_MAX]:
-            one = self._freed.pop(job_id)
-            if job_id in self.running:
-                continue
-            try:
-                self._open(one.stored.owner, one.stored.join, one.stored, resumes=False)
-            except RankmendError as error:  # another controller was quicker, or it is told again
-                log.info("job not taken over", extra={"job_id": one.job_id, "why": str(error)})
-            else:
-                self._publish()
+        freed = list(self._freed.values())[:TAKEN_UP_MAX]
+        for one in freed:
+            del self._freed[one.job_id]
+        # Of those that run already a launcher was quicker.
+        for one, error in self._take_up([one for one in freed if one.job_id not in self.running]):
+            log.info("job not taken over", extra={"job_id": one.job_id, "why": str(error)})
+            self._store.give_up(one)
+        if freed:
+            self._taken_over_at_s = self._clock.now_s()
+            self._publish()
 
     def _hand_over(self) -> None:
         """Let one calm job go that another controller is to have; its launchers find it there when they join again."""
@@ -296,8 +330,8 @@ class JobRegistry:
 
     @property
     def is_taking_over(self) -> bool:
-        """Return whether more jobs are to be taken up than one turn takes."""
-        return bool(self._freed)
+        """Return whether more jobs are to be taken up than one turn takes, or may be in a moment."""
+        return bool(self._freed) or self._clock.now_s() - self._taken_over_at_s < TAKE_OVER_PAUSE_S
 
     def let_go(self, job: Job) -> None:
         """Forget a job that another controller manages now, or is to manage."""

@@ -1,7 +1,7 @@
 """What the service asks of the place where its jobs are kept: a folder (`stored_jobs`) or PostgreSQL (`postgres_jobs`)."""
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -97,7 +97,11 @@ class JobStore(Protocol):
         ...
 
     def freed(self) -> Iterable[FoundJobs]:
-        """Return running jobs that no controller manages any more, of which it was not said yet."""
+        """Return running jobs that no controller managed any more and that are this one's now, each once."""
+        ...
+
+    def give_up(self, found: FoundJobs) -> None:
+        """Leave a freed job that is not opened to whoever takes it next."""
         ...
 
     @property
@@ -110,8 +114,15 @@ class JobStore(Protocol):
         """Return a number that changes when this controller may have lost its jobs to others."""
         ...
 
-    def open(self, owner: str, join: Join, unix_s: float) -> JobHold:
-        """Make or open a job and hold it."""
+    def open(self, owner: str, join: Join, unix_s: float, *, is_together: bool = False) -> JobHold:
+        """Make or open a job and hold it.
+
+        Together with others: what its journal gets may be durable only after `write_held`.
+        """
+        ...
+
+    def write_held(self) -> Mapping[str, Exception]:
+        """Make all durable that jobs opened together have in their journals; return those that must be opened again, and why."""
         ...
 
     def remove(self, found: FoundJobs) -> None:

@@ -1,6 +1,7 @@
 """The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -316,12 +317,12 @@ class Measures:
 
     # What the jobs and the deciding thread tell (`JobListener`, `TurnListener`).
 
-    def journal_opened(self, job: Job, through: int) -> None:
+    def journal_opened(self, job: Job, opened: Sequence[Entry], through: int) -> None:
         if self.accounts is not None:
             told = catch_up(job.hold.stored_journal, through)
             self.accounts.opened(job.job_id, job.stored.join.name, told)
         if self.readings is not None:
-            self.readings.journal_opened(job.job_id, job.hold.stored_journal, through)
+            self.readings.journal_opened(job.job_id, job.hold.stored_journal.folder, opened)
 
     def entry(self, job: Job, entry: Entry) -> None:
         record = entry.record

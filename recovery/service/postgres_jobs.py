@@ -7,6 +7,7 @@
 
 import contextlib
 import logging
+import math
 import shutil
 import socket
 import threading
@@ -28,16 +29,18 @@ from recovery.api.wire import Join
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal, Written
+from recovery.postgres.append_group import AppendGroup
 from recovery.postgres.database import Database, Row
 from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
 from recovery.postgres.database_url import read_database_url
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
-from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
 from recovery.postgres.postgres_records import reading, written
 from recovery.postgres.spread import choose_controller, choose_leaving
 from recovery.service.controller_config import Config, controller_base
 from recovery.service.job_store import Ended, FoundJobs, StoredJob
+from recovery.service.job_takeover import JobTakeover, TakenJob
 from recovery.service.request_errors import CallConflictError
 from recovery.service.stored_jobs import StateFolder
 
@@ -54,7 +57,8 @@ _COLUMNS: Final = (
     " WHERE j.stored <> ''"
 )
 _LIVING: Final = (
-    "SELECT controller_id, started_at < clock_timestamp() - make_interval(secs => %s * lease_s)"
+    "SELECT controller_id, started_at < clock_timestamp() - make_interval(secs => %s * lease_s),"
+    " extract(epoch FROM expires_at - clock_timestamp())::float8"
     " FROM rankmend.controller WHERE rankmend.is_alive(controller_id)"
 )
 _HELD: Final = (
@@ -66,11 +70,19 @@ _HOLDER: Final = (
     " JOIN rankmend.controller c ON c.controller_id = n.holder"
     " WHERE n.name = %s AND n.holder <> %s AND rankmend.is_alive(n.holder)"
 )
+_END_SLACK_S: Final = 0.02  # behind the end of another controller's leases
 _SETTLED_LEASES: Final = 3  # a controller that dies again and again is given no jobs of others
 _LOOKS_MAX: Final = (
     5  # a second each: then anybody takes a job that its own controller has not taken
 )
 _FREE: Final = "(n.holder IS NULL OR n.holder = %s OR NOT rankmend.is_alive(n.holder))"
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenControllers:
+    living: list[uuid.UUID]
+    settled: list[uuid.UUID]  # that have lived for a while
+    next_end_s: float  # until the leases of another one end, unless it renews them
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +108,19 @@ class LeasedJob:
         database: Database,
         leases: Leases,
         job_id: uuid.UUID,
-        lease: JournalLease,
+        taken: TakenJob,
         folder: Path,
+        hold_back: HoldBack | None,
     ) -> None:
-        """``folder``: of this controller, for what it keeps of the job."""
+        """``folder``: of this controller, for what it keeps of the job. ``hold_back``: see `open_journal`."""
         self._folder = folder
         self._database = database
         self._leases = leases
         self.job_id = job_id
-        self._lease = lease
+        self._lease = taken.lease
+        self._read = taken.read
+        self._hold_back = hold_back
+        self._holding: PostgresJournal | None = None  # holds its records back
         self._is_fresh = True
 
     @property
@@ -112,11 +128,29 @@ class LeasedJob:
         return JournalRows(self._database, self._lease.journal, self._folder)
 
     def open_journal(self, clock: Clock) -> PostgresJournal:
-        """Open the journal under a lease that nothing was written with yet."""
+        """Open the journal under a lease that nothing was written with yet.
+
+        The first one of a job that is opened together with others holds its records back until `PostgresJobs.write_held`.
+        """
         if not self._is_fresh:
             self._lease = self._leases.take(self._lease.journal)
         self._is_fresh = False
-        return PostgresJournal(self._database, self._leases, self._lease, clock, read_boot_id())
+        read, self._read = self._read, None
+        journal = PostgresJournal(
+            self._database, self._leases, self._lease, clock, read_boot_id(), read=read
+        )
+        hold_back, self._hold_back = self._hold_back, None
+        if hold_back is not None:
+            journal.hold_back(hold_back)
+            self._holding = journal
+        return journal
+
+    def write_again(self) -> None:
+        """Hold nothing back any more."""
+        self._hold_back = None
+        if self._holding is not None:
+            self._holding.hold_back(None)
+            self._holding = None
 
     def save(self, stored: StoredJob) -> None:
         self._write("save_job", msgspec.json.encode(stored))
@@ -151,8 +185,10 @@ class PostgresJobs:
             url=controller_base(config, socket.gethostname()),
         )
         self._leases.on_renewed = self._look_for_freed
+        self._takeover = JobTakeover(self._database, self._leases)
+        self._group = AppendGroup(self._database, self._leases)
+        self._together: list[LeasedJob] = []  # that hold their records back
         self._lock = threading.Lock()
-        self._freed: list[FoundJobs] = []
         self._leaving: frozenset[str] = frozenset()
         self._waited: dict[uuid.UUID, int] = {}  # for how many looks a job has been free
         make_private(self.path / _FOLDERS, ConfigError)
@@ -195,10 +231,12 @@ class PostgresJobs:
         rows = self._database.read(
             f"{_COLUMNS} AND (j.ended IS NOT NULL OR {_FREE})", (self._leases.controller_id,)
         )
-        living, _settled = self._read_controllers()
-        return self._decode(
+        living = self._read_controllers().living
+        found, problems = self._decode(
             [row for row in rows if row[2] is not None or self._is_ours(row[0], living)]
         )
+        self._takeover.expect(found)
+        return found, problems
 
     def _remove_stale(self) -> None:
         """Remove what this controller keeps of jobs that another one has removed."""
@@ -220,29 +258,35 @@ class PostgresJobs:
             raise HeldByOtherError(name, host, url, left_s)
 
     def freed(self) -> list[FoundJobs]:
-        with self._lock:
-            found, self._freed = self._freed, []
-        return found
+        return self._takeover.ready()
 
-    def _look_for_freed(self) -> None:
-        """Look for jobs whose controller has gone. For the leases' thread, so that the deciding one needn't wait."""
+    def give_up(self, found: FoundJobs) -> None:
+        self._takeover.give_up(found.job_id)
+
+    def _look_for_freed(self) -> float:
+        """Take jobs whose controller has gone, and return when to look again at the latest.
+
+        For the leases' thread, so that the deciding one needn't wait.
+        """
         rows = self._database.read(
             f"{_COLUMNS} AND j.ended IS NULL AND n.holder IS DISTINCT FROM %s AND {_FREE}",
             (self._leases.controller_id, self._leases.controller_id),
         )
-        living, settled = self._read_controllers()
+        seen = self._read_controllers()
         held: dict[uuid.UUID, uuid.UUID] = {}
-        if len(settled) > 1:
+        if len(seen.settled) > 1:
             held = dict(self._database.read(_HELD))
-        leaving = choose_leaving(held, self._leases.controller_id, settled)
-        ours = [row for row in rows if self._is_ours(row[0], living)]
+        leaving = choose_leaving(held, self._leases.controller_id, seen.settled)
+        with self._lock:
+            self._leaving = frozenset(str(job_id) for job_id in leaving)
+        ours = [row for row in rows if self._is_ours(row[0], seen.living)]
         self._waited = {row[0]: self._waited.get(row[0], 0) + 1 for row in rows}
         found, problems = self._decode(ours)
         for problem in problems:
             log.error("cannot take a job over", extra={"error": problem})
-        with self._lock:
-            self._freed = found
-            self._leaving = frozenset(str(job_id) for job_id in leaving)
+        if self._takeover.prepare(found):
+            return _LOOK_S
+        return seen.next_end_s
 
     @property
     def leaving(self) -> frozenset[str]:
@@ -250,10 +294,14 @@ class PostgresJobs:
         with self._lock:
             return self._leaving
 
-    def _read_controllers(self) -> tuple[list[uuid.UUID], list[uuid.UUID]]:
-        """Return the controllers that live, and those of them that have lived for a while."""
+    def _read_controllers(self) -> _SeenControllers:
         rows = self._database.read(_LIVING, (_SETTLED_LEASES,))
-        return [row[0] for row in rows], [row[0] for row in rows if row[1]]
+        others_s = [row[2] for row in rows if row[0] != self._leases.controller_id]
+        return _SeenControllers(
+            [row[0] for row in rows],
+            [row[0] for row in rows if row[1]],
+            max(0.0, min(others_s, default=math.inf)) + _END_SLACK_S,
+        )
 
     def _is_ours(self, job_id: uuid.UUID, living: list[uuid.UUID]) -> bool:
         """Return whether this controller is to take a free job: it is its own by the spread, or its own one does not come."""
@@ -276,16 +324,31 @@ class PostgresJobs:
                 problems.append(f"job {job_id} in {self._database.url}: {error}")
         return found, problems
 
-    def open(self, owner: str, join: Join, _unix_s: float) -> LeasedJob:
+    def open(
+        self, owner: str, join: Join, _unix_s: float, *, is_together: bool = False
+    ) -> LeasedJob:
         """Make or find a job and take its lease, or raise HeldByOtherError."""
-        known = self._database.read(
-            "SELECT job_id FROM rankmend.job WHERE owner = %s AND key = %s", (owner, join.key)
-        )
-        job_id = known[0][0] if known else self._add(owner, join)
+        job_id = self._takeover.known_id(owner, join.key)
+        if job_id is None:
+            known = self._database.read(
+                "SELECT job_id FROM rankmend.job WHERE owner = %s AND key = %s", (owner, join.key)
+            )
+            job_id = known[0][0] if known else self._add(owner, join)
         folder = self._folder_of(job_id)
         make_private(folder, ConfigError)
-        lease = self._leases.take(_name(job_id))
-        return LeasedJob(self._database, self._leases, job_id, lease, folder)
+        hold_back = self._group.add if is_together else None
+        with self._takeover.opening(job_id) as taken:
+            job = LeasedJob(self._database, self._leases, job_id, taken, folder, hold_back)
+        if is_together:
+            self._together.append(job)
+        return job
+
+    def write_held(self) -> dict[str, Exception]:
+        failed = self._group.write()
+        together, self._together = self._together, []
+        for job in together:
+            job.write_again()
+        return {name.removeprefix("job:"): error for name, error in failed.items()}
 
     def _add(self, owner: str, join: Join) -> uuid.UUID:
         wanted = uuid.UUID(join.job_id) if join.job_id is not None else uuid.uuid4()

@@ -7,7 +7,7 @@ what is durable after a pause; the other jobs notice nothing.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
@@ -120,8 +120,8 @@ def make_core(
 
 
 class Listener(Protocol):
-    def journal_opened(self, job: "Job", through: int) -> None:
-        """Note that a job's journal was opened, with all records through this one."""
+    def journal_opened(self, job: "Job", opened: Sequence[Entry], through: int) -> None:
+        """Note that a job's journal was opened, with these entries through the record ``through``."""
         ...
 
     def entry(self, job: "Job", entry: Entry) -> None:
@@ -220,6 +220,7 @@ class Job:
     is_touched: bool = False
     resumes: bool = False  # a launcher starts the job: an ended one begins again
     is_elsewhere: bool = False  # another controller manages it
+    _prepared: Core | None = None  # whose first records may not be durable yet
     _found_end: JobOutcome | None = None
     _journal: OpenJournal | None = None
 
@@ -247,15 +248,32 @@ class Job:
 
     def start(self) -> None:
         """Resume the job from its journal, or note why that fails now."""
-        self._guard(self._start)
+        self.prepare()
+        self.go_live(None)
+
+    def prepare(self) -> None:
+        """Do so, but have nobody see the controller before what it wrote is durable, which `go_live` is told."""
+        self._guard(self._prepare)
+
+    def go_live(self, failure: Exception | None) -> None:
+        """Let the controller that was prepared decide; ``failure``: why its records may not be durable."""
+        controller, self._prepared = self._prepared, None
+        if failure is not None:
+            self._fail(failure)
+        elif controller is not None:
+            self.controller = controller
 
     def _start(self) -> None:
+        self._prepare()
+        self.go_live(None)
+
+    def _prepare(self) -> None:
         try:
             journal = self._journal = self.hold.open_journal(self.clock)
         except HeldByOtherError:
             self.is_elsewhere = True
             raise
-        self.listener.journal_opened(self, journal.last_number)
+        self.listener.journal_opened(self, journal.opened, journal.last_number)
         controller = self.make_core(
             journal, self.orders, self.settings, self.parts, self.clock, self._heard
         )
@@ -265,7 +283,7 @@ class Job:
             self._found_end = ended
             return
         controller.start()
-        self.controller, self.resumes = controller, False
+        self._prepared, self.resumes = controller, False
         # From now on it is this process that lives.
         self.settings = replace(self.settings, alive_age_s=None)
 

@@ -140,6 +140,9 @@ class StateFolder:
     def freed(self) -> tuple[FoundJobs, ...]:
         return ()
 
+    def give_up(self, found: FoundJobs) -> None:
+        """Do nothing: no job is freed."""
+
     @property
     def leaving(self) -> frozenset[str]:
         return frozenset()
@@ -148,11 +151,21 @@ class StateFolder:
     def generation(self) -> int:
         return 0  # the lock of the folder is ours
 
-    def open(self, owner: str, join: Join, unix_s: float) -> FolderHold:
+    def open(
+        self,
+        owner: str,
+        join: Join,
+        unix_s: float,
+        *,
+        is_together: bool = False,  # noqa: ARG002 - a write is durable at once
+    ) -> FolderHold:
         """Make or open the folder of a job and lock it."""
         key = job_key(owner, join)
         known = uuid.UUID(join.job_id) if join.job_id is not None else None
         return FolderHold(open_job(self.path, key, known, unix_s))
+
+    def write_held(self) -> dict[str, Exception]:
+        return {}  # what a journal in a file gets is durable at once
 
     def open_cluster(self, clock: Clock) -> Journal:
         return Journal(self.cluster / "journal.db", clock, read_boot_id())

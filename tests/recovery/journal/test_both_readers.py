@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -109,8 +108,10 @@ def test_controller_that_starts_within_an_incident_reads_the_agent_at_its_end(
     entries = opened_on("n1")
     place.add(entries)
 
-    with place.stored() as journal, followed(honest) as (readings, _server):
-        readings.journal_opened("job", replace(journal, folder=tmp_path), 9)
+    with place.stored() as journal, journal.reading() as reader:
+        opened = list(reader.entries(0, 9))
+    with followed(honest) as (readings, _server):
+        readings.journal_opened("job", tmp_path, opened)
         for entry in entries[9:]:
             readings.entry("job", tmp_path, entry)
         wait_until(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")

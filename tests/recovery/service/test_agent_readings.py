@@ -15,7 +15,6 @@ from rankmend.clock import SystemClock
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.records import Entry
-from recovery.journal.stored_journal import JournalFile
 from recovery.messages.outside import NodeEvidence
 from recovery.readings.reading import NodeReading
 from recovery.readings.reading_file import NODES_MAX, read_readings
@@ -178,7 +177,7 @@ def test_controller_that_starts_anew_within_an_incident_reads_its_end_alone(
     write(tmp_path, entries)
 
     with followed(honest) as (readings, _server):
-        readings.journal_opened("job", JournalFile(tmp_path), 9)
+        readings.journal_opened("job", tmp_path, entries[:9])
         for entry in entries[9:]:
             readings.entry("job", tmp_path, entry)
         wait_until(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")
@@ -191,7 +190,7 @@ def test_incident_that_was_over_before_the_controllers_start_is_not_read(tmp_pat
     write(tmp_path, entries)
 
     with followed(honest) as (readings, server):
-        readings.journal_opened("job", JournalFile(tmp_path), len(entries))
+        readings.journal_opened("job", tmp_path, entries)
         readings.ended("job")
 
     assert server.asked == []
