@@ -18,10 +18,12 @@ GRANT EXECUTE ON FUNCTION
     rankmend.confirm,
     rankmend.end_controller,
     rankmend.end_job,
+    rankmend.hand_in,
     rankmend.is_alive,
     rankmend.release,
     rankmend.remove_job,
     rankmend.renew,
     rankmend.save_job,
-    rankmend.take
+    rankmend.take,
+    rankmend.tell_peers
 TO rankmend_controller;

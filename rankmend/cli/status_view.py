@@ -183,6 +183,8 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     owner = [f"of {job.owner}"] if job.owner else []
     stored = job if isinstance(job, StoredJobView) else None
     where = [] if stored is None else [stored.state_dir]
+    if job.controller:
+        where.append(f"at the controller on {job.controller}")
     about = [job.job_id, *owner, *where, *(f"{k} {v}" for k, v in job.attributes.items())]
     lines: list[RenderableType] = [
         _head(job, picture),

@@ -283,6 +283,9 @@ class JobView(Struct):
         None  # None: the ranks keep none, or nobody has told of them yet
     )
     parallel: ParallelSizes | None = None  # as declared; None: nobody did
+    # Which controller of the database has it; empty: the one that was asked, or none.
+    controller: str = ""
+    told_age_s: float | None = None  # of all this, where that controller does not answer; None: new
 
 
 class Jobs(Struct):

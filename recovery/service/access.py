@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from recovery.api.contact import is_loopback
+from recovery.service.peer_header import is_peer, read_peer
 from recovery.service.roles import LOOPBACK, DeniedError, Role, Subject, TooManyError
 from recovery.service.tokens import TokenRefusedError, Tokens
 
@@ -74,13 +75,21 @@ class UnderWay:
 class Doorman:
     """Tells who speaks, by what the connection and the headers show."""
 
-    def __init__(self, tokens: Tokens | None) -> None:
+    def __init__(self, tokens: Tokens | None, peer_secret: str = "") -> None:
+        """``peer_secret``: by which other controllers of the database prove themselves."""
         self.tokens = tokens  # None: loopback only, everybody may do everything
+        self._peer_secret = peer_secret
 
     def identify(
-        self, authorization: str | None, certificate: Mapping[str, Any] | None, now: datetime
+        self,
+        authorization: str | None,
+        certificate: Mapping[str, Any] | None,
+        now: datetime,
+        spoken_for: str | None = None,
     ) -> Subject:
-        """Return the subject; a token overrides a certificate."""
+        """Return the subject; a token overrides a certificate. ``spoken_for``: what another controller says of it."""
+        if authorization is not None and is_peer(authorization):
+            return read_peer(self._peer_secret, authorization, spoken_for)
         if authorization is not None:
             scheme, _blank, text = authorization.partition(" ")
             if scheme.lower() != "bearer":

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rankmend.clock import Clock
 from recovery.api import wire
@@ -21,6 +21,9 @@ from recovery.service.roles import Subject
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 from recovery.slurm.desk import RequestDesk
+
+if TYPE_CHECKING:
+    from recovery.service.fleet.peers import OtherControllers
 
 ANSWER_S_MAX: Final = 15.0  # the worker's answer; a disk that takes longer is broken
 READS_MAX: Final = 32  # of one kind of thread, queued and running
@@ -69,6 +72,7 @@ class Backend:
     pager: Pager | None = None
     slurm: RequestDesk | None = None
     kubernetes: RequestDesk | None = None
+    peers: "OtherControllers | None" = None  # the other controllers of the database
     url: str = ""  # of this controller, for launchers that ask another one
     database_away_s: Callable[[], float | None] = lambda: None
     is_stopping: bool = False
@@ -99,6 +103,6 @@ class Backend:
 
     def sight(self, subject: Subject, nodes: Iterable[wire.NodeView] = ()) -> Sight:
         """Return what a subject sees of lists; ``nodes`` are those of all jobs."""
-        known = self.worker.jobs.known.items()
+        known = self.worker.jobs.everywhere.items()
         jobs = frozenset(job_id for job_id, one in known if subject.may_use_job(one.name))
         return Sight(subject, jobs, frozenset(one.node for one in nodes if one.job_id in jobs))

@@ -78,7 +78,7 @@ class ServiceSource:
         subject = subject_of(viewer)
         return [
             PastJob(job_id, one.name, one.owner, one.outcome.kind.value, one.outcome.reason)
-            for job_id, one in reversed(list(self._backend.worker.jobs.known.items()))
+            for job_id, one in reversed(list(self._backend.worker.jobs.everywhere.items()))
             if one.outcome is not None and subject.may_use_job(one.name)
         ]
 
@@ -125,7 +125,7 @@ class ServiceSource:
             demand(subject, Role.READ)
             places = [
                 JobPlace(job_id, one.name, one.journal)
-                for job_id, one in reversed(list(backend.worker.jobs.known.items()))
+                for job_id, one in reversed(list(backend.worker.jobs.everywhere.items()))
                 if subject.may_use_job(one.name)
             ][:JOBS_MAX]
             return await backend.disk.read(
@@ -154,7 +154,7 @@ class ServiceSource:
 
     async def readings(self, viewer: Viewer, incident: str) -> Sequence[NodeReading]:
         records = await self.records(viewer, incident)  # refuses what the viewer may not see
-        known = self._backend.worker.jobs.known.get(records.job_id)
+        known = self._backend.worker.jobs.everywhere.get(records.job_id)
         if known is None:
             return ()
         try:
@@ -166,7 +166,7 @@ class ServiceSource:
 
     def _places(self, viewer: Viewer, wanted: str) -> list[tuple[str, RegisteredJob]]:
         """Return the jobs of which one is, or has, what is wanted, and that the viewer may see."""
-        known, desk = self._backend.worker.jobs.known, self._backend.worker.desk
+        known, desk = self._backend.worker.jobs.everywhere, self._backend.worker.desk
         demand(subject_of(viewer), Role.READ)
         world = World(known, desk.ledger.windows)
         touch = touch_of(Touches.JOB, Asked({"incident": wanted}), world)
@@ -199,7 +199,9 @@ class ServiceSource:
         # list() of a dict's values is one step for the interpreter: the deciding thread adds and removes jobs.
         entries = sum(job.entries for job in list(worker.jobs.running.values()))
         troubles = sum(list(worker.watched.found.values()))
-        return f"{len(worker.jobs.known)}.{entries}.{self._cluster_journal.last_number}.{troubles}"
+        peers = self._backend.peers
+        elsewhere = 0 if peers is None else peers.changes
+        return f"{len(worker.jobs.everywhere)}.{elsewhere}.{entries}.{self._cluster_journal.last_number}.{troubles}"
 
     async def act(self, viewer: Viewer, asked: AskedAct) -> str:
         name, parts, given = _route_of(asked)

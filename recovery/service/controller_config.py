@@ -1,5 +1,6 @@
 """The controller's configuration: a TOML file, read once into one value. deploy/controller.toml lists the keys."""
 
+import hashlib
 import re
 import ssl
 from pathlib import Path
@@ -28,6 +29,9 @@ NODE_MARK: Final = "{node}"  # stands for a node's name
 CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
 RELOADABLE: Final = frozenset(
     {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits", "console"}
+)
+_CERTIFICATE: Final = re.compile(
+    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
 _PATTERNS_MAX: Final = 20_000  # a line a node
 
@@ -242,6 +246,19 @@ def _listening_base(config: Config, host_name: str) -> str:
     is_everywhere = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not listened on
     named = host_name if is_everywhere else f"[{host}]" if ":" in host else host
     return f"{'http' if config.tls is None else 'https'}://{named}:{port}"
+
+
+def fingerprint_of(config: Config) -> str:
+    """Return the SHA-256 of this controller's certificate in hexadecimal; empty without TLS. Raises ConfigError."""
+    if config.tls is None:
+        return ""
+    text = read_capped(Path(config.tls.cert_file), FILE_BYTES_MAX, ConfigError).decode(
+        "ascii", "replace"
+    )
+    found = _CERTIFICATE.search(text)
+    if found is None:
+        raise ConfigError(f"{config.tls.cert_file} has no certificate")
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).hexdigest()
 
 
 def read_tokens_of(config: Config) -> Tokens | None:

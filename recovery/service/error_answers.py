@@ -14,7 +14,12 @@ from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.body_reader import EncodedError, LargeError
 from recovery.service.call import BadError
-from recovery.service.request_errors import CallConflictError, EndedError, FullError
+from recovery.service.request_errors import (
+    CallConflictError,
+    EndedError,
+    FullError,
+    PeerSilentError,
+)
 from recovery.service.roles import DeniedError, TooManyError, UnknownError, UnknownNodeError
 from recovery.service.served_job import NotTakenUpError
 
@@ -97,6 +102,7 @@ _ROWS: Final = (
     _Row(LeaseLostError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(JournalError, 503, not_now=NotNow.JOURNAL, retry_after_s=_one_second),
     _Row(HeldByOtherError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
+    _Row(PeerSilentError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
     _Row(NotTakenUpError, 503, not_now=NotNow.JOB, retry_after_s=_one_second),
 )  # fmt: skip
 _BY_KIND: Final[dict[type, _Row[Any]]] = {row.kind: row for row in _ROWS}

@@ -1,7 +1,7 @@
 """The jobs of a controller: which run, which have ended, and whose they are.
 
 One job is one folder on disk (`stored_jobs`) and, while it runs, one `Job` with its controller.
-Everything here is for the deciding thread, but ``known``: any thread may read it.
+Everything here is for the deciding thread, but ``known``, ``everywhere`` and ``fleet``: any thread may read them.
 """
 
 import logging
@@ -21,6 +21,7 @@ from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal
 from recovery.postgres.leases import HeldByOtherError
+from recovery.service.fleet.picture import ALONE, ControllerFleet
 from recovery.service.job_store import Ended, FoundJobs, JobStore, StoredJob
 from recovery.service.join_difference import refuse_difference
 from recovery.service.listening_clock import Hearing
@@ -102,7 +103,11 @@ class JobRegistry:
             str, float
         ] = {}  # job that was let go -> until when it is left to others
         self._handed_at_s = clock.now_s()
-        self.known: Mapping[str, RegisteredJob] = {}  # replaced as a whole
+        self.known: Mapping[str, RegisteredJob] = {}  # here, or ended; replaced as a whole
+        self.everywhere: Mapping[
+            str, RegisteredJob
+        ] = {}  # those of other controllers, too; likewise
+        self.fleet: ControllerFleet = ALONE
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()
         self._taken_over_at_s = -math.inf
@@ -277,7 +282,7 @@ class JobRegistry:
 
         A launcher may choose the UUID, and ids must name one incident: people approve by them.
         """
-        taken = {one.incident_prefix for one in self.known.values()}
+        taken = {one.incident_prefix for one in self.everywhere.values()}
         taken |= {job.stored.incident_prefix or other[:8] for other, job in self.running.items()}
         prefix = job_id[:8]
         while prefix in taken:
@@ -297,6 +302,7 @@ class JobRegistry:
         for job in [one for one in self.running.values() if one.is_elsewhere]:
             self.let_go(job)
         self._hand_over()
+        self._follow_fleet()
         self._freed.update({one.job_id: one for one in self._store.freed()})
         freed = list(self._freed.values())[:TAKEN_UP_MAX]
         for one in freed:
@@ -308,6 +314,19 @@ class JobRegistry:
         if freed:
             self._taken_over_at_s = self._clock.now_s()
             self._publish()
+
+    def _follow_fleet(self) -> None:
+        """Take in what other controllers have and what they have ended."""
+        fleet = self._store.fleet
+        if fleet is self.fleet:
+            return
+        for job_id, found in fleet.ended.items():
+            if found != self.fleet.ended.get(job_id) and job_id not in self.running:
+                self._note_ended(found)
+        for job_id in fleet.jobs.keys() & self._ended.keys():  # it runs anew, at another one
+            self._ended.pop(job_id)
+        self.fleet = fleet
+        self._publish()
 
     def _hand_over(self) -> None:
         """Let one calm job go that another controller is to have; its launchers find it there when they join again."""
@@ -383,7 +402,12 @@ class JobRegistry:
             for job_id, one in self._ended.items()
             if one.ended is not None
         }
+        elsewhere = {
+            job_id: _registered(job_id, one.found.stored, None, one.found.journal)
+            for job_id, one in self.fleet.jobs.items()
+        }
         self.known = {**ended, **running}
+        self.everywhere = {**ended, **elsewhere, **running} if elsewhere else self.known
 
     def ended(self) -> tuple[FoundJobs, ...]:
         """Return the jobs that have ended and are kept."""

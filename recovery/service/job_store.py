@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -14,6 +14,10 @@ from recovery.journal.job_records import JobOutcome
 from recovery.journal.open_journal import OpenJournal
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal, Written
+
+if TYPE_CHECKING:
+    from recovery.service.controller_config import Config
+    from recovery.service.fleet.picture import ControllerFleet
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 SLURM: Final = "slurm"
@@ -112,6 +116,20 @@ class JobStore(Protocol):
     @property
     def generation(self) -> int:
         """Return a number that changes when this controller may have lost its jobs to others."""
+        ...
+
+    @property
+    def fleet(self) -> "ControllerFleet":
+        """Return what is known of the other controllers. For any thread."""
+        ...
+
+    @property
+    def peer_secret(self) -> str:
+        """Return what another controller must know to speak for people here; empty where there is none."""
+        ...
+
+    def tell_peers(self, config: "Config") -> None:
+        """Let other controllers know by which certificate this one answers. Not for the event loop."""
         ...
 
     def open(self, owner: str, join: Join, unix_s: float, *, is_together: bool = False) -> JobHold:

@@ -157,7 +157,9 @@ def _follow(
     desk = worker.desk
     unmanaged = frozenset(
         job_id for job_id, job in worker.jobs.running.items() if job.controller is None
-    )
+    ) | frozenset(
+        worker.jobs.fleet.jobs.keys() - worker.jobs.running.keys()
+    )  # others tell of these
     changes = follow(
         desk.ledger.causes,
         troubles,

@@ -8,6 +8,7 @@
 import contextlib
 import logging
 import math
+import secrets
 import shutil
 import socket
 import threading
@@ -38,7 +39,9 @@ from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
 from recovery.postgres.postgres_records import reading, written
 from recovery.postgres.spread import choose_controller, choose_leaving
-from recovery.service.controller_config import Config, controller_base
+from recovery.service.controller_config import Config, controller_base, fingerprint_of
+from recovery.service.fleet.picture import ControllerFleet
+from recovery.service.fleet.reader import FleetReader
 from recovery.service.job_store import Ended, FoundJobs, StoredJob
 from recovery.service.job_takeover import JobTakeover, TakenJob
 from recovery.service.request_errors import CallConflictError
@@ -188,6 +191,8 @@ class PostgresJobs:
         self._takeover = JobTakeover(self._database, self._leases)
         self._group = AppendGroup(self._database, self._leases)
         self._together: list[LeasedJob] = []  # that hold their records back
+        self.peer_secret = secrets.token_urlsafe(32)
+        self._fleet = FleetReader(self._database, self._leases.controller_id, self._decode)
         self._lock = threading.Lock()
         self._leaving: frozenset[str] = frozenset()
         self._waited: dict[uuid.UUID, int] = {}  # for how many looks a job has been free
@@ -197,6 +202,8 @@ class PostgresJobs:
             check_schema(self._database)
             self._leases.begin()
             self._end_former()
+            self.tell_peers(config)
+            self._fleet.start()
         except BaseException:
             self._leases.end()
             self._database.close()
@@ -215,6 +222,17 @@ class PostgresJobs:
 
     def away_s(self) -> float | None:
         return self._database.away_s
+
+    @property
+    def fleet(self) -> ControllerFleet:
+        return self._fleet.fleet
+
+    def tell_peers(self, config: Config) -> None:
+        write_again(
+            self._database,
+            "SELECT rankmend.tell_peers(%s, %s, %s)",
+            (self._leases.controller_id, self.peer_secret, fingerprint_of(config)),
+        )
 
     def _end_former(self) -> None:
         """Give back what an earlier start on this folder held: it is dead, since the folder's lock is ours."""
@@ -410,6 +428,7 @@ class PostgresJobs:
         return PostgresJournal(self._database, self._leases, lease, clock, read_boot_id())
 
     def close(self) -> None:
+        self._fleet.stop()
         self._leases.end()
         self._database.close()
         self._folder.close()

@@ -9,6 +9,10 @@ class FullError(RankmendError):
     """The queue is full: try again later."""
 
 
+class PeerSilentError(RankmendError):
+    """Another controller of the database gave no answer, or one that can't be read."""
+
+
 class CallConflictError(RankmendError):
     """The request conflicts with the current state."""
 

@@ -29,6 +29,7 @@ class Subject:
     nodes: tuple[str, ...] = ()  # shell patterns of allowed nodes; (): all
     jobs: tuple[str, ...] = ()  # shell patterns of allowed job names; (): all
     how: str = "token"  # "token ID", "certificate", "loopback"
+    via: str = ""  # another controller of the database, which speaks for it
 
     @property
     def is_node(self) -> bool:

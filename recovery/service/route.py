@@ -34,6 +34,14 @@ class RequestKind(Enum):
     OPEN = "open"  # not authenticated
 
 
+class Answerer(Enum):
+    """Which of the controllers of a database answers."""
+
+    HERE = "here"  # any
+    OWNER = "owner"  # the one that manages the job
+    DESK = "desk"  # the one that works on the desk of this name
+
+
 @dataclass(frozen=True, slots=True)
 class Takes(Generic[Given]):
     """The body of a route's requests."""
@@ -103,6 +111,7 @@ class Route(Generic[Given, Result]):
     summary: str
     status: int = 200
     also: tuple[int, ...] = ()  # statuses beyond those that every route of its kind has
+    answerer: Answerer = Answerer.HERE
 
     @property
     def is_audited(self) -> bool:

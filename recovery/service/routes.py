@@ -26,6 +26,7 @@ from recovery.service.roles import Role
 from recovery.service.route import (
     NOTHING,
     TEXT,
+    Answerer,
     Body,
     RequestKind,
     Route,
@@ -77,10 +78,10 @@ _READS = (
           "List jobs"),
     Route("job", "GET", "/v1/jobs/{job}", jobs.job, RequestKind.READ, _READ, Touches.JOB,
           NOTHING, answer(wire.JobDetail),
-          "Show one job and its nodes", also=(404,)),
+          "Show one job and its nodes", also=(404,), answerer=Answerer.OWNER),
     Route("ranks", "GET", "/v1/jobs/{job}/ranks", jobs.ranks, RequestKind.READ, _READ, Touches.JOB,
           NOTHING, answer(wire.RankMap),
-          "Show where the ranks of a job stand: step, age, state, slowness", also=(404,)),
+          "Show where the ranks of a job stand: step, age, state, slowness", also=(404,), answerer=Answerer.OWNER),
     Route("nodes", "GET", "/v1/nodes", nodes.nodes, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Nodes),
           "List nodes"),
@@ -101,19 +102,19 @@ _READS = (
           "List pending plans"),
     Route("plan", "GET", "/v1/plan", jobs.plan, RequestKind.READ, _READ, Touches.JOB,
           query(jobs.PlanQuery), answer(wire.PlanView),
-          "Show the plan that a failure now would cause", also=(404, 409, 410)),
+          "Show the plan that a failure now would cause", also=(404, 409, 410), answerer=Answerer.OWNER),
     Route("policy", "GET", "/v1/policy", jobs.policy, RequestKind.READ, _READ, Touches.JOB,
           query(jobs.PolicyQuery), answer(wire.PolicyView),
-          "Show the limits of a job, or of all jobs", also=(404, 410)),
+          "Show the limits of a job, or of all jobs", also=(404, 410), answerer=Answerer.OWNER),
     Route("cluster", "GET", "/v1/cluster", cluster.cluster, RequestKind.READ, _READ, Touches.OWN_PART,
           NOTHING, answer(wire.Cluster),
           "Show pauses, held nodes and maintenance windows"),
     Route("slurm", "GET", "/v1/slurm", slurm.slurm, RequestKind.READ, _READ, Touches.CLUSTER,
           NOTHING, answer(wire.SlurmView),
-          "Show what was asked of Slurm, and the nodes that were drained there"),
+          "Show what was asked of Slurm, and the nodes that were drained there", answerer=Answerer.DESK),
     Route("kubernetes", "GET", "/v1/kubernetes", slurm.kubernetes, RequestKind.READ, _READ, Touches.CLUSTER,
           NOTHING, answer(wire.SlurmView),
-          "Show what was asked of Kubernetes, and the nodes that were cordoned there"),
+          "Show what was asked of Kubernetes, and the nodes that were cordoned there", answerer=Answerer.DESK),
     Route("untaken", "GET", "/v1/untaken", cluster.untaken, RequestKind.READ, _READ, Touches.CLUSTER,
           NOTHING, answer(wire.Untaken),
           "List what the cluster's rules would have had done, and drains by others"),
@@ -127,7 +128,7 @@ _READS = (
 _ACTS = (
     Route("command", "POST", "/v1/jobs/{job}/commands", jobs.command, RequestKind.ACT, _ACT, Touches.JOB,
           body(wire.JobCommand), _DONE,
-          "Send a command to a job", status=202, also=(404, 409, 410)),
+          "Send a command to a job", status=202, also=(404, 409, 410), answerer=Answerer.OWNER),
     Route("acknowledge", "POST", "/v1/incidents/{incident}/acknowledge", incidents.acknowledge, RequestKind.ACT, _ACT, Touches.JOB,
           _BECAUSE, _DONE,
           "Acknowledge an escalated incident: its notices stop", also=(404, 409)),
@@ -169,3 +170,4 @@ _OPEN = (
 )  # fmt: skip
 
 ROUTES: Final[tuple[Route[Any, Any], ...]] = (*_LAUNCHERS, *_ALERTS, *_READS, *_ACTS, *_OPEN)
+BY_NAME: Final[dict[str, Route[Any, Any]]] = {route.name: route for route in ROUTES}

@@ -19,7 +19,7 @@ from typing import Final
 from aiohttp import web
 
 from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import ConfigError, RankmendError
+from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.listening import parse_listen
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
@@ -46,6 +46,7 @@ from recovery.service.controller_config import Config, controller_base, make_con
 from recovery.service.desk_service import DeskService
 from recovery.service.discovery import RackNames
 from recovery.service.entrance import Entrance
+from recovery.service.fleet.peers import OtherControllers
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.job_registry import JobRegistry
 from recovery.service.job_store import KUBERNETES, SLURM, JobStore
@@ -61,7 +62,7 @@ from recovery.service.past_sizes import PastSizes
 from recovery.service.postgres_jobs import PostgresJobs
 from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.reconcile import AlertReader
-from recovery.service.routes import ROUTES
+from recovery.service.routes import BY_NAME, ROUTES
 from recovery.service.served_job import CoreMaker, Parts, make_core
 from recovery.service.short_jobs import ShortJobs
 from recovery.service.slurm_service import SlurmService
@@ -171,8 +172,9 @@ class Service:
                 incidents=KnownIncidents(self._store.written),
                 url=controller_base(config, socket.gethostname()),
                 database_away_s=self._store.away_s,
+                peers=self._make_peers(),
             )
-            self.api = Api(self.backend, Doorman(tokens), self._audit)
+            self.api = Api(self.backend, Doorman(tokens, self._store.peer_secret), self._audit)
             self.console = self._make_console() if config.console.enabled else None
             undo.pop_all()
         self._runner: web.AppRunner | None = None
@@ -195,6 +197,15 @@ class Service:
         """Return the journals of the jobs that have ended, by name and job id."""
         known = self.worker.jobs.known.items()
         return {(one.name, job_id): one.journal for job_id, one in known if one.outcome is not None}
+
+    def _make_peers(self) -> OtherControllers | None:
+        """Return what asks the other controllers; None where the jobs are in a folder."""
+        if not self._store.peer_secret:
+            return None
+        title = f"{socket.gethostname()} ({controller_base(self.config, socket.gethostname())})"
+        return OtherControllers(
+            lambda: self.worker.jobs.fleet, BY_NAME.__getitem__, self._clock, title
+        )
 
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
@@ -309,7 +320,7 @@ class Service:
         return self._power is not None and self._power.is_off(node, silence)
 
     def _job_name(self, job_id: str) -> str:
-        known = self.worker.jobs.known.get(job_id)
+        known = self.worker.jobs.everywhere.get(job_id)
         return known.name if known is not None else job_id
 
     def _policy_for(self, name: str) -> Policy:
@@ -348,6 +359,8 @@ class Service:
         self._entrance = Entrance(
             self._socket, self._room, self.config.limits, self._context, BACKLOG
         )
+        if self.backend.peers is not None:
+            self.backend.peers.start()
         self.pager.start()
         self.reader.start()
         if self._bmc_check is not None:
@@ -366,6 +379,13 @@ class Service:
         if config.tls is not None and ends_unix_s != self._ends_unix_s:
             refuse_out_of_date(
                 config.tls.cert_file, config.tls.client_ca_file, self._clock.unix_s()
+            )
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._store.tell_peers, config)
+        except JournalError as error:
+            log.warning(
+                "other controllers do not know our certificate", extra={"error": str(error)}
             )
         taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
         await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
@@ -395,6 +415,8 @@ class Service:
             self._bmc_check.stop()
         if self._entrance is not None:
             self._entrance.close()
+        if self.backend.peers is not None:
+            await self.backend.peers.stop()
         self.board.wake_all()
         if self.console is not None:
             self.console.close()

@@ -33,6 +33,8 @@ from recovery.journal.network_storage import refuse_network_file_system
 from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile, StoredJournal, Written, written_files
+from recovery.service.controller_config import Config
+from recovery.service.fleet.picture import ALONE, ControllerFleet
 from recovery.service.job_store import FILE_BYTES_MAX, Ended, FoundJobs, StoredJob
 
 MOVED: Final = "moved-to-postgresql"  # where the jobs are now
@@ -150,6 +152,17 @@ class StateFolder:
     @property
     def generation(self) -> int:
         return 0  # the lock of the folder is ours
+
+    @property
+    def fleet(self) -> ControllerFleet:
+        return ALONE
+
+    @property
+    def peer_secret(self) -> str:
+        return ""
+
+    def tell_peers(self, config: Config) -> None:
+        """Do nothing: there are none."""
 
     def open(
         self,

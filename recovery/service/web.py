@@ -32,17 +32,18 @@ from recovery.service.body_reader import BodyReader
 from recovery.service.call import BadError, Call, read_parts, read_query
 from recovery.service.controller_config import Limits
 from recovery.service.error_answers import AnsweredError, ErrorAnswer, answer_error
+from recovery.service.fleet.answers import answering_peer, show_without_owner
 from recovery.service.guard import guard_of
 from recovery.service.handlers.alerts import AlertMessage
+from recovery.service.peer_header import SUBJECT_HEADER
 from recovery.service.permission import Asked, World, demand, permit, touch_of
-from recovery.service.request_errors import EndedError, FullError
+from recovery.service.request_errors import EndedError, FullError, PeerSilentError
 from recovery.service.roles import DeniedError, Subject, TooManyError
 from recovery.service.route import SMALL_BYTES, RequestKind, Route
-from recovery.service.routes import ROUTES
+from recovery.service.routes import BY_NAME, ROUTES
 
 # per address: enough for a fleet with an old token, too few to guess one
 _FAILED_LOGINS: Final = Rate(1.0, 100.0)
-_BY_NAME: Final[dict[str, Route[Any, Any]]] = {route.name: route for route in ROUTES}
 _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     FullError: "full",
     TooManyError: "rate",
@@ -134,7 +135,7 @@ class Api:
         try:
             call = await self._read(route, request, attempt)
             self._permit(route, call)
-            answer = _answered(route, await route.handler(backend, call))
+            answer = _answered(route, await self._carry(route, call))
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
             answer = self._sent_on(error, request) or self._refused(error, route)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
@@ -144,6 +145,22 @@ class Api:
             route, f"{route.method} {request.path}", request.remote, attempt, answer.status
         )
         return answer
+
+    async def _carry(self, route: Route[Any, Any], call: Call[Any]) -> Any:
+        """Have the request answered by the controller that can."""
+        peer = answering_peer(self.backend.worker.jobs, route, call)
+        if peer is None:
+            return await route.handler(self.backend, call)
+        assert self.backend.peers is not None, "there are peers"
+        if route.kind is RequestKind.ACT:
+            call.detail = f"{call.detail} (passed to the controller on {peer.title})"
+        try:
+            return await self.backend.peers.ask(peer, route, call)
+        except PeerSilentError:
+            shown = show_without_owner(self.backend, route, call)
+            if shown is None:
+                raise
+            return shown
 
     def _sent_on(self, error: Exception, request: web.Request) -> web.Response | None:
         """Return the redirect to the controller that manages the job, if the error names another one."""
@@ -159,7 +176,7 @@ class Api:
         ``found`` are the parts of the path, ``given`` is the decoded body or query. Roles, limits, rates of what acts,
         and the audit line are those of the route. Raises AnsweredError.
         """
-        route, attempt = _BY_NAME[name], _Attempt(subject)
+        route, attempt = BY_NAME[name], _Attempt(subject)
         status: int = route.status
         try:
             self._demand(route, subject)
@@ -171,7 +188,7 @@ class Api:
             if route.kind is RequestKind.ACT and isinstance(given, _Reasoned):
                 call.detail = given.reason
             self._permit(route, call)
-            return await route.handler(self.backend, call)
+            return await self._carry(route, call)
         except Exception as error:
             answer = self._explain(error, route)
             status = answer.status
@@ -211,16 +228,21 @@ class Api:
         header, certificate = request.headers.get("Authorization"), None
         if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
-        return self.admit(header, certificate, request.remote or "?")
+        spoken_for = request.headers.get(SUBJECT_HEADER)
+        return self.admit(header, certificate, request.remote or "?", spoken_for)
 
     def admit(
-        self, header: str | None, certificate: Mapping[str, Any] | None, peer: str
+        self,
+        header: str | None,
+        certificate: Mapping[str, Any] | None,
+        peer: str,
+        spoken_for: str | None = None,
     ) -> Subject:
         """Return who speaks, or raise DeniedError, or TooManyError after too many failures of one address."""
         clock, rates = self.backend.clock, self.backend.rates
         now = datetime.fromtimestamp(clock.unix_s(), timezone.utc)
         try:
-            return self.doorman.identify(header, certificate, now)
+            return self.doorman.identify(header, certificate, now, spoken_for)
         except DeniedError:
             self.backend.measures.auth_failures.labels("unknown").inc()
             # Limit failures only: other clients behind the same address may have valid tokens.
@@ -241,8 +263,8 @@ class Api:
 
     def _limit(self, route: Route[Any, Any], subject: Subject) -> None:
         # A node's reports are counted by job and node, once they are decoded.
-        if route.kind in (RequestKind.OPEN, RequestKind.REPORT):
-            return
+        if route.kind in (RequestKind.OPEN, RequestKind.REPORT) or subject.via:
+            return  # who came by way of another controller was counted there
         per_s = _rate(route.kind, self.backend.config.limits)
         rate, now_s = Rate(per_s, per_s * BURST_S), self.backend.clock.now_s()
         self.backend.rates.spend(route.kind.value, subject.name, rate, now_s)
@@ -256,7 +278,10 @@ class Api:
     def _permit(self, route: Route[Any, Any], call: Call[Any]) -> None:
         """Raise where the request touches what lies outside the subject's limits."""
         desk, given = self.backend.worker.desk, call.given
-        call.known = self.backend.worker.jobs.known
+        jobs = self.backend.worker.jobs
+        # A launcher must learn that its job is not here: it joins again, and is sent to where it is.
+        is_launcher = route.kind in (RequestKind.REPORT, RequestKind.LAUNCH)
+        call.known = jobs.known if is_launcher else jobs.everywhere
         targets: tuple[AlertTarget, ...] = ()
         if isinstance(given, AlertMessage):
             rules = call.rules = desk.policy.alerts
@@ -288,6 +313,8 @@ class Api:
 
     def _explain(self, error: Exception, route: Route[Any, Any]) -> ErrorAnswer:
         backend = self.backend
+        if isinstance(error, AnsweredError):  # by another controller
+            return error.answer
         return answer_error(
             error,
             route.name,

@@ -1,18 +1,23 @@
 """The cluster: pauses of its automation, and maintenance windows."""
 
 import secrets
+from collections.abc import Sequence
+from typing import Final
 
 from recovery.api import wire
 from recovery.journal.cluster_records import WindowAdded
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.fleet.answers import nodes_of, notes_on_others, others
 from recovery.service.handlers.nodes import refuse_unknown_nodes
 from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import is_limited
 from recovery.service.request_errors import CallConflictError
-from recovery.service.roles import UnknownError
+from recovery.service.roles import Role, Subject, UnknownError
 from recovery.views.untaken_view import view_untaken
+
+_EVERYBODY: Final = Subject("controller", frozenset({Role.READ}), how="controller")
 
 
 async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
@@ -22,8 +27,22 @@ async def cluster(backend: Backend, call: Call[None]) -> wire.Cluster:
         nodes = await backend.look(
             lambda running: [view for job in running for view in views.view_nodes(job, desk)]
         )
+        nodes += nodes_of(await others(backend, "nodes", subject))
     whole = await backend.ask(lambda: views.view_cluster(desk))
+    for told in await others(backend, "cluster", _EVERYBODY) if not subject.via else ():
+        if told.answer is not None and not told.problem:
+            add_notes(whole, told.answer.notes, told.answer.notes_about)
+    notes = notes_on_others(backend, subject)
+    add_notes(whole, notes, [""] * len(notes))
     return backend.sight(subject, nodes).part_of(whole)
+
+
+def add_notes(whole: wire.Cluster, notes: Sequence[str], about: Sequence[str]) -> None:
+    """Add the notes that are not there yet."""
+    for note, one in zip(notes, about, strict=True):
+        if note not in whole.notes:
+            whole.notes.append(note)
+            whole.notes_about.append(one)
 
 
 async def pause_cluster(backend: Backend, call: Call[wire.Because]) -> wire.Done:
@@ -119,5 +138,5 @@ async def untaken(backend: Backend, call: Call[None]) -> wire.Untaken:
 
 
 def _name_of(backend: Backend, job_id: str) -> str:
-    known = backend.worker.jobs.known.get(job_id)
+    known = backend.worker.jobs.everywhere.get(job_id)
     return "" if known is None else known.name

@@ -21,7 +21,7 @@ class IncidentsQuery(Struct):
 
 async def incidents(backend: Backend, call: Call[IncidentsQuery]) -> wire.Incidents:
     wanted, limit = call.given.job, call.given.limit
-    known = backend.worker.jobs.known
+    known = backend.worker.jobs.everywhere
     places = [
         JobPlace(job_id, one.name, one.journal)
         for job_id, one in reversed(list(known.items()))

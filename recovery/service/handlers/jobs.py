@@ -10,6 +10,7 @@ from recovery.messages.outside import PersonCommand
 from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.fleet.answers import jobs_elsewhere, others
 from recovery.service.job_registry import refuse_ended
 from recovery.service.permission import JobQuery
 from recovery.service.request_errors import CallConflictError
@@ -33,11 +34,12 @@ class PlanQuery(JobQuery, kw_only=True):
 
 async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
     shown = await backend.look(lambda running: [views.view_job(job) for job in running])
+    elsewhere = await jobs_elsewhere(backend, call.subject)
     if call.given.ended:
         ended = await backend.ask(backend.worker.jobs.ended)
         newest = ended[-wire.INCIDENTS_MAX :]
         shown += await backend.disk.read(lambda: [views.view_ended(one) for one in newest])
-    return wire.Jobs([one for one in shown if call.subject.may_use_job(one.name)])
+    return wire.Jobs([one for one in shown if call.subject.may_use_job(one.name)] + elsewhere)
 
 
 async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
@@ -94,7 +96,10 @@ async def plans(backend: Backend, call: Call[None]) -> wire.Plans:
     def act() -> list[wire.PlanView]:
         return [plan for job in worker.jobs.running.values() for plan in views.view_plans(job)]
 
-    return wire.Plans([one for one in await backend.ask(act) if subject.may_use_job(one.job)])
+    shown = [one for one in await backend.ask(act) if subject.may_use_job(one.job)]
+    for told in await others(backend, "plans", subject):
+        shown += () if told.answer is None or told.problem else told.answer.plans
+    return wire.Plans(shown)
 
 
 async def plan(backend: Backend, call: Call[PlanQuery]) -> wire.PlanView:

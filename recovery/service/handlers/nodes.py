@@ -8,8 +8,9 @@ from recovery.service import views
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.discovery import targets
+from recovery.service.fleet.answers import nodes_of, others
 from recovery.service.handlers.watched import seen_watched
-from recovery.service.roles import Subject, UnknownNodeError
+from recovery.service.roles import Role, Subject, UnknownNodeError
 
 
 async def nodes(backend: Backend, call: Call[None]) -> wire.Nodes:
@@ -55,6 +56,8 @@ async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:
 async def refuse_unknown_nodes(backend: Backend, subject: Subject, named: Sequence[str]) -> None:
     """Raise UnknownNodeError where no launcher, alert, person, setting or drain of ours has named a node."""
     heard_of = await backend.ask(backend.worker.known_nodes)
+    everybody = Subject("nodes", frozenset({Role.READ}), how="controller", via=subject.via)
+    heard_of |= {one.node for one in nodes_of(await others(backend, "nodes", everybody))}
     desks = [one for one in (backend.slurm, backend.kubernetes) if one is not None]
     drained = [node for one in desks for node in one.ledger.nodes]
     known = [*heard_of, *backend.config.discovery.nodes, *drained]
@@ -70,5 +73,6 @@ async def _seen_nodes(backend: Backend, subject: Subject) -> list[wire.NodeView]
     found = await backend.look(
         lambda running: [view for job in running for view in views.view_nodes(job, desk)]
     )
+    found += nodes_of(await others(backend, "nodes", subject))
     sight = backend.sight(subject, found)
     return [one for one in found if sight.sees_job(one.job_id) and sight.sees_node(one.node)]

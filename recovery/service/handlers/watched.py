@@ -5,6 +5,7 @@ from rankmend.watched_report import ReportTaken, WatchedReport
 from recovery.api import wire
 from recovery.service.backend import Backend
 from recovery.service.call import Call
+from recovery.service.fleet.answers import others
 from recovery.service.permission import is_limited
 from recovery.service.roles import Subject
 from recovery.views.watched_time_view import view_time
@@ -25,7 +26,11 @@ async def watched(backend: Backend, call: Call[None]) -> wire.Watched:
 
 async def seen_watched(backend: Backend, subject: Subject) -> list[wire.WatchedView]:
     """Return the jobs that the subject may see: by their names, and with each of their nodes."""
-    shown = await backend.ask(backend.worker.watched.views)
+    shown = list(await backend.ask(backend.worker.watched.views))
+    here = {one.job_id for one in shown}
+    for told in await others(backend, "watched", subject):
+        views = () if told.answer is None else told.answer.watched
+        shown += [one for one in views if one.job_id not in here]
     if not is_limited(subject):
         return shown
     return [
@@ -42,4 +47,7 @@ async def times(backend: Backend, call: Call[None]) -> wire.WatchedTimes:
     if accounts is None or accounts.watched is None or subject.nodes:
         return wire.WatchedTimes([])
     found = await backend.disk.read(accounts.watched.times)
-    return wire.WatchedTimes([view_time(one) for one in found if subject.may_use_job(one.name)])
+    shown = [view_time(one) for one in found if subject.may_use_job(one.name)]
+    for told in await others(backend, "watched_times", subject):
+        shown += () if told.answer is None else told.answer.jobs
+    return wire.WatchedTimes(shown)

@@ -1,0 +1,124 @@
+"""Reads every second which controllers there are and which jobs they have, in a thread of its own.
+
+A look takes one row for each job that runs elsewhere, without its settings: those are read once for each new version of the row.
+"""
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rankmend.errors import RankmendError
+from recovery.postgres.database import Database, Row
+from recovery.service.fleet.picture import ALONE, ControllerFleet, JobElsewhere, OtherController
+from recovery.service.job_store import DESKS, FoundJobs
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+ALL_ENDED_LOOKS: Final = 60  # jobs that began and ended between two looks are found by every 60th
+_PEERS: Final = (
+    "SELECT controller_id, name, url, peer_secret, certificate FROM rankmend.controller"
+    " WHERE controller_id <> %s AND rankmend.is_alive(controller_id)"
+)
+_RUNNING: Final = (
+    "SELECT j.job_id, j.xmin::text, n.holder FROM rankmend.job j JOIN rankmend.journal n ON n.job_id = j.job_id"
+    " WHERE j.ended IS NULL AND j.stored <> '' AND n.holder IS DISTINCT FROM %s"
+)
+_DESKS: Final = (
+    "SELECT name, holder FROM rankmend.journal WHERE name = ANY(%s) AND holder IS NOT NULL"
+)
+_ENDED: Final = "SELECT job_id FROM rankmend.job WHERE ended IS NOT NULL"
+_JOBS: Final = "SELECT job_id, stored, ended FROM rankmend.job WHERE job_id = ANY(%s)"
+_JOBS_MAX: Final = 500  # in one question
+
+
+class FleetReader:
+    """``fleet`` is for any thread."""
+
+    def __init__(
+        self,
+        database: Database,
+        controller_id: uuid.UUID,
+        decode: Callable[[list[Row]], tuple[list[FoundJobs], list[str]]],
+    ) -> None:
+        """``decode`` makes jobs of rows with id, settings and end."""
+        self._database = database
+        self._ours = controller_id
+        self._decode = decode
+        self.fleet: ControllerFleet = ALONE
+        self._versions: dict[uuid.UUID, str] = {}
+        self._looks = 0
+        self._should_stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._should_stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._should_stop.wait(wait_s):
+            wait_s = LOOK_S
+            try:
+                self.look()
+            except RankmendError as error:  # the database is away: the last picture stays
+                log.debug("other controllers are not known now: %s", error)
+            except Exception:
+                log.exception("cannot find out about other controllers")
+                wait_s = 10.0
+
+    def look(self) -> None:
+        """Replace the picture where anything has changed."""
+        before, read = self.fleet, self._database.read
+        peers = {
+            str(row[0]): OtherController(str(row[0]), *row[1:])
+            for row in read(_PEERS, (self._ours,))
+        }
+        running = read(_RUNNING, (self._ours,))
+        desks = {name: str(holder) for name, holder in read(_DESKS, (list(DESKS),))}
+        versions = {job_id: version for job_id, version, _holder in running}
+        known = {one: job.found for one, job in before.jobs.items()}
+        changed = [one for one, version in versions.items() if self._versions.get(one) != version]
+        known |= self._read(changed)
+        jobs = {
+            str(job_id): JobElsewhere(
+                known[str(job_id)], str(holder) if str(holder) in peers else ""
+            )
+            for job_id, _version, holder in running
+            if str(job_id) in known
+        }
+        ended = self._read_ended(before, jobs)
+        self._versions, self._looks = versions, self._looks + 1
+        made = ControllerFleet(peers, jobs, ended, desks)
+        if made != before:
+            self.fleet = made
+
+    def _read_ended(
+        self, before: ControllerFleet, jobs: dict[str, JobElsewhere]
+    ) -> dict[str, FoundJobs]:
+        """Return the jobs that others have ended: those that ran until now, and once in a while all."""
+        asked = {uuid.UUID(one) for one in before.jobs.keys() - jobs.keys()}
+        kept = dict(before.ended)
+        if self._looks % ALL_ENDED_LOOKS == ALL_ENDED_LOOKS - 1:
+            all_ended = {row[0] for row in self._database.read(_ENDED)}
+            kept = {job_id: one for job_id, one in kept.items() if uuid.UUID(job_id) in all_ended}
+            asked |= {one for one in all_ended if str(one) not in kept}
+        found = {job_id: one for job_id, one in self._read(asked).items() if one.ended is not None}
+        return {job_id: one for job_id, one in (kept | found).items() if job_id not in jobs}
+
+    def _read(self, job_ids: Iterable[uuid.UUID]) -> dict[str, FoundJobs]:
+        asked: list[uuid.UUID] = list(job_ids)
+        found: dict[str, FoundJobs] = {}
+        for start in range(0, len(asked), _JOBS_MAX):
+            rows = self._database.read(_JOBS, (asked[start : start + _JOBS_MAX],))
+            made, problems = self._decode(rows)
+            for problem in problems:
+                log.warning("a job of another controller can't be read", extra={"error": problem})
+            found |= {one.job_id: one for one in made}
+        return found

@@ -1,0 +1,59 @@
+"""How one controller tells another for whom it asks: two headers, made here and read here."""
+
+import base64
+import binascii
+import hmac
+from typing import Final
+
+import msgspec
+
+from recovery.service.roles import DeniedError, Role, Subject
+
+SCHEME: Final = "Rankmend-Peer"
+SUBJECT_HEADER: Final = "Rankmend-Subject"
+
+
+class _SpokenFor(msgspec.Struct):
+    name: str
+    roles: list[Role]
+    nodes: list[str]
+    jobs: list[str]
+    how: str
+    via: str
+
+
+def peer_headers(secret: str, subject: Subject, title: str) -> dict[str, str]:
+    """Return the headers of a request for ``subject`` by the controller ``title``, to the one with this secret."""
+    told = _SpokenFor(
+        subject.name,
+        sorted(subject.roles, key=lambda one: one.value),
+        list(subject.nodes),
+        list(subject.jobs),
+        subject.how,
+        title,
+    )
+    text = base64.urlsafe_b64encode(msgspec.json.encode(told)).decode("ascii")
+    return {"Authorization": f"{SCHEME} {secret}", SUBJECT_HEADER: text}
+
+
+def is_peer(authorization: str | None) -> bool:
+    return authorization is not None and authorization.startswith(f"{SCHEME} ")
+
+
+def read_peer(secret: str, authorization: str, spoken_for: str | None) -> Subject:
+    """Return for whom another controller speaks, or raise DeniedError. ``secret``: this controller's own; empty: it has none."""
+    given = authorization.removeprefix(f"{SCHEME} ").encode("utf-8", "replace")
+    if not secret or not hmac.compare_digest(secret.encode(), given):
+        raise DeniedError("this is not the secret of the present start of this controller", 401)
+    try:
+        told = msgspec.json.decode(base64.urlsafe_b64decode(spoken_for or ""), type=_SpokenFor)
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        raise DeniedError(f"{SUBJECT_HEADER} can't be read: {error}", 401) from error
+    return Subject(
+        told.name,
+        frozenset(told.roles),
+        tuple(told.nodes),
+        tuple(told.jobs),
+        f"{told.how} by way of {told.via}"[:200],
+        told.via[:200] or "another controller",
+    )

@@ -1,0 +1,77 @@
+"""Several controllers on one database, with one authority and the same tokens, as a site has them."""
+
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.service import Running, make_folder, running
+
+SHARED = (
+    "ca.crt",
+    "ca.key",
+    "server.crt",
+    "server.key",
+    "tokens.toml",
+    "admin.token",
+    "launch.token",
+)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+def configure(
+    folder: Path, url: str, *, lease_s: float = 4.0, like: Path | None = None, more: str = ""
+) -> Path:
+    """Make the files of a controller on a port of its own; ``like``: the folder whose authority and tokens it has."""
+    path, port = make_folder(folder), free_port()
+    text = path.read_text().replace("\nstate_dir", f'\njournal = "{url}"\nstate_dir')
+    text = text.replace("127.0.0.1:0", f"127.0.0.1:{port}")
+    text = text.replace("#lease_s = 8.0", f"lease_s = {lease_s}")
+    text = text.replace(
+        '#url = "https://controller-a.example:9477"', f'url = "https://127.0.0.1:{port}"'
+    )
+    path.write_text(text + more)
+    for name in SHARED if like is not None else ():
+        assert like is not None
+        shutil.copy(like / name, folder / name)
+    return folder
+
+
+@contextmanager
+def running_controllers(
+    home: Path, url: str, count: int = 2, **options: Any
+) -> Iterator[list[Running]]:
+    """Run so many controllers in this process."""
+    with ExitStack() as stack:
+        started: list[Running] = []
+        for number in range(count):
+            like = started[0].folder if started else None
+            folder = configure(home / f"controller-{number}", url, like=like, **options)
+            started.append(stack.enter_context(running(folder)))
+        yield started
+
+
+def listen_of(folder: Path) -> str:
+    """Return where a controller will listen."""
+    text = (folder / "controller.toml").read_text()
+    return re.findall(r'^listen = "(.*)"$', text, re.MULTILINE)[0]
+
+
+def reach(folder: Path, port: int) -> None:
+    """Have others reach a controller by this port, in place of where it listens."""
+    path = folder / "controller.toml"
+    path.write_text(
+        re.sub(
+            r'^url = ".*"$',
+            f'url = "https://127.0.0.1:{port}"',
+            path.read_text(),
+            flags=re.MULTILINE,
+        )
+    )
