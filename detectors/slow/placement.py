@@ -60,16 +60,22 @@ def locate(
     return tuple(parts)
 
 
-def locate_delay(names: Sequence[str], delays: Matrix) -> tuple[SharedPart, ...]:
-    """Return the hot rows (sender), columns (receiver) and cells (link) of a delay matrix."""
+def locate_delay(
+    names: Sequence[str], delays: Matrix, usual: float | None = None
+) -> tuple[SharedPart, ...]:
+    """Return the hot rows (sender), columns (receiver) and cells (link) of a delay matrix.
+
+    ``usual``: the delay of what is sound. Without it that is the median, and a matrix that is mostly hot says nothing.
+    """
     matrix = np.asarray(delays, dtype=np.float64)
     middle = float(np.nanmedian(matrix)) if np.isfinite(matrix).any() else np.nan
+    middle = middle if usual is None else usual
     if len(names) < 3 or not middle > 0:
         raise SourceError(f"delays between {len(names)} ends: three or more are needed")
     known = np.isfinite(matrix)
     with np.errstate(invalid="ignore"):
         hot = known & (matrix >= RATIO * middle)
-    if hot.sum() > 0.5 * known.sum():
+    if usual is None and hot.sum() > 0.5 * known.sum():
         return ()
     parts: list[SharedPart] = []
     for kind, axis in (("sender", 1), ("receiver", 0)):
