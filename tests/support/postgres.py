@@ -22,6 +22,7 @@ from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.leases import Leases
 from recovery.postgres.migration import migrate
+from tests.support.service import wait_until
 
 DEADLINE_S = 60.0
 ROLE_SQL = Path(__file__).parents[2] / "deploy/postgresql/role.sql"
@@ -125,6 +126,26 @@ class PostgresServer:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
+
+    def want_standby(self, name: str) -> None:
+        """Have every commit wait for this standby; return once one really does, as settings reach processes one by one."""
+        self.ask("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        self.ask("postgres", "SELECT pg_reload_conf()")
+        waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%emit_message%'"
+        is_seen = threading.Event()
+
+        def commit() -> None:
+            while not is_seen.is_set():
+                self.ask("postgres", "SELECT pg_logical_emit_message(true, 'probe', '')")
+
+        writer = threading.Thread(target=commit)
+        writer.start()
+        try:
+            wait_until(lambda: bool(self.ask("postgres", waiting)), "a commit that waits")
+        finally:
+            is_seen.set()
+            self.ask("postgres", f"SELECT pg_cancel_backend(pid) FROM ({waiting}) AS waiting")
+            writer.join(DEADLINE_S)
 
     def make_database(self, *, is_migrated: bool = True) -> str:
         """Return the name of a new database with the schema of rankmend."""

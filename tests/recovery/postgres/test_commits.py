@@ -103,9 +103,8 @@ def test_a_commit_that_waits_for_a_standby_when_its_backend_is_ended_is_unknown_
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%append%'"
     with place.opened() as journal:
         journal.append(Milestone(1, 1))
-        postgres.ask("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        postgres.ask("postgres", "SELECT pg_reload_conf()")
         try:
+            postgres.want_standby("nobody")
             writer = threading.Thread(target=lambda: done.append(journal.append(Milestone(1, 2))))
             writer.start()
             wait_until(lambda: postgres.ask("postgres", waiting)[0][0] == 1, "a waiting commit")
@@ -137,9 +136,8 @@ def test_a_commit_that_came_back_with_a_warning_is_confirmed_before_it_counts(
     waiting, confirming = f"{waits}'%append%'", f"{waits}'%confirm%'"
     with place.opened() as journal:
         journal.append(Milestone(1, 1))
-        postgres.ask("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        postgres.ask("postgres", "SELECT pg_reload_conf()")
         try:
+            postgres.want_standby("nobody")
             writer = threading.Thread(target=lambda: done.append(journal.append(Milestone(1, 2))))
             writer.start()
             wait_until(lambda: bool(postgres.ask("postgres", waiting)), "a waiting commit")
