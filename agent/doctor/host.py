@@ -20,7 +20,7 @@ from agent.root_helper.questions import SOCKET_PATH
 from agent.sources.device_scan import is_guest
 from agent.sources.kmsg import KmsgDevice
 from agent.sources.pci_topology import read_text
-from detectors.doctor.host import CgroupMode, HostFacts, KernelLogAccess
+from detectors.doctor.host import IN_KUBERNETES, CgroupMode, HostFacts, KernelLogAccess
 from rankmend.errors import NoSourceError, SourceError
 
 _FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
@@ -41,7 +41,7 @@ def read_host(
     return HostFacts(
         is_guest=is_guest(places.procfs, places.sysfs),
         container=find_container(places),
-        has_own_pids=_has_own_pids(places),
+        has_own_pids=has_own_pids(places),
         hwmon=try_source(ThermalCollector(places.sysfs).collect),
         edac=try_source(EdacCollector(places.sysfs).collect),
         pressure=try_source(PressureCollector(places.procfs).collect),
@@ -97,7 +97,7 @@ def find_container(places: Places) -> str:
     if not places.is_live:
         return ""
     if "KUBERNETES_SERVICE_HOST" in places.environment:
-        return "Kubernetes"
+        return IN_KUBERNETES
     if places.at(".dockerenv").exists():
         return "Docker"
     if places.at("run/.containerenv").exists():
@@ -105,7 +105,8 @@ def find_container(places: Places) -> str:
     return places.environment.get("container", "")[:32]
 
 
-def _has_own_pids(places: Places) -> bool:
+def has_own_pids(places: Places) -> bool:
+    """Return whether this is a PID namespace other than the host's."""
     try:
         return os.readlink(places.procfs / "self" / "ns" / "pid") != _FIRST_PID_NAMESPACE  # noqa: PTH115 - no path
     except OSError:

@@ -25,6 +25,7 @@ class HostPart(Enum):
     CERTIFICATES = "certificates"
     STORAGE = "storage"
     PYTHON = "python"
+    KUBERNETES = "kubernetes"
 
 
 class HostOutcome(Enum):

@@ -21,7 +21,9 @@ from detectors.doctor.check import (
     ok,
     unknown,
 )
+from detectors.doctor.kubernetes import kernel_log_patch
 
+IN_KUBERNETES: Final = "Kubernetes"  # kind of a container
 PTRACE_ADMIN: Final = 2  # only with CAP_SYS_PTRACE
 GOOD_CLOCKS: Final = frozenset(
     {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"}
@@ -71,6 +73,13 @@ def _kernel_log(facts: HostFacts) -> HostVerdict:
             return not_applicable("not read beside a recorded tree")
         case KernelLogAccess.READABLE:
             return ok("/dev/kmsg is readable")
+        case KernelLogAccess.ABSENT | KernelLogAccess.FORBIDDEN if facts.container == IN_KUBERNETES:
+            found = (
+                "no /dev/kmsg"
+                if facts.kernel_log is KernelLogAccess.ABSENT
+                else "/dev/kmsg is closed"
+            )
+            return lacking(f"{found} in this pod", kernel_log_patch())
         case KernelLogAccess.ABSENT:
             return lacking(
                 "no /dev/kmsg here",

@@ -9,6 +9,7 @@ from detectors.doctor.check import HostCheck
 from detectors.doctor.controller import CERTIFICATE_CHECKS, CONTROLLER_CHECKS
 from detectors.doctor.gpu import GPU_CHECKS
 from detectors.doctor.host import HOST_CHECKS
+from detectors.doctor.kubernetes import KUBERNETES_CHECKS
 from detectors.doctor.limits import LIMIT_CHECKS
 from detectors.doctor.python import PYTHON_CHECKS
 from detectors.doctor.rdma import RDMA_CHECKS
@@ -29,6 +30,7 @@ class FactGroup(Enum):
     CERTIFICATES = "certificates"
     STORAGE = "storage"
     PYTHON = "python"
+    KUBERNETES = "kubernetes"
 
 
 CHECKS: Final[Mapping[FactGroup, Sequence[HostCheck[Any]]]] = {
@@ -42,6 +44,7 @@ CHECKS: Final[Mapping[FactGroup, Sequence[HostCheck[Any]]]] = {
     FactGroup.CERTIFICATES: CERTIFICATE_CHECKS,
     FactGroup.STORAGE: STORAGE_CHECKS,
     FactGroup.PYTHON: PYTHON_CHECKS,
+    FactGroup.KUBERNETES: KUBERNETES_CHECKS,
 }
 _NAMES: Final = [check.name for checks in CHECKS.values() for check in checks]
 assert len(_NAMES) == len(set(_NAMES)), "two checks have one name"

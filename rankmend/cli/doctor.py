@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 10.0  # NVML opens 8 GPUs without persistence mode in some 5 
 SLOT_FOLDER: Final = Path("/run/rankmend-checks/doctor")
 PARTS: Final = (
     *("gpu", "rdma", "sensors", "kernel", "limits", "clock", "slurm", "container"),
-    *("agent", "controller", "certificates", "storage", "python"),
+    *("agent", "controller", "certificates", "storage", "python", "kubernetes"),
 )
 _STYLES: Final = {
     "ok": "green",
@@ -38,6 +38,11 @@ _STYLES: Final = {
     "not_applicable": "dim",
 }
 _path = click.Path(path_type=Path)
+
+
+def _shipped(path: str) -> Path:
+    """Return where a configuration is: elsewhere in the pods of deploy/kubernetes."""
+    return Path("/config", Path(path).name) if "RANKMEND_POD_PART" in os.environ else Path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +90,15 @@ class _Wanted:
     "--config",
     "agent_config",
     type=_path,
-    default=Path("/etc/rankmend/agent.toml"),
-    show_default=True,
+    default=lambda: _shipped("/etc/rankmend/agent.toml"),
+    show_default="/etc/rankmend/agent.toml, in our pods /config/agent.toml",
     help="The agent's configuration.",
 )
 @click.option(
     "--controller-config",
     type=_path,
-    default=Path("/etc/rankmend/controller/controller.toml"),
-    show_default=True,
+    default=lambda: _shipped("/etc/rankmend/controller/controller.toml"),
+    show_default="/etc/rankmend/controller/controller.toml, in our pods /config/controller.toml",
     help="The configuration of a controller on this host.",
 )
 @click.option(
@@ -120,7 +125,7 @@ def doctor(
     """Show what this host has and lacks for rankmend, and how to mend it.
 
     Changes nothing, needs no root, and ends by --timeout even if a driver or a mount hangs. PART limits it to gpu,
-    rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage or python.
+    rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage, python or kubernetes.
 
     Exit codes: 0 all there, 1 something is lacking or could not be checked, 2 something is broken or the command line
     is wrong.
@@ -215,6 +220,7 @@ def _readers(wanted: _Wanted) -> "Mapping[FactGroup, Callable[[], Any]]":
         FactGroup.CERTIFICATES: partial(_read_certificates, wanted),
         FactGroup.STORAGE: partial(_read_storage, wanted),
         FactGroup.PYTHON: partial(_read_python, wanted),
+        FactGroup.KUBERNETES: partial(_read_pod, wanted),
     }
 
 
@@ -323,6 +329,19 @@ def _read_python(wanted: _Wanted) -> Any:
     from recovery.doctor.python import read_python
 
     return read_python(wanted.python, count_gpus(wanted.sysfs))
+
+
+def _read_pod(wanted: _Wanted) -> Any:
+    from agent.doctor.pod import read_pod
+    from recovery.doctor.controller import load_config
+
+    pods_file = _agent_config(wanted).gpu.kubelet_checkpoint
+    config, _state, _error = load_config(wanted.controller_config)
+    state_dir = kubernetes = None
+    if config is not None:
+        state_dir, limits = Path(config.state_dir), config.kubernetes
+        kubernetes = (limits.kubeconfig, limits.context) if limits.enabled else None
+    return read_pod(_places(wanted), Path(pods_file) if pods_file else None, state_dir, kubernetes)
 
 
 def _plain(result: "CheckResult") -> dict[str, Any]:

@@ -67,7 +67,7 @@ def start(folder: Path, assets: Path) -> "tuple[int, list[subprocess.Popen[bytes
             "--service-account-issuer", "https://kubernetes.default.svc",
             "--service-account-signing-key-file", key, "--service-account-key-file", key,
             "--service-cluster-ip-range", "10.0.0.0/24", "--authorization-mode", "RBAC",
-            "--token-auth-file", str(folder / "tokens.csv"),
+            "--token-auth-file", str(folder / "tokens.csv"), "--allow-privileged",
             "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
         )  # fmt: skip
         until_s = time.monotonic() + START_S_MAX
