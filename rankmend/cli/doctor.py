@@ -37,12 +37,16 @@ _STYLES: Final = {
     "unknown": "magenta",
     "not_applicable": "dim",
 }
+AGENT_CONFIG: Final = Path("/etc/rankmend/agent.toml")
+CONTROLLER_CONFIG: Final = Path("/etc/rankmend/controller/controller.toml")
 _path = click.Path(path_type=Path)
 
 
-def _shipped(path: str) -> Path:
-    """Return where a configuration is: elsewhere in the pods of deploy/kubernetes."""
-    return Path("/config", Path(path).name) if "RANKMEND_POD_PART" in os.environ else Path(path)
+def _in_pod(path: Path) -> Path:
+    """Return where a configuration is that has not been named: elsewhere in the pods of deploy/kubernetes."""
+    if "RANKMEND_POD_PART" in os.environ and path in (AGENT_CONFIG, CONTROLLER_CONFIG):
+        return Path("/config", path.name)
+    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +94,15 @@ class _Wanted:
     "--config",
     "agent_config",
     type=_path,
-    default=lambda: _shipped("/etc/rankmend/agent.toml"),
-    show_default="/etc/rankmend/agent.toml, in our pods /config/agent.toml",
+    default=AGENT_CONFIG,
+    show_default=True,
     help="The agent's configuration.",
 )
 @click.option(
     "--controller-config",
     type=_path,
-    default=lambda: _shipped("/etc/rankmend/controller/controller.toml"),
-    show_default="/etc/rankmend/controller/controller.toml, in our pods /config/controller.toml",
+    default=CONTROLLER_CONFIG,
+    show_default=True,
     help="The configuration of a controller on this host.",
 )
 @click.option(
@@ -132,6 +136,8 @@ def doctor(
     """
     from detectors.doctor.check import exit_code
 
+    for name in ("agent_config", "controller_config"):
+        named[name] = _in_pod(named[name])
     urls = tuple(url.strip() for url in (controller or "").split(",") if url.strip())
     results = examine(_Wanted(urls=urls, **named), parts, timeout_s)
     code = exit_code(results)
