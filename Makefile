@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu jepsen scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -101,6 +101,9 @@ bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill 
 
 gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/reference/proved-on-gpu.md (10 minutes; GPU_ARGS='--only nvml')
 	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
+
+jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')
+	$(BIN)/python -m bench.jepsen --output results/jepsen.json $(JEPSEN_ARGS)
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

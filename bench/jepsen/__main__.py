@@ -20,12 +20,10 @@ from pathlib import Path
 
 from bench.jepsen.trial import Setting, Trial, run
 
-_INSIDE = "RANKMEND_JEPSEN_INSIDE"
-
 
 def main() -> None:
     options = parse()
-    if os.environ.get(_INSIDE) != str(os.getppid()):
+    if not options.inside:
         sys.exit(_enter())
     setting = Setting(
         options.seed, options.seconds, options.jobs, options.lease_s, options.deaths_per_job_s, options.alert_s,
@@ -66,6 +64,9 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, help="file for the result as JSON")
     parser.add_argument("--keep", type=Path, help="folder for logs and what was written and seen")
+    parser.add_argument(
+        "--inside", action="store_true", help=argparse.SUPPRESS
+    )  # of the namespaces
     return parser.parse_args()
 
 
@@ -73,20 +74,9 @@ def _enter() -> int:
     """Run the same in network and mount namespaces of its own."""
     if os.getuid() != 0:
         sys.exit("bench.jepsen needs root: it makes namespaces, nftables rules and a small disk")
-    command = [
-        "unshare",
-        "--net",
-        "--mount",
-        "--propagation",
-        "private",
-        "--",
-        sys.executable,
-        "-m",
-        "bench.jepsen",
-    ]
-    return subprocess.run(
-        [*command, *sys.argv[1:]], check=False, env={**os.environ, _INSIDE: str(os.getpid())}
-    ).returncode
+    command = ["unshare", "--net", "--mount", "--propagation", "private", "--"]
+    command += [sys.executable, "-m", "bench.jepsen", "--inside", *sys.argv[1:]]
+    return subprocess.run(command, check=False).returncode
 
 
 def say(text: str) -> None:

@@ -15,7 +15,10 @@ from bench.jepsen.history import History, Limits, RankLife, SeenOrder, WrittenEn
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.cluster_records import Spent
 from recovery.journal.fold.entry_fold import fold
+from recovery.journal.incident_records import IncidentOpened
+from recovery.journal.job_records import PersonActed
 from recovery.journal.ledger import Ledger
+from recovery.messages.outside import PersonAct
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
@@ -65,7 +68,7 @@ def _violations(history: History) -> Iterator[Violation]:
             Rule.JOURNALED, job_id, "launchers were given orders, and there is no journal"
         )
     yield from _check_sound(history.cluster)
-    yield from _check_cluster(history.cluster, history.limits)
+    yield from _check_cluster(history, _by_people(history.journals))
 
 
 def _by_job(seen: Iterable[SeenOrder | RankLife]) -> dict[str, list]:  # type: ignore[type-arg]
@@ -236,8 +239,22 @@ def _check_lives(job_id: str, lives: list[RankLife], said: _Said) -> Iterator[Vi
 # The cluster.
 
 
-def _check_cluster(journal: WrittenJournal, limits: Limits) -> Iterator[Violation]:
+def _by_people(journals: Iterable[WrittenJournal]) -> set[str]:
+    """Return the incidents that people asked for, and the jobs for which they approved a plan: no budget refuses those."""
+    found = set()
+    for journal in journals:
+        for one in journal.entries:
+            record = one.entry.record
+            if isinstance(record, IncidentOpened) and record.failure.finding.is_persons:
+                found.add(record.incident_id)
+            if isinstance(record, PersonActed) and record.command.act is PersonAct.APPROVE:
+                found.add(journal.name.removeprefix("job:"))
+    return found
+
+
+def _check_cluster(history: History, by_people: set[str]) -> Iterator[Violation]:
     """Budgets in every hour and day by the database's clock, wherever these begin."""
+    journal, limits = history.cluster, history.limits
     spent = [
         (one.committed_unix_s, one.entry.record)
         for one in journal.entries
@@ -249,6 +266,8 @@ def _check_cluster(journal: WrittenJournal, limits: Limits) -> Iterator[Violatio
         if key in seen:
             yield Violation(Rule.BUDGET, journal.name, f"{key} was spent twice")
         seen.add(key)
+        if record.incident_id in by_people or record.job_id in by_people:
+            continue
         stops = sum(
             other.stops_training
             for when_s, other in spent

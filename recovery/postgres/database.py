@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ POOL_MAX: Final = 10
 ANSWER_S_MAX: Final = 4.0  # for a statement; half of the usual lease
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2
+_PAUSE_S: Final = 0.1
 # In the server, so that it ends by itself what we no longer wait for. A transaction of ours is one statement: a
 # session that is idle within one is not ours.
 _OPTIONS: Final = (
@@ -119,6 +121,10 @@ class Database:
         if self._away_since_s is not None:
             self._try_session()
         self._run("SELECT 1", (), is_write=False, is_probe=True)
+
+    def pause(self) -> None:
+        """Wait a moment before the same is tried again."""
+        time.sleep(_PAUSE_S)
 
     def _note_away(self, error: Exception) -> str:
         text = _one_line(error)

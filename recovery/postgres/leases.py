@@ -68,14 +68,19 @@ class Leases:
         lease_s: float,
         url: str = "",
         host: str | None = None,
+        has_thread: bool = True,
+        controller_id: uuid.UUID | None = None,
     ) -> None:
-        """``url``: where launchers reach this controller, for those who ask another one."""
-        self._database = database
+        """``url``: where launchers reach this controller, for those who ask another one.
+
+        Without a thread the caller calls `turn` as often as that asks for. ``controller_id`` names this start.
+        """
+        self.database = database
         self._clock = clock
         self._lease_s = lease_s
         self._url = url
         self._host = host or socket.gethostname()
-        self.controller_id = uuid.uuid4()
+        self.controller_id = controller_id or uuid.uuid4()
         self.clock = DatabaseClock(clock)  # read anew with each renewal
         self.generation = 0
         """Changes when the leases have expired, or may have while the server was away, and when it is back."""
@@ -84,26 +89,31 @@ class Leases:
         # Called by the thread after each renewal; returns how long to wait at most before the next one.
         self.on_renewed: Callable[[], float] = lambda: _TURN_S
         self._should_stop = threading.Event()
+        self._has_begun = False
+        self._has_thread = has_thread
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
     def begin(self) -> None:
         """Make this controller known, and keep it so."""
         asked_at_s = self._clock.now_s()
-        ((_none, unix_s),) = self._database.write(
+        ((_none, unix_s),) = self.database.write(
             f"SELECT rankmend.begin_controller(%s, %s, %s, %s, %s), {_UNIX_S}",
             (self.controller_id, self._host, self._url, RANKMEND_VERSION, self._lease_s),
         )
         self.clock.note(unix_s, asked_at_s)
-        self._thread.start()
+        self._has_begun = True
+        if self._has_thread:
+            self._thread.start()
 
     def end(self) -> None:
         """Give all leases back; where that fails, they end by themselves."""
         self._should_stop.set()
-        if self._thread.ident is None:
+        if not self._has_begun:
             return
-        self._thread.join(2 * self._lease_s)
+        if self._has_thread:
+            self._thread.join(2 * self._lease_s)
         try:
-            self._database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))
+            self.database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))
         except RankmendError as error:
             log.warning("leases not given back; they expire", extra={"error": str(error)})
 
@@ -114,7 +124,7 @@ class Leases:
         refused: what is read afterwards is all there is.
         """
         try:
-            ((epoch, name, url, left_s),) = self._database.write(
+            ((epoch, name, url, left_s),) = self.database.write(
                 "SELECT * FROM rankmend.take(%s, %s)", (journal, self.controller_id)
             )
         except CommitUnknownError as error:
@@ -126,7 +136,7 @@ class Leases:
     def take_free(self, journals: Sequence[str]) -> list[JournalLease]:
         """Take the leases of those journals that nobody has, also not this controller, by one commit; as `take` does."""
         try:
-            rows = self._database.write(
+            rows = self.database.write(
                 _TAKE_FREE, (self.controller_id, list(journals), self.controller_id)
             )
         except CommitUnknownError as error:  # they are taken anew, or another controller takes them
@@ -136,7 +146,7 @@ class Leases:
     def release(self, lease: JournalLease) -> None:
         """Give one lease back; where that fails, it is taken over once this controller has ended."""
         try:
-            self._database.write(
+            self.database.write(
                 "SELECT rankmend.release(%s, %s, %s)",
                 (lease.journal, self.controller_id, lease.epoch),
             )
@@ -150,7 +160,7 @@ class Leases:
     def renew(self) -> bool:
         """Renew all leases; False: they had expired, and each journal must be taken anew."""
         asked_at_s = self._clock.now_s()
-        ((held, unix_s),) = self._database.write(
+        ((held, unix_s),) = self.database.write(
             f"SELECT rankmend.renew(%s), {_UNIX_S}", (self.controller_id,)
         )
         self.clock.note(unix_s, asked_at_s)
@@ -162,14 +172,14 @@ class Leases:
     def _keep(self) -> None:
         wait_s = 0.0
         while not self._should_stop.wait(wait_s):
-            wait_s = self._turn()
+            wait_s = self.turn()
 
-    def _turn(self) -> float:
+    def turn(self) -> float:
         """Renew once; return how long to wait before the next time."""
         wait_s = min(_TURN_S, self._lease_s / _RENEWALS)
         try:
-            if self._database.away_s is not None:
-                self._database.probe()
+            if self.database.away_s is not None:
+                self.database.probe()
             if not self.renew():
                 log.error("the leases had expired: every job is taken up anew")
             wait_s = min(wait_s, self.on_renewed())

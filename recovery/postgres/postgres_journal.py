@@ -8,7 +8,6 @@ new lease, behind which the write that is still on its way is refused.
 """
 
 import threading
-import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,6 @@ from recovery.postgres.leases import JOURNAL_MOVED, JournalLease, Leases, lease_
 DOUBT_S_MAX: Final = (
     8.0  # the deciding thread waits meanwhile; longer than a restart of the server takes
 )
-_PAUSE_S: Final = 0.1
 APPEND_CALL: Final = (
     "rankmend.append(%s::text, %s::uuid, %s::bigint, %s::bigint, %s::bytea, %s::text[], %s::int[], %s::int[],"
     " %s::float8[], %s::float8[], %s::text[], %s::bytea[], %s::bytea[])"
@@ -199,7 +197,7 @@ class PostgresJournal:
                     raise
             except (CommitUnknownError, JournalError) as failure:
                 error = failure  # such as a lock that the lost write still has: it may yet commit
-            time.sleep(_PAUSE_S)
+            self._database.pause()
         doubt = (
             f"{self.name}: nobody knows whether record {rows[0].number} was written ({error}); it is read back "
             f"when PostgreSQL answers"

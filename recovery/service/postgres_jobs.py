@@ -173,20 +173,14 @@ class LeasedJob:
 
 
 class PostgresJobs:
-    def __init__(self, folder: StateFolder, config: Config, clock: Clock) -> None:
-        """Connect, and take part; ``folder`` is closed with it."""
-        require(Extra.POSTGRES, f'the journal "{config.journal}"')
-        assert config.journal is not None, "configured"
+    def __init__(
+        self, folder: StateFolder, config: Config, clock: Clock, leases: Leases | None = None
+    ) -> None:
+        """Connect, and take part; ``folder`` is closed with it. ``leases``: in place of the configured ones."""
         self._folder = folder
         self._wait_s_max = 2 * config.postgres.lease_s
-        url = read_database_url(config.journal, config.postgres.password_file)
-        self._database = Database(url, clock, accept_loss=config.postgres.accept_loss)
-        self._leases = Leases(
-            self._database,
-            clock,
-            lease_s=config.postgres.lease_s,
-            url=controller_base(config, socket.gethostname()),
-        )
+        self._leases = leases or _make_leases(config, clock)
+        self._database = self._leases.database
         self._leases.on_renewed = self._look_for_freed
         self._takeover = JobTakeover(self._database, self._leases)
         self._group = AppendGroup(self._database, self._leases)
@@ -212,6 +206,10 @@ class PostgresJobs:
     @property
     def path(self) -> Path:
         return self._folder.path
+
+    @property
+    def leases(self) -> Leases:
+        return self._leases
 
     def dating(self, _clock: Clock) -> Clock:
         return self._leases.clock
@@ -432,6 +430,18 @@ class PostgresJobs:
         self._leases.end()
         self._database.close()
         self._folder.close()
+
+
+def _make_leases(config: Config, clock: Clock) -> Leases:
+    require(Extra.POSTGRES, f'the journal "{config.journal}"')
+    assert config.journal is not None, "configured"
+    url = read_database_url(config.journal, config.postgres.password_file)
+    return Leases(
+        Database(url, clock, accept_loss=config.postgres.accept_loss),
+        clock,
+        lease_s=config.postgres.lease_s,
+        url=controller_base(config, socket.gethostname()),
+    )
 
 
 def write_again(database: Database, statement: str, values: tuple[object, ...]) -> list[Row]:

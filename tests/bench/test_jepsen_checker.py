@@ -8,7 +8,7 @@ import pytest
 from bench.jepsen.checker import Rule, check
 from bench.jepsen.faults import Kind, draw_faults
 from bench.jepsen.history import History, Limits, RankLife, SeenOrder, WrittenEntry, WrittenJournal
-from detectors.finding import Blame, Finding, Severity
+from detectors.finding import Blame, Finding, Severity, Symptom, SymptomKind
 from detectors.finding import Kind as FindingKind
 from recovery.journal.attempt_records import AttemptStarted, Cause, Choice, Placement
 from recovery.journal.cluster_records import Spent
@@ -215,6 +215,18 @@ def test_the_clusters_budget_counts_in_every_hour_by_the_databases_clock() -> No
     assert rules(cluster(*three, every_s=1200.0)) == {Rule.BUDGET}
     assert rules(cluster(*three, every_s=1801.0)) == set()
     assert rules(cluster(*[replace(one, stops_training=False) for one in three], every_s=1.0)) == set()  # fmt: skip
+
+
+def test_what_a_person_asks_for_is_beyond_no_budget() -> None:
+    by_ada = replace(FINDING, symptom=Symptom(SymptomKind.PERSON))
+    asked = replace(OPENED, incident_id="i2", failure=replace(OPENED.failure, finding=by_ada))
+    rows = [*GOOD_ROWS, *by("b", 2, asked, IncidentEvent(Event("i2", Outcome.CANCEL, "i2", "r")))]
+    three = [spent(number) for number in range(3)]
+
+    history = replace(with_rows(rows), cluster=cluster(*three, every_s=600.0).cluster)
+
+    assert by_ada.is_persons
+    assert rules(history) == set()
 
 
 def test_more_moves_of_a_job_in_a_day_than_it_may_make_are_found() -> None:
