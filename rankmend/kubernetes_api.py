@@ -6,8 +6,9 @@ something carries what is left of the time-out to the server, too, so that it ha
 
 import contextlib
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ _PAUSE_S_MIN: Final = 0.05  # before a call that was turned away is sent again
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_FILE: Final = _SERVICE_ACCOUNT / "token"
 _TOKEN_CHARS_MAX: Final = 64 * 1024
+_ACT_S_MIN: Final = 1.0  # a call that changes something is not begun with less
+_MARGIN_S: Final = 1.0  # between its end and that of the lease
 
 
 class KubernetesError(ManagerError):
@@ -64,6 +67,8 @@ class KubernetesApi:
         self._api = api
         self._field_manager = field_manager
         self.timeout_s = timeout_s
+        self.left_s: Callable[[], float] = lambda: math.inf
+        """Until when this process may change anything, in seconds from now: what does ends a second before."""
 
     def call(
         self,
@@ -75,8 +80,9 @@ class KubernetesApi:
         sends: str = JSON,
     ) -> dict[str, Any]:
         """Return the answer, or raise KubernetesError."""
-        until_s = time.monotonic() + self.timeout_s
         what = f"{method} {path}"
+        until_s = time.monotonic()
+        until_s += self.timeout_s if method == "GET" else self._act_timeout_s(what)
         while True:
             answer, data = self._send(method, path, query, body, sends, until_s)
             if len(data) > ANSWER_BYTES_MAX:
@@ -134,6 +140,14 @@ class KubernetesApi:
         if data is None:
             raise KubernetesAwayError(_say(what, f"no whole answer in {self.timeout_s:g} s"))
         return answer, data
+
+    def _act_timeout_s(self, what: str) -> float:
+        left_s = self.left_s()
+        if left_s - _MARGIN_S < _ACT_S_MIN:
+            raise KubernetesAwayError(
+                _say(what, f"not sent: the lease under which we act has only {left_s:.1f} s left")
+            )
+        return min(self.timeout_s, left_s - _MARGIN_S)
 
 
 def _read(response: Any, until_s: float) -> bytes | None:

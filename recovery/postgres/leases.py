@@ -169,6 +169,12 @@ class Leases:
         self._renewed_at_s, self._has_expired = asked_at_s, False
         return bool(held)
 
+    def left_s(self) -> float:
+        """Return for how long the leases hold at least, if they are not renewed again. For any thread."""
+        if self._has_expired:
+            return 0.0
+        return max(0.0, self._renewed_at_s + self._lease_s - self._clock.now_s())
+
     def _keep(self) -> None:
         wait_s = 0.0
         while not self._should_stop.wait(wait_s):

@@ -42,6 +42,10 @@ APPEND_CALL: Final = (
     "rankmend.append(%s::text, %s::uuid, %s::bigint, %s::bigint, %s::bytea, %s::text[], %s::int[], %s::int[],"
     " %s::float8[], %s::float8[], %s::text[], %s::bytea[], %s::bytea[])"
 )
+_HAND_IN: Final = (
+    "SELECT rankmend.hand_in(%s::text, %s::uuid, %s::bigint, %s::bytea, %s::text[], %s::int[], %s::int[],"
+    " %s::float8[], %s::float8[], %s::text[], %s::bytea[], %s::bytea[])"
+)
 _COLUMNS: Final = "number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
 WAY_OUT: Final = (
     "Restore the database from a backup: its rows were changed, which no controller can do"
@@ -246,9 +250,44 @@ def append_rows(
             f"SELECT {APPEND_CALL}", append_values(controller_id, lease, rows, after, head)
         )
     except StatementRefusedError as error:
-        if error.sqlstate == JOURNAL_MOVED:
-            raise JournalMovedError(str(error)) from error
-        raise lease_error(error) from error
+        raise _append_error(error) from error
+
+
+def hand_in_rows(
+    database: Database,
+    controller_id: uuid.UUID,
+    journal: str,
+    rows: Sequence[JournalRow],
+    after: int,
+    head: bytes,
+) -> None:
+    """Write requests to a desk behind number ``after``, without its lease. Raises what `append_rows` raises."""
+    try:
+        database.write(
+            _HAND_IN,
+            (journal, controller_id, after, head if after else None, *_columns_of(rows)),
+        )
+    except StatementRefusedError as error:
+        raise _append_error(error) from error
+
+
+def _columns_of(rows: Sequence[JournalRow]) -> tuple[list[object], ...]:
+    return (
+        [row.kind for row in rows],
+        [row.major for row in rows],
+        [row.minor for row in rows],
+        [row.unix_s for row in rows],
+        [row.monotonic_s for row in rows],
+        [row.boot_id for row in rows],
+        [row.body for row in rows],
+        [row.checksum for row in rows],
+    )
+
+
+def _append_error(error: StatementRefusedError) -> Exception:
+    if error.sqlstate == JOURNAL_MOVED:
+        return JournalMovedError(str(error))
+    return lease_error(error)
 
 
 def append_values(
@@ -263,14 +302,7 @@ def append_values(
     return (
         *(lease.journal, controller_id, lease.epoch, place),
         None if after is None else head,
-        [row.kind for row in rows],
-        [row.major for row in rows],
-        [row.minor for row in rows],
-        [row.unix_s for row in rows],
-        [row.monotonic_s for row in rows],
-        [row.boot_id for row in rows],
-        [row.body for row in rows],
-        [row.checksum for row in rows],
+        *_columns_of(rows),
     )
 
 

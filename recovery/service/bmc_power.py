@@ -6,6 +6,7 @@ PoweringOff, an error, a redirect, an answer that is too long or too late) prove
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from rankmend.errors import RankmendError
 from rankmend.redfish_session import BmcFault
 from recovery.service.bmc_readings import NODES_MAX, BmcReadings, PowerOffStage
 from recovery.service.bmcs import BmcDirectory, NodeBmc, PowerState, fault_of, force_off, read_power
+from recovery.slurm.desk_lease import act_timeout_s
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,10 @@ class BmcPower:
         clock: Clock,
         readings: BmcReadings,
         pause_s: float = PAUSE_S,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """``left_s``: of the lease under which this controller switches nodes off."""
+        self._left_s = left_s
         self._directory = directory
         self._readings = readings
         self._clock = clock
@@ -108,14 +113,17 @@ class BmcPower:
             reason = "" if is_lost() else "it is heard again"
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody knows
             reason = f"nobody can say whether it is heard: {error!r}"
-        if reason:
+        timeout_s = act_timeout_s(bmc.rule.timeout_s, self._left_s())
+        if not reason and timeout_s is None:
+            reason = "the lease of this controller is nearly over"
+        if reason or timeout_s is None:
             log.warning("a node is not switched off", extra={"node": node, "reason": reason})
             self._readings.note_power_off(PowerOffStage.WITHDRAWN)
             return
         self._readings.note_power_off(PowerOffStage.ASKED)
         stage = PowerOffStage.FAILED
         try:
-            force_off(bmc, self._clock)
+            force_off(bmc, self._clock, timeout_s)
             stage = PowerOffStage.DONE
             log.warning("power of a lost node is being switched off", extra={"node": node})
         except RankmendError as error:

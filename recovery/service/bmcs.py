@@ -114,8 +114,8 @@ def read_power(bmc: NodeBmc, clock: Clock) -> PowerState:
     )
 
 
-def force_off(bmc: NodeBmc, clock: Clock) -> None:
-    """Ask for `ForceOff` (DSP2046, ComputerSystem.Reset) once, or raise an error of `fault_of`."""
+def force_off(bmc: NodeBmc, clock: Clock, timeout_s: float) -> None:
+    """Ask, within ``timeout_s`` in all, for `ForceOff` (DSP2046, ComputerSystem.Reset) once, or raise an error of `fault_of`."""
     system = bmc.rule.system
 
     def act(session: RedfishSession, until_s: float) -> None:
@@ -123,7 +123,7 @@ def force_off(bmc: NodeBmc, clock: Clock) -> None:
         reset = f"{path.rstrip('/')}/Actions/{RESET}"
         session.post(reset, {"ResetType": "ForceOff"}, until_s)
 
-    _with_session(bmc, clock, act)
+    _with_session(bmc, clock, act, timeout_s)
 
 
 def fault_of(error: RankmendError) -> BmcFault:
@@ -135,16 +135,22 @@ def fault_of(error: RankmendError) -> BmcFault:
     return BmcFault.CREDENTIALS if isinstance(error, ConfigError) else BmcFault.INTERNAL
 
 
-def _with_session(bmc: NodeBmc, clock: Clock, act: Callable[[RedfishSession, float], _R]) -> _R:
-    """Return what ``act`` does with a new connection and until when it may take."""
+def _with_session(
+    bmc: NodeBmc,
+    clock: Clock,
+    act: Callable[[RedfishSession, float], _R],
+    timeout_s: float | None = None,
+) -> _R:
+    """Return what ``act`` does with a new connection and until when it may take; ``timeout_s``: None: as configured."""
     rule = bmc.rule
-    deadline_s = clock.now_s() + rule.timeout_s
+    bound_s = rule.timeout_s if timeout_s is None else timeout_s
+    deadline_s = clock.now_s() + bound_s
     session = RedfishSession(
         bmc.address,
         read_credentials(Path(rule.credentials_file)),
         bmc.context if bmc.address.is_encrypted else None,
         clock,
-        rule.timeout_s,
+        bound_s,
     )
     try:
         return act(session, deadline_s)

@@ -52,7 +52,7 @@ class DeskGauges(Collector):
             f"1 if {self._manager} answered when it was asked last, else 0.",
         )
         desk = self._desk
-        if desk is not None:
+        if desk is not None and desk.works_here:  # another controller tells the rest
             ledger = desk.ledger
             counts = Counter(
                 (work.request.action, work.ended.outcome.value if work.ended else _OPEN)

@@ -4,23 +4,32 @@ import logging
 import threading
 from typing import Final
 
-from rankmend.errors import RankmendError
+from rankmend.errors import JournalError, RankmendError
 from recovery.cluster.gate import PlanRequest
 from recovery.journal.open_journal import OpenJournal
+from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.slurm.desk import RequestDesk
+from recovery.slurm.desk_lease import DeskLease, OwnDesk
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
 log = logging.getLogger(__name__)
 
+FOLLOW_S: Final = 1.0  # between two looks at what the controller has done that works on the desk
 STOP_S_MAX: Final = 5.0  # a call that is under way ends by itself
 
 
 class DeskService:
     """A node that a job has left because it was blamed is drained; the request's key names the incident, so it is asked once."""
 
-    def __init__(self, journal: OpenJournal, desk: RequestDesk) -> None:
+    def __init__(
+        self, journal: OpenJournal, desk: RequestDesk, lease: DeskLease | None = None
+    ) -> None:
+        """``lease``: which controller works on the desk; None: it is this one's own."""
         self._journal = journal
+        self._lease = lease or OwnDesk()
         self.desk = desk
+        self.desk.works_here = lease is None
+        self._epoch: int | None = self._lease.hold() if lease is None else None
         self._should_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=desk.limits.table, daemon=True)
 
@@ -39,10 +48,24 @@ class DeskService:
         wait_s = 0.0
         while not self._should_stop.wait(wait_s):
             try:
-                wait_s = self.desk.turn()
+                wait_s = self._turn()
+            except (JournalError, LeaseLostError, CommitUnknownError) as error:
+                manager = self.desk.limits.manager
+                log.warning("cannot work on %s now", manager, extra={"error": str(error)})
+                wait_s = FOLLOW_S
             except Exception:
                 log.exception("cannot work on %s", self.desk.limits.manager)
                 wait_s = 10.0
+
+    def _turn(self) -> float:
+        """Work on the desk, or follow what the controller does that works on it; return when to come again."""
+        before, self._epoch = self._epoch, self._lease.hold()
+        if self._epoch is None:
+            if before is not None:
+                self.desk.leave()
+            self.desk.bench.catch_up()
+            return FOLLOW_S
+        return self.desk.turn() if self._epoch == before else self.desk.take_over()
 
     def leave_nodes(self, request: PlanRequest) -> None:
         """Have the nodes drained that a job leaves. Never raises: the recovery of the job goes on."""

@@ -14,6 +14,7 @@ from recovery.journal.job_records import JobOutcome
 from recovery.journal.open_journal import OpenJournal
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import StoredJournal, Written
+from recovery.slurm.desk_lease import DeskLease
 
 if TYPE_CHECKING:
     from recovery.service.controller_config import Config
@@ -153,8 +154,12 @@ class JobStore(Protocol):
         """Return the cluster's journal. For any thread."""
         ...
 
-    def open_desk(self, name: str, clock: Clock) -> OpenJournal:
-        """Open the journal of requests to what gives out nodes: SLURM or KUBERNETES."""
+    def open_desk(self, name: str, clock: Clock) -> tuple[OpenJournal, DeskLease | None]:
+        """Open the journal of requests to what gives out nodes, SLURM or KUBERNETES, and the lease of who works on it; None: it is this one's own."""
+        ...
+
+    def lease_left_s(self) -> float:
+        """Return for how long this controller may act at least, if it hears nothing more. For any thread."""
         ...
 
     def written(self, journals: Sequence[StoredJournal]) -> list[Written]:

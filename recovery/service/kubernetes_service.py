@@ -14,6 +14,7 @@ from recovery.kubernetes.pod_work import PodWork
 from recovery.service.desk_service import DeskService
 from recovery.service.kubernetes_signals import KubernetesSignals
 from recovery.slurm.desk import RequestDesk
+from recovery.slurm.desk_lease import DeskLease, OwnDesk
 from recovery.slurm.requests import SchedulerRequest
 
 # An API server that has just started may deny what it grants once it has read the roles.
@@ -29,10 +30,13 @@ class KubernetesService(DeskService):
         may_act: Callable[[SchedulerRequest], str],
         observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
         of_interest: Callable[[], Sequence[str]] = lambda: (),
+        lease: DeskLease | None = None,
     ) -> None:
-        """``journal`` is closed at the end. Raises MissingPackageError without the extra, and ConfigError where no cluster is configured."""
+        """``journal`` is closed at the end; ``lease``: None where no other controller may act. Raises MissingPackageError without the extra, and ConfigError where no cluster is configured."""
         require(Extra.KUBERNETES, "rankmend controller run with [kubernetes]")
-        client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
+        api = connect(limits.kubeconfig, limits.context, limits.timeout_s)
+        api.left_s = (lease or OwnDesk()).left_s
+        client = KubernetesClient(api)
         desk = RequestDesk(
             journal,
             client,
@@ -44,7 +48,7 @@ class KubernetesService(DeskService):
             of_interest=of_interest,
             denied_s=DENIED_S,
         )
-        super().__init__(journal, desk)
+        super().__init__(journal, desk, lease)
         self._limits = limits
         self._signals: KubernetesSignals | None = None
 

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from recovery.postgres.append_group import AppendGroup
 from recovery.postgres.database import Database, Row
 from recovery.postgres.database_errors import CommitUnknownError, StatementRefusedError
 from recovery.postgres.database_url import read_database_url
+from recovery.postgres.desk_journal import DeskJournal
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.migration import check_schema
 from recovery.postgres.postgres_journal import HoldBack, PostgresJournal, read_entries
@@ -178,7 +178,6 @@ class PostgresJobs:
     ) -> None:
         """Connect, and take part; ``folder`` is closed with it. ``leases``: in place of the configured ones."""
         self._folder = folder
-        self._wait_s_max = 2 * config.postgres.lease_s
         self._leases = leases or _make_leases(config, clock)
         self._database = self._leases.database
         self._leases.on_renewed = self._look_for_freed
@@ -410,20 +409,12 @@ class PostgresJobs:
             names.append(journal.name)
         return written(self._database, names)
 
-    def open_desk(self, name: str, clock: Clock) -> PostgresJournal:
-        """Take the journal of a desk: one controller of a database works on it."""
-        until_s = clock.now_s() + self._wait_s_max
-        while True:
-            try:
-                lease = self._leases.take(name)
-                break
-            except HeldByOtherError as error:
-                if clock.now_s() >= until_s:
-                    raise ConfigError(
-                        f"[{name}] enabled: {error}; switch it on for one controller only"
-                    ) from error
-            time.sleep(_LOOK_S)
-        return PostgresJournal(self._database, self._leases, lease, clock, read_boot_id())
+    def open_desk(self, name: str, clock: Clock) -> tuple[DeskJournal, DeskJournal]:
+        journal = DeskJournal(self._database, self._leases, name, clock, read_boot_id())
+        return journal, journal
+
+    def lease_left_s(self) -> float:
+        return self._leases.left_s()
 
     def close(self) -> None:
         self._fleet.stop()

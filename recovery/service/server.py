@@ -132,7 +132,7 @@ class Service:
             self._bmc_check: BmcCheck | None = None
             if config.bmcs:
                 directory, readings = BmcDirectory(config.bmcs), self.measures.bmcs
-                self._power = BmcPower(directory, clock, readings)
+                self._power = BmcPower(directory, clock, readings, left_s=self._store.lease_left_s)
                 undo.callback(self._power.close)
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             self.slurm, self.kubernetes = self._open_managers(undo)
@@ -247,26 +247,30 @@ class Service:
         slurm: SlurmService | None = None
         kubernetes: KubernetesService | None = None
         if config.slurm.enabled:
+            journal, lease = self._store.open_desk(SLURM, clock)
             slurm = SlurmService(
                 state,
-                self._store.open_desk(SLURM, clock),
+                journal,
                 config.slurm,
                 clock,
                 self._may_act,
                 self._is_off,
                 self._why_observed,
                 self._nodes_of_interest,
+                lease,
             )
             undo.callback(slurm.stop)
             self.measures.slurm.watch(slurm.desk)
         if config.kubernetes.enabled:
+            journal, lease = self._store.open_desk(KUBERNETES, clock)
             kubernetes = KubernetesService(
-                self._store.open_desk(KUBERNETES, clock),
+                journal,
                 config.kubernetes,
                 clock,
                 self._may_act,
                 self._why_observed,
                 self._nodes_of_interest,
+                lease,
             )
             undo.callback(kubernetes.stop)
             self.measures.kubernetes.watch(kubernetes.desk)

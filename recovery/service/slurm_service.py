@@ -12,6 +12,7 @@ from recovery.service.desk_service import DeskService
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.commands import SlurmCommands
 from recovery.slurm.desk import SlurmDesk
+from recovery.slurm.desk_lease import DeskLease, OwnDesk
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerRequest
 
@@ -27,11 +28,14 @@ class SlurmService(DeskService):
         is_gone: Callable[[str, str], bool],
         observes: Callable[[SchedulerRequest], str | None] = lambda _request: None,
         of_interest: Callable[[], Sequence[str]] = lambda: (),
+        lease: DeskLease | None = None,
     ) -> None:
-        """``journal`` is closed at the end; ``state``: the folder for scripts."""
+        """``journal`` is closed at the end; ``state``: the folder for scripts; ``lease``: None where no other controller may act."""
         folder = state / "slurm"
         make_private(folder, ConfigError)
-        run = SlurmCommands(limits.timeout_s, os.environ, limits.folder)
+        run = SlurmCommands(
+            limits.timeout_s, os.environ, limits.folder, (lease or OwnDesk()).left_s
+        )
         desk = SlurmDesk(
             journal,
             SlurmClient(run),
@@ -43,4 +47,4 @@ class SlurmService(DeskService):
             observes=observes,
             of_interest=of_interest,
         )
-        super().__init__(journal, desk)
+        super().__init__(journal, desk, lease)

@@ -11,6 +11,7 @@
 
 import contextlib
 import fcntl
+import math
 import os
 import secrets
 import shutil
@@ -189,10 +190,13 @@ class StateFolder:
     def written(self, journals: Sequence[StoredJournal]) -> list[Written]:
         return written_files(journals)
 
-    def open_desk(self, name: str, clock: Clock) -> Journal:
+    def lease_left_s(self) -> float:
+        return math.inf  # the lock of the folder is ours
+
+    def open_desk(self, name: str, clock: Clock) -> tuple[Journal, None]:
         folder = self.path / name
         make_private(folder, ConfigError)
-        return Journal(folder / "journal.db", clock, read_boot_id())
+        return Journal(folder / "journal.db", clock, read_boot_id()), None
 
     def away_s(self) -> float | None:
         return None

@@ -39,7 +39,7 @@ from recovery.service.peer_header import SUBJECT_HEADER
 from recovery.service.permission import Asked, World, demand, permit, touch_of
 from recovery.service.request_errors import EndedError, FullError, PeerSilentError
 from recovery.service.roles import DeniedError, Subject, TooManyError
-from recovery.service.route import SMALL_BYTES, RequestKind, Route
+from recovery.service.route import SMALL_BYTES, Answerer, RequestKind, Route
 from recovery.service.routes import BY_NAME, ROUTES
 
 # per address: enough for a fleet with an old token, too few to guess one
@@ -157,6 +157,8 @@ class Api:
         try:
             return await self.backend.peers.ask(peer, route, call)
         except PeerSilentError:
+            if route.answerer is Answerer.DESK:  # what was done is in the database
+                return await route.handler(self.backend, call)
             shown = show_without_owner(self.backend, route, call)
             if shown is None:
                 raise

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from rankmend.clock import Clock
+from rankmend.errors import JournalError
+from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmEnded, SlurmOutcome, SlurmRecord
 from recovery.slurm.job_memory import RequeueMemory
@@ -19,6 +21,7 @@ from recovery.slurm.requests import SchedulerRequest
 log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 3.0  # beyond the time-out of a command, until it can have no late effect
+_TRIES_MAX: Final = 20  # of one record, while other controllers write
 LOOK_S: Final = 0.5  # at a request that is under way
 LOOK_S_MAX: Final = 15.0  # at one that has waited for long
 
@@ -28,6 +31,7 @@ class SlurmJournal(Protocol):
     def opened(self) -> tuple[Entry, ...]: ...
 
     def append_many(self, records: Sequence[SlurmRecord], /) -> tuple[Entry, ...]: ...
+    def read_newer(self) -> tuple[Entry, ...]: ...
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ class Bench:
         self.client = client
         self.limits = limits
         self.clock = clock
+        self.settle_s = settle_s
         self.settled_s = limits.timeout_s + settle_s
         self.look_s = look_s
         self.lock = threading.RLock()
@@ -65,10 +70,32 @@ class Bench:
         self.problem = ""  # why the manager does not answer
 
     def write(self, record: SlurmRecord) -> None:
-        """Make the record durable, or raise JournalError."""
+        """Make the record durable, or raise JournalError, or LeaseLostError: another controller works here now.
+
+        What others have handed in meanwhile goes before it: new requests, and a person's word on a node, which may
+        as well have come a moment later.
+        """
         with self.lock:
-            for entry in self._journal.append_many([record]):
-                self.ledger = fold_slurm_entry(self.ledger, entry)
+            for _try in range(_TRIES_MAX):
+                try:
+                    written = self._journal.append_many([record])
+                except JournalMovedError:
+                    self.catch_up()
+                    continue
+                self._fold(written)
+                return
+        raise JournalError(
+            f"{_TRIES_MAX} times others wrote first to the journal of {self.limits.manager}"
+        )
+
+    def catch_up(self) -> None:
+        """Take in what other controllers have written, or raise JournalError."""
+        with self.lock:
+            self._fold(self._journal.read_newer())
+
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.ledger = fold_slurm_entry(self.ledger, entry)
 
     def note_away(self, error: Exception) -> None:
         """Remember that the manager gave no answer."""

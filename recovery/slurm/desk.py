@@ -20,6 +20,7 @@ from rankmend.errors import (
     SourceError,
 )
 from recovery.journal.slurm_records import SlurmAsked, SlurmOutcome, SlurmReturnAllowed
+from recovery.postgres.database_errors import LeaseLostError
 from recovery.slurm.bench import LOOK_S, SETTLE_S, Bench, Memory, SlurmJournal, fields_of
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.job_work import JobWork
@@ -97,6 +98,10 @@ class RequestDesk:
         self._denied_s = denied_s
         self.returns = NodeReturns(self.bench, self.ask, may_act, start_check)
 
+        self.works_here = (
+            True  # False: another controller works on the desk, and this one asks there
+        )
+
     @property
     def ledger(self) -> SlurmLedger:
         return self.bench.ledger
@@ -129,7 +134,7 @@ class RequestDesk:
                 tuple(name[:200] for name in request.shared_by[:SHARED_MAX]),
                 request.pods_of,
             )
-            self.bench.write(asked)
+            self._hand_in(asked)
         log.info("asked of %s", self.limits.manager, extra=fields_of(request))
 
     def take_back(self, node: str, who: str, reason: str) -> bool:
@@ -137,7 +142,7 @@ class RequestDesk:
         with self.bench.lock:
             if not self.ledger.history(node).is_ours:
                 return False
-            self.bench.write(SlurmReturnAllowed(node, who, reason[:1000]))
+            self._hand_in(SlurmReturnAllowed(node, who, reason[:1000]))
             is_asked = any(
                 work.request.action is SchedulerAction.RESUME and node in work.request.nodes
                 for work in self.ledger.open
@@ -149,6 +154,13 @@ class RequestDesk:
         self.ask(SchedulerRequest(key, SchedulerAction.RESUME, (node,), reason=f"{who}: {reason}"))
         return True
 
+    def _hand_in(self, record: SlurmAsked | SlurmReturnAllowed) -> None:
+        """Write a request. It needs no lease: one that was just lost is tried again without."""
+        try:
+            self.bench.write(record)
+        except LeaseLostError:
+            self.bench.write(record)
+
     def waits_for(self, key: str) -> str:
         """Return what an open request waits for."""
         if self.bench.is_answering is False:
@@ -158,10 +170,31 @@ class RequestDesk:
 
     # One thread.
 
+    def take_over(self) -> float:
+        """Begin to work here, where another controller may have done so until now; return after how many seconds to `turn`.
+
+        Its lease bounds its calls, so none is under way; what it did last may show a little later.
+        """
+        self._begin(works_here=True)
+        return self.bench.settle_s
+
+    def leave(self) -> None:
+        """Work here no more: another controller may do so from now on."""
+        self._begin(works_here=False)
+
+    def _begin(self, *, works_here: bool) -> None:
+        self.returns.stop()
+        self._memory.clear()
+        self._looked_at_s = float("-inf")
+        self.works_here = works_here
+        self.bench.is_answering, self.bench.problem = None, ""
+        self.bench.catch_up()
+
     def turn(self) -> float:
         """Do what is due, and return after how many seconds to come again."""
         now_s = self._clock.now_s()
         try:
+            self.bench.catch_up()
             if self.returns.collect():
                 self._looked_at_s = float("-inf")
             for work in self.ledger.open:

@@ -13,6 +13,7 @@ from rankmend.kubernetes_api import (
     KubernetesConflictError,
     KubernetesUnknownError,
 )
+from recovery.journal.records import Entry
 from recovery.journal.slurm_records import SlurmRecord
 from recovery.journal.store import Journal
 from recovery.kubernetes.client import KubernetesClient
@@ -192,6 +193,9 @@ class KillableJournal:
         entries = self._journal.append_many(records)
         self._cross()
         return entries
+
+    def read_newer(self) -> tuple[Entry, ...]:
+        return self._journal.read_newer()
 
 
 LIMITS = KubernetesLimits(

@@ -6,7 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankmend.kubernetes_api import KubernetesAwayError, KubernetesDeniedError, KubernetesError
+from rankmend.kubernetes_api import (
+    KubernetesApi,
+    KubernetesAwayError,
+    KubernetesDeniedError,
+    KubernetesError,
+)
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.fakes import LIMITS, FakeApi, FakeSite
 
@@ -434,3 +439,12 @@ def test_a_kill_between_any_two_calls_or_writes_does_nothing_twice(make: Make) -
         assert site.api.nodes["n2"]["spec"] == {"unschedulable": True}
         assert "foreign-0" in site.api.pods
         site.journal.close()
+
+
+@pytest.mark.parametrize("left_s", [1.9, 0.0])
+def test_nothing_is_changed_with_too_little_left_of_the_lease(left_s: float) -> None:
+    api = KubernetesApi(None, 5.0)
+    api.left_s = lambda: left_s
+
+    with pytest.raises(KubernetesAwayError, match=r"not sent: the lease .* has only .* s left"):
+        api.call("PATCH", "/api/v1/nodes/n1", body={})

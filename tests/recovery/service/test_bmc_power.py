@@ -283,6 +283,20 @@ def test_a_node_that_is_heard_again_before_its_turn_is_not_switched_off(
         assert bmc.asked == []
 
 
+def test_no_node_is_switched_off_with_too_little_left_of_the_lease(tmp_path: Path) -> None:
+    readings = BmcReadings()
+    with PowerBmc("On") as bmc:
+        directory = BmcDirectory((rule_of(bmc, tmp_path),))
+        power = BmcPower(directory, SystemClock(), readings, left_s=lambda: 1.9)
+        try:
+            power.switch_off("n1", lambda: True)
+
+            wait_until(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
+        finally:
+            power.close()
+        assert bmc.asked == []
+
+
 def readers() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name.startswith("bmc")]
 
