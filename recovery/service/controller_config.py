@@ -26,6 +26,7 @@ PORT: Final = 9477  # beside the agent's 9476
 AGENT_PORT: Final = 9476
 FILE_BYTES_MAX: Final = 1024 * 1024
 NODE_MARK: Final = "{node}"  # stands for a node's name
+ACTING_LEASE_S_MIN: Final = 4.0  # renewed each second, and a call takes a second at least
 CHECK_S_MIN: Final = 30.0  # a BMC is a slow computer, and other things read it, too
 RELOADABLE: Final = frozenset(
     {"tls", "tokens_file", "policy_file", "redirect_to", "discovery", "limits", "console"}
@@ -189,10 +190,7 @@ def check(config: Config) -> None:
         ) from error
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")
-    if config.journal is not None:
-        check_database_url(config.journal)
-    if config.postgres.url:
-        check_url(config.postgres.url, has_token=True)
+    _check_postgres(config)
     if config.redirect_to is not None:
         check_url(config.redirect_to, has_token=True)
     for url in config.alertmanagers.urls:
@@ -212,6 +210,19 @@ def check(config: Config) -> None:
                 )
         except ConfigError as error:
             raise ConfigError(f"[[bmcs]] number {number} ({rule.match}): {error}") from error
+
+
+def _check_postgres(config: Config) -> None:
+    if config.journal is not None:
+        check_database_url(config.journal)
+        acts = config.slurm.enabled or config.kubernetes.enabled or config.bmcs
+        if acts and config.postgres.lease_s < ACTING_LEASE_S_MIN:
+            raise ConfigError(
+                f"[postgres] lease_s is {config.postgres.lease_s:g}: [slurm], [kubernetes] and [[bmcs]] need "
+                f"{ACTING_LEASE_S_MIN:g} or more, since each call ends a second before the lease"
+            )
+    if config.postgres.url:
+        check_url(config.postgres.url, has_token=True)
 
 
 def _check_addresses(discovery: Discovery) -> None:

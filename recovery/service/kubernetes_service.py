@@ -47,6 +47,7 @@ class KubernetesService(DeskService):
             observes=observes,
             of_interest=of_interest,
             denied_s=DENIED_S,
+            left_s=(lease or OwnDesk()).left_s,
         )
         super().__init__(journal, desk, lease)
         self._limits = limits

@@ -46,5 +46,6 @@ class SlurmService(DeskService):
             is_gone=is_gone,
             observes=observes,
             of_interest=of_interest,
+            left_s=(lease or OwnDesk()).left_s,
         )
         super().__init__(journal, desk, lease)

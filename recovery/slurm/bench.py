@@ -1,8 +1,9 @@
 """What the parts that work on requests to Slurm, or to another manager of nodes, share: journal, ledger, settings, and what each request waits for."""
 
 import logging
+import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -10,7 +11,8 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.records import Entry
-from recovery.journal.slurm_records import SlurmEnded, SlurmOutcome, SlurmRecord
+from recovery.journal.slurm_records import SlurmActs, SlurmEnded, SlurmOutcome, SlurmRecord
+from recovery.slurm.desk_lease import LeaseShortError, act_timeout_s
 from recovery.slurm.job_memory import RequeueMemory
 from recovery.slurm.ledger import SlurmLedger, Work, fold_slurm, fold_slurm_entry
 from recovery.slurm.limits import NodeLimits
@@ -56,7 +58,10 @@ class Bench:
         clock: Clock,
         settle_s: float = SETTLE_S,
         look_s: float = LOOK_S,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
+        """``left_s``: of the lease under which we act."""
+        self._left_s = left_s
         self._journal = journal
         self.client = client
         self.limits = limits
@@ -73,8 +78,12 @@ class Bench:
         """Make the record durable, or raise JournalError, or LeaseLostError: another controller works here now.
 
         What others have handed in meanwhile goes before it: new requests, and a person's word on a node, which may
-        as well have come a moment later.
+        as well have come a moment later. Raises LeaseShortError for an act that could not be begun in time.
         """
+        if isinstance(record, SlurmActs):  # an act that is in the journal counts as a try
+            left_s = self._left_s()
+            if act_timeout_s(self.limits.timeout_s, left_s) is None:
+                raise LeaseShortError(left_s)
         with self.lock:
             for _try in range(_TRIES_MAX):
                 try:

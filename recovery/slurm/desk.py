@@ -5,6 +5,7 @@ decides by the pure state machines beside this file, acts, and looks again; only
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,17 +78,18 @@ class RequestDesk:
         drains_look_s: float = DRAINS_LOOK_S,
         start_check: StartCheck = start_check,
         denied_s: float = 0.0,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """``may_act`` tells why a request must wait; ``other_work``: what is done about requests that are not about nodes alone.
 
         ``denied_s``: for how long a manager that has just started may deny us what it grants afterwards.
 
         ``observes`` tells why a request is not carried out at all; ``of_interest`` names nodes of which a drain by others is
-        worth a record.
+        worth a record. ``left_s``: of the lease under which we act.
         """
         self._of_interest = of_interest
         self._observes = observes
-        self.bench = Bench(journal, manager, limits, clock, settle_s, look_s)
+        self.bench = Bench(journal, manager, limits, clock, settle_s, look_s, left_s)
         self._clock = clock
         self._may_act = may_act
         self._nodes = NodeWork(self.bench)
@@ -279,6 +281,7 @@ class SlurmDesk(RequestDesk):
         look_s: float = LOOK_S,
         drains_look_s: float = DRAINS_LOOK_S,
         start_check: StartCheck = start_check,
+        left_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """``is_gone`` tells whether nothing runs on a node that Slurm does not hear; the rest as `RequestDesk`."""
         super().__init__(
@@ -294,6 +297,7 @@ class SlurmDesk(RequestDesk):
             look_s=look_s,
             drains_look_s=drains_look_s,
             start_check=start_check,
+            left_s=left_s,
         )
 
 

@@ -3,6 +3,8 @@
 import math
 from typing import Final, Protocol
 
+from rankmend.errors import ManagerError
+
 ACT_S_MIN: Final = 1.0  # a call that changes something is not begun with less left
 _MARGIN_S: Final = 1.0  # between the end of such a call and the end of the lease
 
@@ -28,6 +30,15 @@ class OwnDesk:
 
     def left_s(self) -> float:
         return math.inf
+
+
+class LeaseShortError(ManagerError):
+    """Too little is left of the lease to begin a call that changes something: nothing was done."""
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__(
+            f"nothing is begun: the lease of this controller has only {left_s:.1f} s left"
+        )
 
 
 def act_timeout_s(timeout_s: float, left_s: float) -> float | None:

@@ -1,10 +1,14 @@
 """Several controllers on one database, with one authority and the same tokens, as a site has them."""
 
+import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,9 @@ def configure(
     text = text.replace(
         '#url = "https://controller-a.example:9477"', f'url = "https://127.0.0.1:{port}"'
     )
+    if more:  # in place of the tables that are there
+        for table in re.findall(r"^\[(\w+)\]$", more, re.MULTILINE):
+            text = text.replace(f"\n[{table}]\n", f"\n#[{table}]\n")
     path.write_text(text + more)
     for name in SHARED if like is not None else ():
         assert like is not None
@@ -75,3 +82,43 @@ def reach(folder: Path, port: int) -> None:
             flags=re.MULTILINE,
         )
     )
+
+
+@dataclass
+class ControllerProcess:
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    def port_in(self, url: str) -> bool:
+        """Return whether this address leads here."""
+        return url.endswith(listen_of(self.folder).rpartition(":")[2])
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+
+@contextmanager
+def controller_process(folder: Path) -> Iterator[ControllerProcess]:
+    """Run a controller as a process of its own; its log is appended to the file `log` of its folder."""
+    with (folder / "log").open("ab") as log:
+        started = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "rankmend.cli",
+                "controller",
+                "run",
+                "--config",
+                str(folder / "controller.toml"),
+            ],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+        )
+    made = ControllerProcess(folder, started)
+    try:
+        yield made
+    finally:
+        made.kill()

@@ -57,6 +57,7 @@ class Controller:
 
     def __init__(self, database: Any, leases: Leases, shared: SharedSlurm, folder: Path) -> None:
         self.leases = leases
+        self.left_s = 100.0  # of its lease, as it knows
         self._left: int | None = None  # places that are crossed before it dies
         self.journal = DeskJournal(database, leases, "slurm", SystemClock(), read_boot_id())
         send = self.journal._send
@@ -75,6 +76,7 @@ class Controller:
             folder,
             settle_s=0.2,
             look_s=0.0,
+            left_s=lambda: self.left_s,
         )
         self.service = DeskService(self.journal, self.desk, self.journal)
 
@@ -211,6 +213,24 @@ def test_one_whose_lease_is_over_can_neither_write_nor_act_and_asks_on(site: Sit
     second.turns()
 
     assert not first.desk.works_here
+    assert len(site.shared.changes) == 1
+
+
+def test_an_act_that_could_not_end_within_the_lease_is_not_begun_nor_counted_as_a_try(
+    site: Site,
+) -> None:
+    first, _second = site.controllers
+    first.turns(2)
+    first.desk.ask(DRAIN)
+
+    first.left_s = 1.9
+    first.turns()
+    assert site.shared.changes == []
+    assert first.desk.ledger.works[DRAIN.key].acts == ()
+    assert "only 1.9 s left" in first.desk.waits_for(DRAIN.key)
+
+    first.left_s = 100.0
+    first.turns()
     assert len(site.shared.changes) == 1
 
 
