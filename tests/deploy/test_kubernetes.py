@@ -44,6 +44,14 @@ def objects() -> list[dict[str, Any]]:
         return [*spaces, *parts[0], *parts[1]]
 
 
+@pytest.fixture(scope="module")
+def two() -> list[dict[str, Any]]:
+    """Two controllers on PostgreSQL."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl: kustomizations are built with it")
+    return build(FOLDER / "controllers")
+
+
 def build(folder: Path) -> list[dict[str, Any]]:
     built = subprocess.run(
         ["kubectl", "kustomize", str(folder)],
@@ -131,13 +139,67 @@ def test_secrets_are_copied_so_that_only_the_controller_reads_them(
     assert (files / "tokens.toml").stat().st_mode & 0o777 == 0o600
 
 
+def test_two_controllers_have_no_volume_and_one_of_them_stays_through_drains_and_updates(
+    two: list[dict[str, Any]],
+) -> None:
+    deployment = named(two, "Deployment", "rankmend-controller")
+    pod = pod_of(deployment)
+
+    assert [one for one in two if one["kind"] == "PersistentVolumeClaim"] == []
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    budget = named(two, "PodDisruptionBudget", "rankmend-controller")["spec"]
+    assert (budget["minAvailable"], "maxUnavailable" in budget) == (1, False)
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert set(volumes["state"]) == {"name", "emptyDir"}
+    mounted = [
+        m["name"]
+        for one in [*pod["containers"], *pod["initContainers"]]
+        for m in one["volumeMounts"]
+    ]
+    assert set(mounted) <= set(volumes)
+    assert named(two, "Service", "rankmend-controllers")["spec"]["clusterIP"] == "None"
+
+
+@pytest.mark.parametrize(
+    ("address", "name"), [("10.1.2.3", "10-1-2-3"), ("fd00::1:2", "fd00--1-2")]
+)
+def test_each_of_two_controllers_has_an_address_of_its_own(
+    two: list[dict[str, Any]], tmp_path: Path, address: str, name: str
+) -> None:
+    (command,) = pod_of(named(two, "Deployment", "rankmend-controller"))["initContainers"]
+    for folder in ("secret", "files", "config"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "secret/tokens.toml").write_text("# none")
+    text = named(two, "ConfigMap", "rankmend-controller")["data"]["controller.toml"]
+    (tmp_path / "config/controller.toml").write_text(text)
+
+    shell = command["command"][2].replace("/secret/", f"{tmp_path}/secret/")
+    shell = shell.replace("/etc/rankmend/controller/", f"{tmp_path}/files/")
+    shell = shell.replace("/config/", f"{tmp_path}/config/")
+    subprocess.run(
+        [*command["command"][:2], shell],
+        check=True,
+        timeout=30,
+        env={"PATH": "/usr/bin:/bin", "POD_IP": address},
+    )
+    config = load_controller(tmp_path / "files/controller.toml")
+
+    assert config.postgres.url == f"https://{name}.rankmend-controllers.rankmend.svc:9477"
+    assert config.journal is not None
+    assert (config.kubernetes.enabled, config.kubernetes.act) == (True, False)
+
+
 @pytest.mark.real
 @pytest.mark.long
 def test_a_real_api_server_takes_every_object(
-    objects: list[dict[str, Any]], kubernetes_cluster: Cluster
+    objects: list[dict[str, Any]], two: list[dict[str, Any]], kubernetes_cluster: Cluster
 ) -> None:
     kubernetes_cluster.add_namespace("rankmend")
-    for one in objects:
+    for one in [*objects, *two]:
         version, plural, is_in_namespace = GROUPS[one["kind"]]
         assert one["apiVersion"] == version
         if one["kind"] == "PodDisruptionBudget":

@@ -1,8 +1,16 @@
 """The clock by which all controllers of one database date what they decide."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from rankmend.clock import SystemClock
 from recovery.postgres.database_clock import DatabaseClock
+from recovery.service.daemon import read
+from recovery.service.server import Service, ServiceThread
+from tests.support.controllers import configure
+from tests.support.postgres import PostgresServer
 
 
 class HandClock:
@@ -46,3 +54,32 @@ def test_a_reading_that_took_long_replaces_none_but_is_better_than_none() -> Non
     host.time_s = 124.0
     clock.note(1.7e9 + 14.0, asked_at_s=120.0)
     assert clock.unix_s() == pytest.approx(1.7e9 + 21.95)
+
+
+class OffClock(SystemClock):
+    def unix_s(self) -> float:
+        return super().unix_s() + 86_400.0
+
+
+@pytest.fixture
+def service(tmp_path: Path, postgres: PostgresServer) -> Iterator[Service]:
+    """A controller on a machine whose clock is a day ahead."""
+    folder = configure(tmp_path / "a", postgres.url(postgres.make_database(), "controller"))
+    config, tokens, policy = read(folder / "controller.toml")
+    thread = ServiceThread(Service(config, OffClock(), tokens, policy))
+    thread.start()
+    yield thread.service
+    thread.stop()
+
+
+@pytest.mark.real
+def test_what_a_controller_with_a_wrong_clock_writes_has_the_databases_time(
+    service: Service,
+) -> None:
+    desk = service.worker.desk
+    service.worker.call(lambda: desk.drain("n1", "me", "r")).result(30)
+
+    (entry,) = service._store.read_cluster()[-1:]
+
+    assert abs(entry.unix_s - SystemClock().unix_s()) < 3600.0
+    assert abs(desk.now_unix_s() - SystemClock().unix_s()) < 3600.0

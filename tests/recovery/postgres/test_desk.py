@@ -110,9 +110,15 @@ class Site:
         )
 
 
+@pytest.fixture(scope="module")
+def name(postgres: PostgresServer) -> str:
+    return postgres.make_database()
+
+
 @pytest.fixture
-def site(tmp_path: Path, postgres: PostgresServer) -> Iterator[Site]:
-    name = postgres.make_database()
+def site(tmp_path: Path, postgres: PostgresServer, name: str) -> Iterator[Site]:
+    postgres.ask(name, "UPDATE rankmend.journal SET holder = NULL")
+    postgres.ask(name, "DELETE FROM rankmend.record")
     url, shared = postgres.url(name, "controller"), SharedSlurm()
     with ExitStack() as stack:
         controllers = []
