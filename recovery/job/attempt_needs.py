@@ -88,9 +88,9 @@ class AttemptNeeds:
     def _waits_for_nodes(
         self, usable: dict[str, Member], wanted: int, waited_s: float
     ) -> NeedsMissing:
-        reason = self.say_shortage(len(usable), wanted)
-        members = sorted(self.ledger.members)
-        away = [node for node in members if self._unusable(node) is not None][:NAMES_SHOWN_MAX]
+        unusable = self._unusable()
+        reason = _say_shortage(len(usable), wanted, unusable)
+        away = list(unusable)[:NAMES_SHOWN_MAX]
         about = f"{len(usable)}/{wanted} {' '.join(away)}"
         left_s = self.policy.spare_wait_s - waited_s
         return NeedsMissing(reason, left_s, is_for_nodes=True, about=about)
@@ -106,17 +106,22 @@ class AttemptNeeds:
 
         ``accused``: nodes that would be left, and why; ``without``: nodes that need no reason.
         """
-        reasons = [
-            f"{node}: {reason}"
-            for node in sorted(self.ledger.members.keys() - set(without))
-            if (reason := self._unusable(node) or (accused or {}).get(node)) is not None
-        ]
-        why = reasons_in_words(reasons)
-        said = f"{count} of {wanted} nodes are there and may be used"
-        return f"{said} ({why})" if why else said
+        unusable = {**(accused or {}), **self._unusable()}
+        named = self.ledger.members.keys() - set(without)
+        reasons = {node: unusable[node] for node in sorted(unusable) if node in named}
+        return _say_shortage(count, wanted, reasons)
 
-    def _unusable(self, node: str) -> str | None:
-        """Return why a member may get no ranks, or None."""
+    def _unusable(self) -> dict[str, str]:
+        """Return why members may get no ranks, sorted by node."""
+        # Once for all: while a job of 4,000 nodes gathered, asking for each node took four fifths of the thread.
+        there = self.nodes.usable(self.ledger, self.now_s)
+        return {
+            node: reason
+            for node in sorted(self.ledger.members)
+            if (reason := self._why_unusable(node, there)) is not None
+        }
+
+    def _why_unusable(self, node: str, there: Collection[str]) -> str | None:
         member = self.ledger.members[node]
         if member.left is not None:
             return member.left
@@ -126,9 +131,7 @@ class AttemptNeeds:
             return unconfirmed
         if member.slots < self.settings.slots:
             return f"it has room for {member.slots} ranks, {self.settings.slots} are needed"
-        if node not in self.nodes.usable(self.ledger, self.now_s):
-            return "silent"
-        return None
+        return None if node in there else "silent"
 
     def meet(self, placement: tuple[Placement, ...]) -> Endpoint | NeedsMissing | None:
         """Return where the ranks would meet; None where the launcher itself chooses."""
@@ -167,3 +170,10 @@ class AttemptNeeds:
         if choice.is_possible or looked_s < _LOOK_AGAIN_S:
             return choice
         return search.look_again("again, since nothing could be restored")
+
+
+def _say_shortage(count: int, wanted: int, unusable: Mapping[str, str]) -> str:
+    """Return how many nodes may be used, and why the others may not."""
+    why = reasons_in_words([f"{node}: {reason}" for node, reason in unusable.items()])
+    said = f"{count} of {wanted} nodes are there and may be used"
+    return f"{said} ({why})" if why else said
