@@ -84,6 +84,11 @@ _COMMANDS = {
         "Pack an incident's evidence into one file, without secrets.",
     ),
     "check": ("rankmend.cli.check", "check", "Check this node, or a recorded log, once."),
+    "preflight": (
+        "rankmend.cli.preflight",
+        "preflight",
+        "Put this node under a bounded load, and say whether it is fit.",
+    ),
     "doctor": (
         "rankmend.cli.doctor",
         "doctor",

@@ -97,7 +97,7 @@ def node(
 
     def make_page(collect_s_max: float = COLLECT_S_MAX) -> dict[str, Any]:
         config = _configured(config_path, procfs, sysfs)
-        page = None if scan or procfs or sysfs else _ask(config)
+        page = None if scan or procfs or sysfs else ask_agent(config)
         return _scan(config, collect_s_max) if page is None else page
 
     if use != "person":
@@ -154,7 +154,7 @@ def _release(config: "AgentConfig", finding_id: str) -> None:
     echo(f"{finding_id}: released; the finding ends after the next good checks")
 
 
-def _ask(config: "AgentConfig") -> dict[str, Any] | None:
+def ask_agent(config: "AgentConfig") -> dict[str, Any] | None:
     """Return the page of this node's agent, or None if no agent answers in time."""
     import json
 

@@ -1,0 +1,1 @@
+"""Pre-flight checks of this node: the processes of their loads, what is known of the node, and the results."""

@@ -1,0 +1,58 @@
+"""Watches this node by the agent's own collectors and rules while it is under load. Runs in a child process.
+
+Where an agent runs it is asked before and after: it looks each second and knows how long each fault has lasted. Else a
+scan by the same collectors runs all along, so that a counter that grows under load is seen.
+"""
+
+import logging
+import os
+import select
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from agent.config import AgentConfig
+from agent.daemon.node_agent import NodeAgent
+from rankmend.clock import Clock, SystemClock
+
+LOOK_S: Final = 2.0
+COLLECT_S_MAX: Final = 1.0
+_CHUNK_BYTES: Final = 64
+
+Page = Mapping[str, Any]
+
+
+def watch_health(
+    config: AgentConfig, ask: Callable[[], Page | None], until_end: int
+) -> dict[str, Any]:
+    """Return the findings page once the descriptor ends, and the ids of what was found before the load."""
+    page = ask()
+    if page is not None:
+        before = _ids(page)
+        _wait(until_end, None)
+        return {"before": before, "page": ask() or page}
+    logging.disable(logging.ERROR)
+    clock: Clock = SystemClock()
+    agent = NodeAgent(msgspec.structs.replace(config, state_dir=None), clock)
+    agent.findings.scan_only()
+    try:
+        agent.collect_once(COLLECT_S_MAX)
+        before = _ids(agent.findings.page(clock.now_s()))
+        while not _wait(until_end, LOOK_S):
+            agent.collect_once(COLLECT_S_MAX)
+        agent.collect_once(COLLECT_S_MAX)
+        found = {**agent.findings.page(clock.now_s()), "asked": "a scan under load"}
+        return {"before": before, "page": found}
+    finally:
+        agent.stop()
+
+
+def _ids(page: Page) -> list[str]:
+    return [found["id"] for found in page["findings"]]
+
+
+def _wait(descriptor: int, timeout_s: float | None) -> bool:
+    """Return whether the descriptor has ended."""
+    ready = select.select([descriptor], [], [], timeout_s)[0]
+    return bool(ready) and not os.read(descriptor, _CHUNK_BYTES)

@@ -1,0 +1,44 @@
+"""SIGINT, SIGTERM and SIGHUP as something to look at: no exception in the middle of starting a process."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class Stopping:
+    """``wake`` becomes readable once a signal has come; ``signal_number`` is the first one."""
+
+    wake: int
+    signal_number: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + (self.signal_number or 0)
+
+
+@contextlib.contextmanager
+def take_signals() -> Iterator[Stopping]:
+    """Give what tells of a signal that came within the block."""
+    reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    stopping = Stopping(reader)
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        stopping.signal_number = stopping.signal_number or number
+        with contextlib.suppress(OSError):
+            os.write(writer, b"!")
+
+    before = {one: signal.signal(one, note) for one in SIGNALS}
+    try:
+        yield stopping
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        os.close(reader)
+        os.close(writer)

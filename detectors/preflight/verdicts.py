@@ -1,0 +1,256 @@
+"""What a pre-flight check says of a node: one verdict for each thing looked at, and one for the node. Pure.
+
+Three outcomes are never merged: a check that failed accuses the node; one without an answer, or that hangs, says that
+nobody knows; one that abstains had too little to compare with, and says how little.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import Final
+
+from detectors.preflight.baseline import Baseline, Expectation, TooFewSamples, expect, is_worse
+from detectors.preflight.figures import KINDS, LoadFigure, say
+from detectors.wording import counted
+
+PEERS_MIN: Final = 3  # other parts of the same node and model: with two, neither is the odd one
+PEER_SHARE_MIN: Final = (
+    0.1  # a part may be this much worse than its neighbours whatever the kind says
+)
+FIGURE_PEERS: Final = ("cuda:",)  # parts of which a node has several that are alike
+
+
+class CheckStanding(Enum):
+    """How one check ended, the worst first."""
+
+    FAILED = "failed"
+    HUNG = "hung"  # its process can't be killed: it waits in the kernel
+    SILENT = "silent"  # no answer before its deadline, or it broke
+    SKIPPED = "skipped"  # could not be done here: no space, no such part
+    ABSTAINED = "abstained"  # measured, and too little to compare with
+    PASSED = "passed"
+
+
+class FlightOutcome(Enum):
+    """What is said of the node."""
+
+    FAILED = "failed"
+    UNANSWERED = "unanswered"  # nothing failed, and some checks gave no answer
+    PASSED = "passed"
+    STOPPED = "stopped"  # a signal ended the check
+    NOT_BEGUN = "not_begun"  # too many nodes are checked at once
+
+
+@dataclass(frozen=True, slots=True)
+class CheckVerdict:
+    """One line of the result."""
+
+    name: str
+    part: str
+    standing: CheckStanding
+    reason: str
+    action: str = "none"  # value of detectors.finding.Action
+    advice: str = ""
+    value: float | None = None
+    baseline: float | None = None
+    limit: float | None = None
+    samples: int = 0
+    nodes: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BitCheck:
+    """How many results, words or blocks were wrong."""
+
+    name: str
+    part: str
+    bad: int
+    text: str
+    kind: str = ""  # data type
+    digest: str = ""  # of what must be equal on every device
+
+
+ADVICE_OF_BITS: Final = {
+    "cpu_bits": "the processor computes wrongly: take the node out and have the CPU replaced",
+    "gemm_bits": "the device computes wrongly: take it out, run the vendor's field diagnosis, replace it",
+    "gemm_repeats": "the device computes wrongly: take it out, run the vendor's field diagnosis, replace it",
+    "memory_bits": "the memory loses data: take the node out, test the memory, replace the module or GPU",
+    "transfer_bits": "the link between host and GPU loses data: reseat the card, look at AER, replace it",
+    "disk_bits": "the storage returns other data than was written: stop using it, and check its past data",
+    "disk_io": "the storage refuses reads or writes: look at the kernel log and at the disk",
+}
+
+
+def judge_bits(checks: Iterable[BitCheck]) -> list[CheckVerdict]:
+    """Return a verdict for each comparison, and one for devices whose results differ from the others'."""
+    checks = list(checks)
+    found = [_judge_bit(one) for one in checks]
+    by_name: dict[str, dict[str, list[str]]] = {}
+    for one in checks:
+        if one.digest:
+            by_name.setdefault(one.name, {}).setdefault(one.digest, []).append(
+                " ".join(filter(None, (one.part, one.kind)))
+            )
+    for name, parts_by_digest in by_name.items():
+        if len(parts_by_digest) > 1:
+            found += _judge_digests(name, parts_by_digest)
+    return found
+
+
+def _judge_bit(one: BitCheck) -> CheckVerdict:
+    name = f"{one.name} {one.kind}".strip()
+    if not one.bad:
+        return CheckVerdict(name, one.part, CheckStanding.PASSED, f"0 {one.text}")
+    advice = ADVICE_OF_BITS.get(one.name, "take the node out")
+    return CheckVerdict(
+        name, one.part, CheckStanding.FAILED, f"{one.bad} {one.text}", "replace", advice
+    )
+
+
+def _judge_digests(name: str, parts_by_digest: Mapping[str, Sequence[str]]) -> list[CheckVerdict]:
+    most = max(parts_by_digest.values(), key=len)
+    is_clear = sum(len(parts) == len(most) for parts in parts_by_digest.values()) == 1
+    if not is_clear:
+        parts = ", ".join(sorted(part for some in parts_by_digest.values() for part in some))
+        text = f"results differ between {parts}, and no majority says which is right"
+        return [
+            CheckVerdict(name, parts, CheckStanding.FAILED, text, "replace", ADVICE_OF_BITS[name])
+        ]
+    return [
+        CheckVerdict(
+            name,
+            part,
+            CheckStanding.FAILED,
+            f"the same product has other bits than on {counted(len(most), 'other')}",
+            "replace",
+            ADVICE_OF_BITS[name],
+        )
+        for parts in parts_by_digest.values()
+        if parts is not most
+        for part in parts
+    ]
+
+
+def judge_figures(
+    figures: Sequence[LoadFigure], node: str, baseline: Baseline, signs: Mapping[str, float]
+) -> list[CheckVerdict]:
+    """Return a verdict for each figure: by the baseline of its model, and by the like parts of the node."""
+    verdicts = []
+    for one in figures:
+        by_fleet = _by_baseline(one, node, baseline, signs)
+        by_peers = _by_peers(one, figures)
+        worse = by_peers is not None and by_fleet.standing is not CheckStanding.FAILED
+        verdicts.append(by_peers if by_peers is not None and worse else by_fleet)
+    return verdicts
+
+
+def _by_baseline(
+    one: LoadFigure, node: str, baseline: Baseline, signs: Mapping[str, float]
+) -> CheckVerdict:
+    kind = KINDS[one.name]
+    expected = expect(baseline, node, one, kind)
+    value = say(one.value, kind.unit)
+    if isinstance(expected, TooFewSamples):
+        own = counted(expected.own_samples, "sample")
+        text = f"{value}; {counted(expected.nodes, 'other node')} and {own} of its own: too few to judge"
+        return CheckVerdict(
+            one.name, one.part, CheckStanding.ABSTAINED, text, value=one.value, unit=kind.unit.value
+        )
+    if expected.is_unsteady:
+        text = f"{value}; {_say_expected(expected, one)}: its samples differ too much to judge"
+        return CheckVerdict(
+            one.name, one.part, CheckStanding.ABSTAINED, text, value=one.value, unit=kind.unit.value
+        )
+    is_bad = is_worse(kind, one.value, expected.limit)
+    text = f"{value}; {_say_expected(expected, one)}"
+    because = _because(one, signs) if is_bad else ""
+    return CheckVerdict(
+        one.name,
+        one.part,
+        CheckStanding.FAILED if is_bad else CheckStanding.PASSED,
+        text + because,
+        kind.action if is_bad else "none",
+        kind.advice if is_bad else "",
+        one.value,
+        expected.centre,
+        expected.limit,
+        expected.samples,
+        expected.nodes,
+        kind.unit.value,
+    )
+
+
+def _say_expected(expected: Expectation, one: LoadFigure) -> str:
+    unit = KINDS[one.name].unit
+    whose = (
+        f"its own past ({counted(expected.samples, 'sample')})"
+        if expected.is_own
+        else f"{counted(expected.nodes, 'node')} ({counted(expected.samples, 'sample')})"
+    )
+    return f"{whose}: median {say(expected.centre, unit)}, limit {say(expected.limit, unit)}"
+
+
+def _because(one: LoadFigure, signs: Mapping[str, float]) -> str:
+    if not one.part.startswith(("cpu", "memory")):
+        return ""
+    said = []
+    if signs.get("cpu_throttled_s", 0) > 0.1:
+        said.append(f"a CPU quota held it back for {signs['cpu_throttled_s']:.1f} s")
+    if signs.get("cpu_stolen_s", 0) > 0.1:
+        said.append(f"the host of this virtual machine took {signs['cpu_stolen_s']:.1f} s")
+    return f"; {' and '.join(said)}" if said else ""
+
+
+def _by_peers(one: LoadFigure, figures: Sequence[LoadFigure]) -> CheckVerdict | None:
+    """Return a failed verdict if a part is worse than the like parts beside it, else None."""
+    if not one.part.startswith(FIGURE_PEERS):
+        return None
+    kind = KINDS[one.name]
+    peers = [
+        other.value
+        for other in figures
+        if other.name == one.name and other.model == one.model and other.part != one.part
+    ]
+    if len(peers) < PEERS_MIN:
+        return None
+    centre = median(peers)
+    allowed = max(kind.share, PEER_SHARE_MIN) * abs(centre)
+    limit = centre - allowed if kind.is_more_better else centre + allowed
+    if not is_worse(kind, one.value, limit):
+        return None
+    text = (
+        f"{say(one.value, kind.unit)}; {counted(len(peers), 'like part')} of this node: "
+        f"median {say(centre, kind.unit)}, limit {say(limit, kind.unit)}"
+    )
+    return CheckVerdict(
+        one.name,
+        one.part,
+        CheckStanding.FAILED,
+        text,
+        kind.action,
+        kind.advice,
+        one.value,
+        centre,
+        limit,
+        len(peers),
+        1,
+        kind.unit.value,
+    )
+
+
+def outcome_of(verdicts: Iterable[CheckVerdict]) -> FlightOutcome:
+    """Return what all verdicts together say of the node."""
+    standings = {one.standing for one in verdicts}
+    if CheckStanding.FAILED in standings:
+        return FlightOutcome.FAILED
+    if standings & {CheckStanding.HUNG, CheckStanding.SILENT}:
+        return FlightOutcome.UNANSWERED
+    return FlightOutcome.PASSED
+
+
+def in_order(verdicts: Iterable[CheckVerdict]) -> list[CheckVerdict]:
+    """Return the worst first."""
+    rank = {standing: number for number, standing in enumerate(CheckStanding)}
+    return sorted(verdicts, key=lambda one: rank[one.standing])

@@ -1,0 +1,359 @@
+"""`rankmend preflight`: puts this node under a bounded load and says whether it is fit."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.options import NAME, fail, json_option, print_json
+from rankmend.cli.output import echo
+from rankmend.cli.preflight_tables import print_plan, print_result
+from rankmend.cli.units import DURATION, RATE
+from rankmend.errors import ConfigError, RankmendError, StorageError
+from rankmend.node import node_name
+
+if TYPE_CHECKING:
+    from agent.preflight.policy import PreflightPolicy
+    from agent.preflight.preparing import FlightPreparation
+    from agent.preflight.result_file import FlightResult
+    from detectors.preflight.levels import FlightLevel, FlightRound, TestedStorage
+
+UNCHECKED: Final = 64  # EX_USAGE in sysexits.h, as in `check`
+TRY_LATER: Final = 75  # EX_TEMPFAIL
+_UNANSWERED, _FAILED = 1, 2
+_START_S: Final = 1.0  # of the bound, for what Python took until here
+LOCAL_DISK: Final = Path("/var/tmp")  # noqa: S108 - files there have no name; it is on a disk, which /tmp often isn't
+_MB: Final = 1_000_000
+FILE_BYTES: Final = {"quick": 64 * _MB, "job": 1000 * _MB, "burn-in": 8000 * _MB}
+CHECKPOINT_BYTES_MAX: Final = {"quick": 256 * _MB, "job": 4000 * _MB, "burn-in": 64_000 * _MB}
+
+_FLIGHT_OPTIONS: Final = (
+    json_option,
+    click.option(
+        "--dry-run", is_flag=True, help="Print the load and its bounds, and run none of it."
+    ),
+    click.option(
+        "--python",
+        "python_path",
+        metavar="PATH",
+        help="Python that has PyTorch, for the loads. [default: the one that rankmend runs under]",
+    ),
+    click.option(
+        "--disk",
+        type=click.Path(path_type=Path),
+        default=LOCAL_DISK,
+        show_default=True,
+        help="Folder on the local disk to write to.",
+    ),
+    click.option("--no-disk", is_flag=True, help="Leave the local disk out."),
+    click.option(
+        "--checkpoint-dir",
+        type=click.Path(path_type=Path),
+        help="Folder of the job's checkpoints: write to that storage, too.",
+    ),
+    click.option(
+        "--checkpoint-size",
+        "checkpoint_bytes",
+        type=RATE,
+        metavar="BYTES",
+        help="What this node writes of a checkpoint: 500M, 2G. "
+        "[default: the largest file of the newest one]",
+    ),
+    click.option("--no-gpu", is_flag=True, help="Leave the GPUs out."),
+    click.option(
+        "--no-health", is_flag=True, help="Don't watch the node by the agent's rules meanwhile."
+    ),
+    click.option(
+        "--baseline",
+        "baselines",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="File, or folder of *.baseline.json, with what other nodes reach. May be repeated.",
+    ),
+    click.option(
+        "--state-dir",
+        "state",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder of this node's results and its baseline. "
+        "[default: /var/lib/rankmend/preflight for root, else ~/.local/state/rankmend/preflight]",
+    ),
+    click.option("--node-name", metavar="NAME", type=NAME, help="Name of this node."),
+    click.option(
+        "--policy",
+        "policy_path",
+        type=click.Path(path_type=Path),
+        help="TOML file with the fleet's bounds. [default: /etc/rankmend/preflight.toml if it is there]",
+    ),
+    click.option(
+        "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
+    ),
+)
+
+
+def _flight_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_FLIGHT_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def preflight() -> None:
+    """Put this node under a bounded load, and say whether it is fit.
+
+    Exit codes: 0 passed, 1 a check gave no answer or hangs, 2 a check failed, 64 could not be begun, 75 too many
+    nodes are checked at once, 130 and 143 stopped by SIGINT and SIGTERM.
+    """
+
+
+@preflight.command()
+@_flight_options
+def quick(**options: Any) -> None:
+    """Check within 60 seconds: for a prolog, or before a job."""
+    _fly("quick", None, options)
+
+
+@preflight.command()
+@_flight_options
+def job(**options: Any) -> None:
+    """Check within 5 minutes: before a job that will run for days."""
+    _fly("job", None, options)
+
+
+@preflight.command("burn-in")
+@click.option(
+    "--time",
+    "time_s",
+    type=DURATION,
+    help="How long. [default: 4h]",
+)
+@_flight_options
+def burn_in(time_s: float | None, **options: Any) -> None:
+    """Load the node for hours: before it enters service, or returns to it."""
+    _fly("burn-in", time_s, options)
+
+
+@preflight.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+def merge(target: Path, sources: tuple[Path, ...]) -> None:
+    """Write the baselines of SOURCES, files or folders of *.baseline.json, into the one file TARGET."""
+    from agent.preflight import baseline_file
+
+    try:
+        merged = baseline_file.load(sources)
+        baseline_file.save(target, merged)
+    except (RankmendError, OSError) as error:
+        fail(str(error), UNCHECKED)
+    nodes = {one.node for samples in merged.samples.values() for one in samples}
+    echo(f"{target}: {len(merged.samples)} figures by model, of {len(nodes)} nodes")
+
+
+def _fly(level_name: str, time_s: float | None, options: dict[str, Any]) -> None:
+    from detectors.preflight.levels import FlightLevel
+
+    as_json = options.pop("as_json")
+    try:
+        code, result, plan = fly(FlightLevel(level_name), time_s, options)
+    except (RankmendError, OSError) as error:
+        fail(str(error), UNCHECKED)
+    if result is None:
+        print_plan(level_name, plan, as_json=as_json)
+    elif as_json:
+        print_json({**result.to_json(), "exit_code": code})
+    else:
+        print_result(result)
+    sys.exit(code)
+
+
+def fly(
+    level: "FlightLevel", time_s: float | None, options: dict[str, Any]
+) -> "tuple[int, FlightResult | None, FlightRound]":
+    """Run a check and return its exit code, its result (None: a dry run) and its plan."""
+    from agent.preflight.children import LoadChildren
+    from agent.preflight.policy import read_policy
+    from agent.preflight.preparing import give_back, prepare
+    from agent.preflight.stopping import take_signals
+    from rankmend.packages import Extra, require
+
+    require(Extra.AGENT, "a pre-flight check")
+    began_s = time.monotonic() - _START_S
+    bound_s = level.bound_s if time_s is None else time_s
+    policy = read_policy(options["policy_path"])
+    node = node_name(options["node_name"])
+    with take_signals() as stopping:
+        children = LoadChildren(stopping.wake)
+        try:
+            prepared = prepare(children, _wanted(options, node, bound_s, policy))
+            for problem in prepared.problems:
+                raise ConfigError(problem)
+            plan = _plan(level, options, policy, prepared)
+            if options["dry_run"]:
+                return 0, None, plan
+            if prepared.is_full:
+                text = f"{policy.nodes_at_once} nodes are checked already ({policy.slots_folder})"
+                echo(f"rankmend: not begun: {text}", err=True)
+                return TRY_LATER, _not_begun(node, level, bound_s, text), plan
+            result = _run(
+                level, bound_s, options, node, prepared, plan, children,
+                lambda: stopping.signal_number is not None, began_s,
+            )  # fmt: skip
+        finally:
+            children.stop()
+        give_back(children, policy, prepared, node)
+        if stopping.signal_number is not None:
+            return stopping.exit_code, result, plan
+    _save(options, result)
+    return exit_code(result), result, plan
+
+
+def exit_code(result: "FlightResult") -> int:
+    from detectors.preflight.verdicts import FlightOutcome
+
+    codes = {FlightOutcome.FAILED: _FAILED, FlightOutcome.UNANSWERED: _UNANSWERED}
+    return codes.get(result.outcome, 0)
+
+
+def _wanted(options: dict[str, Any], node: str, bound_s: float, policy: "PreflightPolicy") -> Any:
+    from agent.preflight.preparing import WantedFacts
+
+    files = [*options["baselines"], *_own_baseline(options)]
+    needs_size = options["checkpoint_dir"] is not None and options["checkpoint_bytes"] is None
+    return WantedFacts(
+        node,
+        bound_s,
+        Path("/proc"),
+        Path("/sys"),
+        dict(os.environ),
+        files,
+        options["checkpoint_dir"] if needs_size else None,
+        policy,
+    )
+
+
+def _plan(
+    level: "FlightLevel",
+    options: dict[str, Any],
+    policy: "PreflightPolicy",
+    prepared: "FlightPreparation",
+) -> "FlightRound":
+    from detectors.preflight.levels import NodeParts, plan_round
+
+    gpus = 0 if options["no_gpu"] else prepared.gpus
+    storages = _storages(level.value, options, policy, prepared.usual_file_bytes)
+    parts = NodeParts(gpus, storages, gpus > 0, prepared.gpu_power_watts)
+    return plan_round(level, parts, policy.ramp_watts_per_s)
+
+
+def _storages(
+    level: str, options: dict[str, Any], policy: "PreflightPolicy", usual_bytes: int | None
+) -> "tuple[TestedStorage, ...]":
+    from detectors.preflight.levels import TestedStorage
+
+    found = []
+    if not options["no_disk"]:
+        found.append(TestedStorage(str(options["disk"].absolute()), "disk", FILE_BYTES[level]))
+    if options["checkpoint_dir"] is not None:
+        asked = options["checkpoint_bytes"] or usual_bytes or FILE_BYTES[level]
+        size = int(min(asked, CHECKPOINT_BYTES_MAX[level]))
+        folder = str(options["checkpoint_dir"].absolute())
+        rate = policy.node_storage_bytes_per_s
+        found.append(TestedStorage(folder, "checkpoints", size, rate))
+    return tuple(found)
+
+
+def _run(
+    level: "FlightLevel",
+    bound_s: float,
+    options: dict[str, Any],
+    node: str,
+    prepared: "FlightPreparation",
+    plan: "FlightRound",
+    children: Any,
+    is_stopped: Callable[[], bool],
+    began_s: float,
+) -> "FlightResult":
+    from agent.preflight.flight import Flight, FlightSetup, environment_for_loads
+    from detectors.preflight.levels import FlightLevel
+    from rankmend.clock import SystemClock
+
+    setup = FlightSetup(
+        node,
+        level,
+        bound_s,
+        options["python_path"] or sys.executable,
+        environment_for_loads(os.environ),
+        prepared.host_model,
+        prepared.baseline,
+        1_000_000 if level is FlightLevel.BURN_IN else 1,
+    )
+    watch = None if options["no_health"] else _health(options["config_path"])
+
+    def say(text: str) -> None:
+        if level is FlightLevel.BURN_IN:
+            echo(f"rankmend: {text}", err=True)
+
+    flight = Flight(setup, plan, children, SystemClock(), watch, is_stopped, say)
+    return flight.run(began_s, prepared.verdicts)
+
+
+def _health(config_path: Path | None) -> Callable[[int], Any]:
+    from agent import config as configuration
+    from rankmend.cli.check_node import ask_agent
+
+    config = configuration.load(config_path) if config_path else configuration.AgentConfig()
+
+    def watch(until_end: int) -> Any:
+        from agent.preflight.health_watch import watch_health
+
+        return watch_health(config, partial(ask_agent, config), until_end)
+
+    return watch
+
+
+def _not_begun(node: str, level: "FlightLevel", bound_s: float, text: str) -> "FlightResult":
+    from agent.preflight.result_file import FlightResult
+    from detectors.preflight.verdicts import FlightOutcome
+
+    return FlightResult(
+        node, level.value, FlightOutcome.NOT_BEGUN, time.time(), 0.0, bound_s, 0, (), note=text
+    )
+
+
+def state_folder(options: dict[str, Any]) -> Path:
+    """Return where this node's results are kept."""
+    from agent.preflight.result_file import SERVICE_FOLDER
+
+    if options["state"] is not None:
+        return Path(options["state"])
+    if os.geteuid() == 0:
+        return SERVICE_FOLDER
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "rankmend" / "preflight"
+
+
+def _own_baseline(options: dict[str, Any]) -> list[Path]:
+    folder = state_folder(options)
+    return [folder] if folder.is_dir() else []
+
+
+def _save(options: dict[str, Any], result: "FlightResult") -> None:
+    """Keep the result, and the figures of a node that did not fail; a full disk fails nobody."""
+    from agent.preflight import baseline_file
+    from agent.preflight.result_file import save_result
+    from detectors.preflight.baseline import EMPTY, add
+    from detectors.preflight.verdicts import FlightOutcome
+
+    folder = state_folder(options)
+    try:
+        save_result(folder, result)
+        if result.outcome is FlightOutcome.PASSED:
+            path = folder / f"{result.node}.baseline.json"
+            known = baseline_file.load([path]) if path.is_file() else EMPTY
+            baseline_file.save(path, add(known, result.node, result.began_unix_s, result.figures))
+    except (StorageError, ConfigError) as error:
+        echo(f"rankmend: {error}", err=True)

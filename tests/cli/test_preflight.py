@@ -1,0 +1,172 @@
+"""`rankmend preflight` as a person and a prolog run it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.preflight import baseline_file
+from detectors.preflight.baseline import Baseline, BaselineSample
+from tests.support.agent import wait_for
+from tests.support.faults.fuse_mount import fuse_mount
+
+
+def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    state = ("--state-dir", str(folder / "state"))
+    return subprocess.Popen(
+        [sys.executable, "-m", "rankmend.cli", "preflight", *words, "--node-name", "me", *state],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def quick(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
+    done = start(folder, "quick", "--json", "--no-health", *words)
+    out, errors = done.communicate(timeout=200)
+    assert out, errors
+    return done.returncode, json.loads(out)
+
+
+def standings(result: dict[str, Any]) -> dict[str, str]:
+    return {f"{one['name']} {one['part']}": one["standing"] for one in result["checks"]}
+
+
+def ship_baseline(path: Path, result: dict[str, Any], times: float) -> None:
+    """Write what five other nodes reach: so many times this one's figures."""
+    samples = {
+        (one["name"], one["model"]): tuple(
+            BaselineSample(node, 1.0, one["value"] * times) for node in "abcde"
+        )
+        for one in result["figures"]
+    }
+    baseline_file.save(path, Baseline(samples))
+
+
+@pytest.mark.long
+def test_a_node_passes_and_later_fails_beside_a_faster_fleet(tmp_path: Path) -> None:
+    """One real measurement for several claims, since each takes seconds of two cores."""
+    code, result = quick(tmp_path, "--no-disk")
+    assert (code, result["outcome"]) == (0, "passed")
+    assert "abstained" in standings(result).values()
+    saved = baseline_file.load([tmp_path / "state"])
+    assert {one.node for some in saved.samples.values() for one in some} == {"me"}
+    assert json.loads((tmp_path / "state" / "last.json").read_text())["outcome"] == "passed"
+
+    ship_baseline(tmp_path / "fleet.json", result, 50.0)
+    code, result = quick(tmp_path, "--no-disk", "--baseline", str(tmp_path / "fleet.json"))
+
+    assert (code, result["outcome"]) == (2, "failed")
+    hashed = next(one for one in result["checks"] if one["name"] == "cpu_hash_bytes_per_s")
+    assert hashed["standing"] == "failed"
+    assert hashed["value"] < hashed["limit"] < hashed["baseline"]
+    again = baseline_file.load([tmp_path / "state"])
+    assert again == saved  # a failed node teaches the fleet nothing
+
+
+def test_a_dry_run_prints_the_load_and_runs_none(tmp_path: Path) -> None:
+    done = start(
+        tmp_path, "job", "--dry-run", "--disk", "/var/tmp", "--checkpoint-dir", str(tmp_path)
+    )
+    out, errors = done.communicate(timeout=100)
+
+    assert (done.returncode, errors) == (0, "")
+    assert "writes and reads 1 GB in /var/tmp" in out
+    assert f"in {tmp_path}" in out.replace("\n", "")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is no baseline"),
+        (b'{"rankmend_baseline": 9, "figures": []}', "version 9"),
+        (
+            b'{"rankmend_baseline": 1, "figures": [{"figure": "disk_sync_s", "model": "m",'
+            b' "samples": [["a", 1, -5]]}]}',
+            "disk_sync_s of 'a' is -5.0",
+        ),
+    ],
+)
+def test_a_broken_baseline_is_named_and_nothing_runs(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "bad.json").write_bytes(content)
+
+    done = start(tmp_path, "quick", "--baseline", str(tmp_path / "bad.json"))
+    _out, errors = done.communicate(timeout=100)
+
+    assert done.returncode == 64
+    assert "bad.json" in errors
+    assert message in errors
+
+
+@pytest.mark.long
+def test_a_load_that_hangs_in_the_kernel_makes_the_check_no_later_than_its_bound(
+    tmp_path: Path,
+) -> None:
+    """The time is the command's own: it gives it, and this machine may be slow."""
+    point, faults = tmp_path / "point", tmp_path / "faults"
+    module = "tests.support.faults.slow_disk"
+    hang = faults / "hang"
+    with fuse_mount(
+        module, point, tmp_path / "served", faults, lambda: hang.unlink(missing_ok=True)
+    ):
+        hang.touch()
+        code, result = quick(tmp_path, "--disk", str(point))
+
+    assert (code, result["outcome"]) == (1, "unanswered")
+    assert standings(result)["disk disk"] == "hung"
+    assert result["left_behind"] == ["disk"]
+    assert result["took_s"] <= result["bound_s"] == 60
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_check_and_all_of_its_load(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    running = start(tmp_path, "burn-in", "--no-health", "--no-disk", "--json")
+    wait_for(lambda: _loads_of(running.pid), "a load")
+    loads = _loads_of(running.pid)
+
+    running.send_signal(number)
+    running.communicate(timeout=100)
+
+    assert running.returncode == 128 + number
+    assert not [pid for pid in loads if Path(f"/proc/{pid}").exists()]
+    assert not (tmp_path / "state").exists()
+
+
+def _loads_of(pid: int) -> Sequence[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        lines = {int(one): Path(f"/proc/{one}/cmdline").read_bytes() for one in children}
+    except OSError:
+        return []
+    return [one for one, line in lines.items() if b"start.py" in line]
+
+
+def test_merged_baselines_are_one_file(tmp_path: Path) -> None:
+    for node in "ab":
+        samples = {("disk_sync_s", "m"): (BaselineSample(node, 1.0, 0.001),)}
+        baseline_file.save(tmp_path / f"{node}.baseline.json", Baseline(samples))
+    target = tmp_path / "all.json"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rankmend.cli", "preflight", "merge", str(target), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+
+    assert "of 2 nodes" in done.stdout
+    merged = baseline_file.load([target])
+    assert [one.node for one in merged.samples["disk_sync_s", "m"]] == ["a", "b"]
