@@ -45,6 +45,7 @@ class WantedFacts:
     sysfs: Path
     environment: Mapping[str, str]
     baselines: Sequence[Path]
+    own_baselines: Path  # this node's folder, which may not be there yet
     checkpoint_dir: Path | None
     policy: PreflightPolicy
 
@@ -54,7 +55,7 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
     wait_s = PREPARE_S
     reads: dict[str, Any] = {
         "facts": partial(read_facts, wanted.procfs, wanted.sysfs, wanted.environment),
-        "baselines": partial(_read_baselines, wanted.baselines),
+        "baselines": partial(_read_baselines, wanted.baselines, wanted.own_baselines),
     }
     if wanted.checkpoint_dir is not None:
         reads["checkpoint sizes"] = partial(_usual_file, wanted.checkpoint_dir)
@@ -109,8 +110,9 @@ def _verdict(name: str, end: ChildEnd) -> CheckVerdict | None:
     return judge_end(name, kind, end.status or 1, [], end.waits_in, end.errors, PREPARE_S)
 
 
-def _read_baselines(paths: Sequence[Path]) -> Mapping[str, Any]:
-    return {"baseline": baseline_file.encode(baseline_file.load(paths)).decode()}
+def _read_baselines(paths: Sequence[Path], own: Path) -> Mapping[str, Any]:
+    found = baseline_file.load([*paths, *([own] if own.is_dir() else [])])
+    return {"baseline": baseline_file.encode(found).decode()}
 
 
 def _decoded(text: object) -> Baseline:

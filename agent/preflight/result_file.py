@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from agent.preflight import baseline_file
+from detectors.preflight.baseline import EMPTY, add
 from detectors.preflight.figures import LoadFigure
 from detectors.preflight.verdicts import CheckVerdict, FlightOutcome
 from rankmend.errors import SourceError, StorageError
@@ -77,6 +79,16 @@ def save_result(folder: Path, result: FlightResult) -> None:
         raise StorageError(f"cannot make {folder}: {error.strerror}") from error
     data = json.dumps(result.to_json(), indent=1).encode()
     replace_file(folder / NEWEST, data, StorageError, mode=0o644)
+
+
+def keep(folder: Path, result: FlightResult) -> None:
+    """Save a result and, of a node that passed, its figures for the baseline."""
+    save_result(folder, result)
+    if result.outcome is FlightOutcome.PASSED:
+        path = folder / f"{result.node}.baseline.json"
+        known = baseline_file.load([path]) if path.is_file() else EMPTY
+        added = add(known, result.node, result.began_unix_s, result.figures)
+        baseline_file.save(path, added)
 
 
 def read_result(path: Path) -> SavedResult:

@@ -12,9 +12,10 @@ import click
 
 from rankmend.cli.options import NAME, fail, json_option, print_json
 from rankmend.cli.output import echo
+from rankmend.cli.preflight_holds import HOLD_S, HOLD_S_MAX, HoldOptions, hold_or_return
 from rankmend.cli.preflight_tables import print_plan, print_result
 from rankmend.cli.units import DURATION, RATE
-from rankmend.errors import ConfigError, RankmendError, StorageError
+from rankmend.errors import ConfigError, RankmendError
 from rankmend.node import node_name
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 UNCHECKED: Final = 64  # EX_USAGE in sysexits.h, as in `check`
 TRY_LATER: Final = 75  # EX_TEMPFAIL
 _UNANSWERED, _FAILED = 1, 2
+UNFIT: Final = 3  # as in `check node --for prolog`
+_SIGNALLED: Final = 128
+SAVE_S: Final = 1.5  # for the state folder's storage
 _START_S: Final = 1.0  # of the bound, for what Python took until here
 LOCAL_DISK: Final = Path("/var/tmp")  # noqa: S108 - files there have no name; it is on a disk, which /tmp often isn't
 _MB: Final = 1_000_000
@@ -88,6 +92,50 @@ _FLIGHT_OPTIONS: Final = (
         "policy_path",
         type=click.Path(path_type=Path),
         help="TOML file with the fleet's bounds. [default: /etc/rankmend/preflight.toml if it is there]",
+    ),
+    click.option(
+        "--hold",
+        type=click.Choice(["slurm", "controller"]),
+        help="Keep the node out if it fails, and return it if it passes and we took it out. Dry without --act.",
+    ),
+    click.option("--act", is_flag=True, help="Do what --hold says, rather than tell it."),
+    click.option(
+        "--hold-hung", is_flag=True, help="Also keep the node out if a load hangs in the kernel."
+    ),
+    click.option(
+        "--drain-share",
+        "share_max",
+        type=click.FloatRange(0, 1),
+        default=0.1,
+        show_default=True,
+        metavar="SHARE",
+        help="Never have more of a partition's nodes drained by rankmend; one node always may be.",
+    ),
+    click.option(
+        "--controller",
+        metavar="URL[,URL]",
+        envvar="RANKMEND_CONTROLLER",
+        help="Controllers that --hold asks.  [env: RANKMEND_CONTROLLER]",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="RANKMEND_TOKEN_FILE",
+        help="File (mode 0600) with a token that may act.  [env: RANKMEND_TOKEN_FILE]",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="RANKMEND_CA_FILE",
+        help="CA of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
+    ),
+    click.option(
+        "--for",
+        "use",
+        type=click.Choice(["person", "prolog"]),
+        default="person",
+        show_default=True,
+        help="Slurm's prolog exits with 3 if the node is to be kept out and --act is given, else with 0.",
     ),
     click.option(
         "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
@@ -156,15 +204,22 @@ def merge(target: Path, sources: tuple[Path, ...]) -> None:
 def _fly(level_name: str, time_s: float | None, options: dict[str, Any]) -> None:
     from detectors.preflight.levels import FlightLevel
 
-    as_json = options.pop("as_json")
+    as_json, use = options.pop("as_json"), options.pop("use")
     try:
         code, result, plan = fly(FlightLevel(level_name), time_s, options)
     except (RankmendError, OSError) as error:
+        if use == "prolog":  # a typo must not drain one node after the other
+            echo(f"rankmend: {error}; node not checked", err=True)
+            sys.exit(0)
         fail(str(error), UNCHECKED)
     if result is None:
         print_plan(level_name, plan, as_json=as_json)
-    elif as_json:
-        print_json({**result.to_json(), "exit_code": code})
+        sys.exit(0)
+    held = options.get("held", {})
+    if use == "prolog" and code < _SIGNALLED:
+        code = prolog_code(result, held, acts=options["act"], is_hang_cause=options["hold_hung"])
+    if as_json:
+        print_json({**result.to_json(), "hold": held, "exit_code": code})
     else:
         print_result(result)
     sys.exit(code)
@@ -180,7 +235,8 @@ def fly(
     from agent.preflight.stopping import take_signals
     from rankmend.packages import Extra, require
 
-    require(Extra.AGENT, "a pre-flight check")
+    if not options["no_health"]:
+        require(Extra.AGENT, "a pre-flight check (without it: --no-health)")
     began_s = time.monotonic() - _START_S
     bound_s = level.bound_s if time_s is None else time_s
     policy = read_policy(options["policy_path"])
@@ -202,13 +258,44 @@ def fly(
                 level, bound_s, options, node, prepared, plan, children,
                 lambda: stopping.signal_number is not None, began_s,
             )  # fmt: skip
+            if stopping.signal_number is None:
+                _save(options, result, children)
+                left_s = began_s + bound_s - time.monotonic() - SAVE_S
+                options["held"] = hold_or_return(
+                    _hold_options(options),
+                    result,
+                    state_folder(options),
+                    children,
+                    min(HOLD_S_MAX, max(HOLD_S, left_s)),
+                )
         finally:
             children.stop()
-        give_back(children, policy, prepared, node)
+        give_back(LoadChildren(), policy, prepared, node)
         if stopping.signal_number is not None:
             return stopping.exit_code, result, plan
-    _save(options, result)
     return exit_code(result), result, plan
+
+
+def _hold_options(options: dict[str, Any]) -> HoldOptions:
+    return HoldOptions(
+        options.get("hold"),
+        options.get("act", False),
+        options.get("hold_hung", False),
+        options.get("share_max", 0.1),
+        options.get("controller"),
+        options.get("token_file"),
+        options.get("ca_file"),
+    )
+
+
+def prolog_code(
+    result: "FlightResult", held: dict[str, Any], *, acts: bool, is_hang_cause: bool
+) -> int:
+    """Return 3 if jobs are to be kept off: something speaks against the node, `--act` is given and no brake holds."""
+    from detectors.preflight.holds import causes_of
+
+    is_unfit = bool(causes_of(result.checks, is_hang_cause=is_hang_cause))
+    return UNFIT if is_unfit and acts and held.get("outcome") != "braked" else 0
 
 
 def exit_code(result: "FlightResult") -> int:
@@ -221,7 +308,6 @@ def exit_code(result: "FlightResult") -> int:
 def _wanted(options: dict[str, Any], node: str, bound_s: float, policy: "PreflightPolicy") -> Any:
     from agent.preflight.preparing import WantedFacts
 
-    files = [*options["baselines"], *_own_baseline(options)]
     needs_size = options["checkpoint_dir"] is not None and options["checkpoint_bytes"] is None
     return WantedFacts(
         node,
@@ -229,7 +315,8 @@ def _wanted(options: dict[str, Any], node: str, bound_s: float, policy: "Preflig
         Path("/proc"),
         Path("/sys"),
         dict(os.environ),
-        files,
+        list(options["baselines"]),
+        state_folder(options),
         options["checkpoint_dir"] if needs_size else None,
         policy,
     )
@@ -336,24 +423,24 @@ def state_folder(options: dict[str, Any]) -> Path:
     return Path(home) / "rankmend" / "preflight"
 
 
-def _own_baseline(options: dict[str, Any]) -> list[Path]:
-    folder = state_folder(options)
-    return [folder] if folder.is_dir() else []
-
-
-def _save(options: dict[str, Any], result: "FlightResult") -> None:
-    """Keep the result, and the figures of a node that did not fail; a full disk fails nobody."""
-    from agent.preflight import baseline_file
-    from agent.preflight.result_file import save_result
-    from detectors.preflight.baseline import EMPTY, add
-    from detectors.preflight.verdicts import FlightOutcome
+def _save(options: dict[str, Any], result: "FlightResult", children: Any) -> None:
+    """Keep the result; storage that is full or hangs fails nobody."""
+    from agent.preflight.children import ChildEndKind
+    from agent.preflight.result_file import keep
 
     folder = state_folder(options)
-    try:
-        save_result(folder, result)
-        if result.outcome is FlightOutcome.PASSED:
-            path = folder / f"{result.node}.baseline.json"
-            known = baseline_file.load([path]) if path.is_file() else EMPTY
-            baseline_file.save(path, add(known, result.node, result.began_unix_s, result.figures))
-    except (StorageError, ConfigError) as error:
-        echo(f"rankmend: {error}", err=True)
+
+    def save(_until_end: int) -> dict[str, Any]:
+        try:
+            keep(folder, result)
+        except RankmendError as error:
+            return {"problem": str(error)}
+        return {}
+
+    children.start_function("save", save, SAVE_S)
+    end = children.wait(["save"])["save"]
+    problems = [line["problem"] for line in end.lines() if "problem" in line]
+    if end.kind is not ChildEndKind.ENDED:
+        problems.append(f"{folder} gave no answer within {SAVE_S:g} s")
+    for problem in problems:
+        echo(f"rankmend: the result is not kept: {problem}", err=True)

@@ -411,6 +411,16 @@ Examples:
     is_flag=True,
     help="Only watch: journal what rankmend would do. A rank that fails ends the job, as with torchrun.",
 )
+@click.option(
+    "--preflight",
+    type=click.Choice(["quick", "job"]),
+    help="Put this node under load before the ranks start, for at most 60 s or 5 min; a node that fails gets no ranks.",
+)
+@click.option(
+    "--preflight-baseline",
+    type=click.Path(path_type=Path),
+    help="File or folder with what other nodes reach (rankmend preflight merge).",
+)
 @click.option("--reset-budgets", is_flag=True, help="Reset the job's restart budget.")
 @click.option(
     "--start-from-scratch",
@@ -445,12 +455,15 @@ def run(context: click.Context, /, **options: Any) -> None:
 
     Exit codes: 0 all ranks finished; when rankmend gives up, the exit code of the first failed rank
     (128 + N if signal N killed it); 93 a rank asked not to be restarted; 124 time limit; 128 + N stopped
-    by signal N (130 SIGINT, 143 SIGTERM); 2 wrong usage or configuration; 75 another launcher holds the job.
+    by signal N (130 SIGINT, 143 SIGTERM); 2 wrong usage or configuration; 69 this node failed its pre-flight check;
+    75 another launcher holds the job.
     """
     from rankmend import console
     from recovery.run.options import Mode, RunOptions, choose_mode
 
-    console.take_over()
+    level, baseline = options.pop("preflight"), options.pop("preflight_baseline")
+    if level is None:
+        console.take_over()
     try:
         _warn_unknown_variables(context)
         for name in _IGNORED:
@@ -459,6 +472,11 @@ def run(context: click.Context, /, **options: Any) -> None:
         _take_controller(context, options)
         asked = _take_from_slurm(context, RunOptions(**options))
         mode = choose_mode(asked)
+        if level is not None:
+            from rankmend.cli.run_preflight import check_first
+
+            check_first(level, baseline, asked)
+            console.take_over()  # it may start a thread, and the check forks
         if mode is Mode.STANDALONE:
             for name in _IGNORED_ALONE:
                 _warn_ignored(context, name, options[name])

@@ -1,0 +1,85 @@
+"""`rankmend run --preflight`: the check of this node before its ranks start, and the launcher's refusal."""
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rankmend.cli.output import echo
+from rankmend.cli.preflight import LOCAL_DISK, TRY_LATER, fly
+
+if TYPE_CHECKING:
+    from agent.preflight.result_file import FlightResult
+    from recovery.run.options import RunOptions
+
+UNFIT: Final = 69  # EX_UNAVAILABLE in sysexits.h; no exit code of Python, a shell or torchrun
+_SIGNALLED: Final = 128
+
+
+def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> None:
+    """Check this node and return, or end the launcher: with 69 if the node is unfit, 128 + N after a signal.
+
+    What could not be checked is told and keeps nobody out; in observe mode nothing does.
+    """
+    from detectors.preflight.levels import FlightLevel
+    from recovery.launcher.ranks.command import choose_interpreter
+
+    interpreter = choose_interpreter(
+        asked.python_path, os.environ, sys.executable, Path(sys.prefix)
+    )
+    options: dict[str, Any] = {
+        "dry_run": False,
+        "python_path": interpreter.path,
+        "disk": LOCAL_DISK,
+        "no_disk": False,
+        "checkpoint_dir": asked.checkpoint_dir,
+        "checkpoint_bytes": None,
+        "no_gpu": False,
+        "no_health": find_spec("apscheduler") is None,
+        "baselines": (baseline,) if baseline is not None else (),
+        "state": None if asked.state_dir is None else asked.state_dir / "preflight",
+        "node_name": asked.node_name,
+        "policy_path": None,
+        "config_path": None,
+    }
+    _say(asked, f"pre-flight check at level {level_name}")
+    code, result, _plan = fly(FlightLevel(level_name), None, options)
+    assert result is not None, "this was no dry run"
+    if code >= _SIGNALLED:
+        sys.exit(code)
+    refusals = refusals_of(result)
+    for line in refusals:
+        echo(f"rankmend: {line}", err=True)
+    if refusals and asked.observe:
+        echo("rankmend: observe mode: the ranks start all the same", err=True)
+    elif refusals:
+        echo(
+            f"rankmend: {result.node} failed its pre-flight check: no rank starts here (exit code {UNFIT})",
+            err=True,
+        )
+        sys.exit(UNFIT)
+    elif code == TRY_LATER:
+        echo("rankmend: this node was not checked; its ranks start", err=True)
+    else:
+        _say(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
+
+
+def refusals_of(result: "FlightResult") -> list[str]:
+    """Return why ranks are not to start: what failed, and what hangs in the kernel; warn of the rest."""
+    from detectors.preflight.verdicts import CheckStanding
+
+    refusing = (CheckStanding.FAILED, CheckStanding.HUNG)
+    for one in result.checks:
+        if one.standing is CheckStanding.SILENT:
+            echo(f"rankmend: not checked: {one.name} {one.part}: {one.reason}", err=True)
+    return [
+        f"{one.name} {one.part}: {one.reason}{f' ({one.advice})' if one.advice else ''}"
+        for one in result.checks
+        if one.standing in refusing
+    ]
+
+
+def _say(asked: "RunOptions", text: str) -> None:
+    if not asked.quiet:
+        echo(f"rankmend: {text}", err=True)
