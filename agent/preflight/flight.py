@@ -27,6 +27,7 @@ from detectors.preflight.levels import (
     FlightStep,
     stage_s,
 )
+from detectors.preflight.tools import NvidiaTool, read_tool
 from detectors.preflight.verdicts import (
     BitCheck,
     CheckStanding,
@@ -58,6 +59,7 @@ class FlightSetup:
     host_model: str = ""
     baseline: Baseline = field(default_factory=lambda: Baseline({}))
     rounds_max: int = 1
+    gpu_model: str = ""  # of figures of vendors' tools
     start_file: Path = START
 
 
@@ -190,9 +192,15 @@ class Flight:
                 step.name, _words(self._setup, step, limit_s), self._setup.environment, limit_s
             )
         ends = self._children.wait(list(limits_s))
-        return [self._read(name, end, limits_s[name]) for name, end in ends.items()]
+        steps = {step.name: step for step in stage}
+        return [self._read(steps[name], end, limits_s[name]) for name, end in ends.items()]
 
-    def _read(self, name: str, end: ChildEnd, limit_s: float) -> StepAnswers:
+    def _read(self, step: FlightStep, end: ChildEnd, limit_s: float) -> StepAnswers:
+        name = step.name
+        if step.tool is not None and end.kind is ChildEndKind.ENDED:
+            return read_tool(
+                NvidiaTool(step.tool), end.output.decode("utf-8", "replace"), self._setup.gpu_model
+            )
         lines = end.lines()
         answers = read_answers(lines, self._setup.host_model)
         if not self._is_stopped():

@@ -4,11 +4,15 @@ Source: <sysfs>/class/dmi/id/product_name (Documentation/ABI/testing/sysfs-class
         one folder a GPU in <procfs>/driver/nvidia/gpus (NVIDIA driver README, "proc interface").
 """
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from detectors.preflight.tools import NvidiaTool
+
 NAME_MAX: Final = 120
+_PLACES: Final = "/usr/bin:/usr/local/bin:/usr/local/cuda/bin:/opt/nccl-tests/build"
 _CPUINFO_BYTES_MAX: Final = 4096  # the first processor's part
 
 
@@ -16,8 +20,28 @@ def read_facts(procfs: Path, sysfs: Path, environment: Mapping[str, str]) -> dic
     return {
         "host_model": host_model(procfs, sysfs),
         "gpus": count_gpus(procfs, environment),
+        "gpu_model": gpu_model(procfs),
+        "tools": {
+            tool.value: place
+            for tool in NvidiaTool
+            if (place := shutil.which(tool.value, path=_path(environment))) is not None
+        },
         "gpu_power_watts": gpu_power_limits_watts() if count_gpus(procfs, environment) else [],
     }
+
+
+def _path(environment: Mapping[str, str]) -> str:
+    return f"{environment.get('PATH', '')}:{_PLACES}"
+
+
+def gpu_model(procfs: Path) -> str:
+    """Return the model of the first GPU, as the driver names it."""
+    for folder in sorted((procfs / "driver" / "nvidia" / "gpus").glob("*"))[:1]:
+        for line in _read(folder / "information").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "Model":
+                return value.strip()[:NAME_MAX]
+    return "unknown GPU"
 
 
 def host_model(procfs: Path, sysfs: Path) -> str:

@@ -26,6 +26,8 @@ _FILES_SEEN_MAX: Final = 2_000
 class FlightPreparation:
     host_model: str = ""
     gpus: int = 0
+    gpu_model: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict)  # of NVIDIA, by name: the path
     gpu_power_watts: tuple[float, ...] = ()
     baseline: Baseline = EMPTY
     usual_file_bytes: int | None = None  # of the job's checkpoints
@@ -72,6 +74,8 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
     return FlightPreparation(
         str(facts.get("host_model", "unknown")),
         int(facts.get("gpus", 0)),
+        str(facts.get("gpu_model", "")),
+        dict(facts.get("tools", {})),
         tuple(facts.get("gpu_power_watts", ())),
         _decoded(baseline.get("baseline")),
         (found.get("checkpoint sizes") or {}).get("bytes"),

@@ -22,7 +22,7 @@ PATIENCE_S_MAX: Final = 60.0  # beyond what a step needs on a node that is not b
 REAP_S: Final = 3.0  # for a process that was killed to be gone; one in state D stays
 GPUS_MAX: Final = 64
 PAIRED_GPUS_MAX: Final = 16  # 120 pairs
-PAIRS_S_MAX: Final = 40.0  # for all pairs of a round
+PAIRS_S_MAX: Final = 20.0  # for all pairs of a round
 
 
 class FlightLevel(Enum):
@@ -70,6 +70,7 @@ class FlightStep:
     deadline_s: float
     waits_s: float = 0.0  # before it begins to load: the ramp of the power
     program: tuple[str, ...] = ()  # a vendor's tool in place of loads
+    tool: str | None = None  # value of detectors.preflight.tools.NvidiaTool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class Intensity:
 # Quick: 60 s with a margin; what is left of a stage's deadline over its loads is for slow starts.
 INTENSITY: Final = {
     FlightLevel.QUICK: Intensity(1.5, 2.0, 4.0, 0.0, 0.05, 6.0, ("bfloat16", "float32", "float64")),
-    FlightLevel.JOB: Intensity(6.0, 20.0, 30.0, 1.0, 0.3, 20.0),
+    FlightLevel.JOB: Intensity(6.0, 10.0, 30.0, 1.0, 0.3, 20.0),
     FlightLevel.BURN_IN: Intensity(30.0, 60.0, 240.0, 3.0, 0.7, 60.0),
 }
 
@@ -108,8 +109,13 @@ def stage_s(stage: Sequence[FlightStep]) -> float:
     return max((step.waits_s + step.deadline_s + REAP_S for step in stage), default=0.0)
 
 
-def plan_round(level: FlightLevel, parts: NodeParts, ramp_watts_per_s: float = 0.0) -> FlightRound:
-    """Return the steps of one round; raise ConfigError where they don't fit the level's bound."""
+def plan_round(
+    level: FlightLevel,
+    parts: NodeParts,
+    ramp_watts_per_s: float = 0.0,
+    tools: Sequence[FlightStep] = (),
+) -> FlightRound:
+    """Return the steps of one round, vendors' tools last; raise ConfigError where they don't fit the level's bound."""
     if parts.gpus > GPUS_MAX:
         raise ConfigError(f"{parts.gpus} GPUs: at most {GPUS_MAX} are checked")
     much = INTENSITY[level]
@@ -119,6 +125,7 @@ def plan_round(level: FlightLevel, parts: NodeParts, ramp_watts_per_s: float = 0
         stages.append(tuple(_gpu_steps(parts, much, ramp_watts_per_s)))
         if much.pair_s and parts.gpus > 1:
             stages.append((_pairs_step(parts.gpus, much),))
+    stages += [(step,) for step in tools]
     made = FlightRound(tuple(stages))
     limit_s = level.bound_s - MARGIN_S - HEALTH_S - PREPARE_S
     if made.bound_s > limit_s:

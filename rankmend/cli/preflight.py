@@ -68,6 +68,11 @@ _FLIGHT_OPTIONS: Final = (
         help="What this node writes of a checkpoint: 500M, 2G. "
         "[default: the largest file of the newest one]",
     ),
+    click.option(
+        "--tools",
+        is_flag=True,
+        help="Also run dcgmi diag, nvbandwidth and nccl-tests where they are installed (job, burn-in).",
+    ),
     click.option("--no-gpu", is_flag=True, help="Leave the GPUs out."),
     click.option(
         "--no-health", is_flag=True, help="Don't watch the node by the agent's rules meanwhile."
@@ -328,12 +333,19 @@ def _plan(
     policy: "PreflightPolicy",
     prepared: "FlightPreparation",
 ) -> "FlightRound":
-    from detectors.preflight.levels import NodeParts, plan_round
+    from detectors.preflight.levels import FlightStep, NodeParts, plan_round
+    from detectors.preflight.tools import NvidiaTool, runs_of
 
     gpus = 0 if options["no_gpu"] else prepared.gpus
     storages = _storages(level.value, options, policy, prepared.usual_file_bytes)
     parts = NodeParts(gpus, storages, gpus > 0, prepared.gpu_power_watts)
-    return plan_round(level, parts, policy.ramp_watts_per_s)
+    tools = {NvidiaTool(name): place for name, place in prepared.tools.items()}
+    runs = runs_of(level, tools, gpus) if gpus and options.get("tools") else {}
+    steps = [
+        FlightStep(tool.value, (), run.limit_s, 0.0, run.words, tool.value)
+        for tool, run in runs.items()
+    ]
+    return plan_round(level, parts, policy.ramp_watts_per_s, steps)
 
 
 def _storages(
@@ -376,7 +388,8 @@ def _run(
         environment_for_loads(os.environ),
         prepared.host_model,
         prepared.baseline,
-        1_000_000 if level is FlightLevel.BURN_IN else 1,
+        rounds_max=1_000_000 if level is FlightLevel.BURN_IN else 1,
+        gpu_model=prepared.gpu_model,
     )
     watch = None if options["no_health"] else _health(options["config_path"])
 
