@@ -32,6 +32,10 @@ RETESTS: Final = 8  # of one cell, at most: half with the same source port, half
 LINK_TESTS_MIN: Final = 5
 PATH_TESTS_MIN: Final = 5  # with one source port; some with others must be fast
 UNEXPLAINED_MAX: Final = 0.1  # share of slow tests that no part explains, in a network called sound
+SPREAD_QUANTILE: Final = (
+    0.8  # of the delays of sound tests: above the usual 2 % and 10 % of chance slow ones
+)
+SPREAD_TESTS_MIN: Final = 4
 NODES_MIN: Final = 3  # of two, either may be the slow one
 
 End = tuple[int, int]  # node, rail
@@ -55,7 +59,7 @@ class Direction(Enum):
     RECEIVES = "receives"
 
 
-class Outcome(Enum):
+class FabricOutcome(Enum):
     FOUND = "found"
     SOUND = "sound"
     UNCLEAR = "unclear"  # slow tests that no part explains, or too few nodes
@@ -75,8 +79,8 @@ class SlowPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    outcome: Outcome
+class FabricVerdict:
+    outcome: FabricOutcome
     parts: tuple[SlowPart, ...]
     rounds: int
     usual_bytes_per_s: float
@@ -86,7 +90,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class FabricLook:
     """What the readings show so far; the search plans by it."""
 
     tests: Tests
@@ -100,7 +104,7 @@ class Look:
         return [bool(self.tests.delay[row] >= RATIO) for row in rows]
 
 
-def judge(network: Network, readings: Sequence[Reading]) -> Verdict:
+def judge(network: Network, readings: Sequence[Reading]) -> FabricVerdict:
     """Return the verdict on all readings so far. Raises nothing for odd ones: it abstains."""
     look = look_at(network, readings)
     tests = look.tests
@@ -116,21 +120,23 @@ def judge(network: Network, readings: Sequence[Reading]) -> Verdict:
     unexplained = _unexplained_ratio(look, [*shared, *links])
     if unexplained > UNEXPLAINED_MAX:
         shared = []  # where much is slow without a pattern, some nodes are slow often by chance
+    clear = [part for part in shared if part.delay_ratio >= RATIO * _usual_spread(look, shared)]
+    is_noisy, shared = len(clear) < len(shared), clear
     parts = (*rails, *shared, *links)
-    if unexplained > UNEXPLAINED_MAX or len(network.nodes) < NODES_MIN or not readings:
-        outcome = Outcome.UNCLEAR
+    if is_noisy or unexplained > UNEXPLAINED_MAX or len(network.nodes) < NODES_MIN or not readings:
+        outcome = FabricOutcome.UNCLEAR
     elif parts:
-        outcome = Outcome.FOUND
+        outcome = FabricOutcome.FOUND
     else:
-        outcome = Outcome.UNCLEAR if unconfirmed else Outcome.SOUND
+        outcome = FabricOutcome.UNCLEAR if unconfirmed else FabricOutcome.SOUND
     slow_ratio = float((tests.plain_delay >= RATIO).mean()) if readings else 0.0
-    return Verdict(
+    return FabricVerdict(
         outcome, parts, len({one.round for one in readings}), tests.usual_bytes_per_s, slow_ratio,
         unexplained, tuple(unconfirmed),
     )  # fmt: skip
 
 
-def look_at(network: Network, readings: Sequence[Reading]) -> Look:
+def look_at(network: Network, readings: Sequence[Reading]) -> FabricLook:
     tests = tabulate(network, readings)
     hot: dict[End, Direction] = {}
     suspects: set[int] = set()
@@ -140,7 +146,7 @@ def look_at(network: Network, readings: Sequence[Reading]) -> Look:
             seen = _suspects(matrix)
             suspects |= seen
             hot |= {(node, rail): way for node, way in _hot_ends(matrix, seen).items()}
-    return Look(tests, hot, frozenset(suspects), _slow_cells(tests, hot))
+    return FabricLook(tests, hot, frozenset(suspects), _slow_cells(tests, hot))
 
 
 def _slow_cells(tests: Tests, hot: Mapping[End, Direction]) -> dict[Cell, tuple[int, ...]]:
@@ -212,18 +218,31 @@ def _hot_ends(matrix: Matrix, suspects: set[int]) -> dict[int, Direction]:
     }
 
 
-def _unexplained_ratio(look: Look, parts: Sequence[SlowPart]) -> float:
+def _usual_spread(look: FabricLook, parts: Sequence[SlowPart]) -> float:
+    """Return a delay that a test without accused nodes rarely exceeds; 1 with too few of them.
+
+    Busy processors make rates vary: then a part must stand out from that, too.
+    """
+    sound = look.tests.delay[~_touched(look, parts)]
+    return float(np.quantile(sound, SPREAD_QUANTILE)) if len(sound) >= SPREAD_TESTS_MIN else 1.0
+
+
+def _touched(look: FabricLook, parts: Sequence[SlowPart]) -> NDArray[np.bool_]:
+    tests, accused = look.tests, {name for part in parts for name in part.nodes}
+    is_accused = np.array([name in accused for name in tests.network.nodes])
+    touched: NDArray[np.bool_] = is_accused[tests.sender] | is_accused[tests.receiver]
+    return touched
+
+
+def _unexplained_ratio(look: FabricLook, parts: Sequence[SlowPart]) -> float:
     """Return the share of readings that are slow and touch no accused node."""
     tests = look.tests
     if not tests.readings:
         return 0.0
-    accused = {name for part in parts for name in part.nodes}
-    is_accused = np.array([name in accused for name in tests.network.nodes])
-    touched: NDArray[np.bool_] = is_accused[tests.sender] | is_accused[tests.receiver]
-    return float((tests.is_slow & ~touched).mean())
+    return float((tests.is_slow & ~_touched(look, parts)).mean())
 
 
-def _shared_parts(look: Look) -> list[SlowPart]:
+def _shared_parts(look: FabricLook) -> list[SlowPart]:
     """Return the fewest, largest parts that explain the hot ends."""
     network, clusters = look.tests.network, _clusters(look)
     together = {end for cluster in clusters for end in cluster if len(cluster) > 1}
@@ -270,7 +289,7 @@ def _leaves_of(network: Network, ends: set[End]) -> list[tuple[str, list[End]]]:
     ]
 
 
-def _clusters(look: Look) -> list[list[End]]:
+def _clusters(look: FabricLook) -> list[list[End]]:
     """Return the hot ends, those together that were fast to each other both ways."""
     tests, fast = look.tests, dict[Cell, bool]()
     for one, delay in zip(tests.readings if look.hot else (), tests.delay.tolist(), strict=False):
@@ -293,7 +312,7 @@ def _clusters(look: Look) -> list[list[End]]:
     return list(found.values())
 
 
-def _links(look: Look) -> tuple[list[SlowPart], list[Cell]]:
+def _links(look: FabricLook) -> tuple[list[SlowPart], list[Cell]]:
     """Return the links and paths that were slow each time, and the cells that nobody tested often enough."""
     readings = look.tests.readings
     found: dict[tuple[PartKind, int, int, int], list[int]] = defaultdict(list)
@@ -321,7 +340,13 @@ def _links(look: Look) -> tuple[list[SlowPart], list[Cell]]:
 
 
 def _link(
-    look: Look, kind: PartKind, low: int, high: int, rail: int, rows: list[int], ways: set[bool]
+    look: FabricLook,
+    kind: PartKind,
+    low: int,
+    high: int,
+    rail: int,
+    rows: list[int],
+    ways: set[bool],
 ) -> SlowPart:
     network = look.tests.network
     first, second = (low, high) if True in ways else (high, low)
@@ -348,7 +373,7 @@ def split_by_path(readings: Sequence[Reading], rows: Iterable[int]) -> tuple[lis
     return same, [row for row in rows if readings[row].path != first]
 
 
-def _part(look: Look, kind: PartKind, name: str, ends: Sequence[End]) -> SlowPart:
+def _part(look: FabricLook, kind: PartKind, name: str, ends: Sequence[End]) -> SlowPart:
     tests, network = look.tests, look.tests.network
     is_in = np.zeros((len(network.nodes), len(network.rails)), dtype=np.bool_)
     for end in ends:
@@ -372,6 +397,6 @@ def _part(look: Look, kind: PartKind, name: str, ends: Sequence[End]) -> SlowPar
     )
 
 
-def _resent(look: Look, rows: Sequence[int]) -> float | None:
+def _resent(look: FabricLook, rows: Sequence[int]) -> float | None:
     known = [ratio for row in rows if (ratio := look.tests.readings[row].resent_ratio) is not None]
     return median(known) if known else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from detectors.fabric.network import Network, PairTest, Reading, Round
 from detectors.fabric.pair_rounds import first_rounds, match_free, tournament
-from detectors.fabric.slow_part import RETESTS, Look, look_at, split_by_path
+from detectors.fabric.slow_part import RETESTS, FabricLook, look_at, split_by_path
 
 CONFIRMATIONS: Final = 3  # further tests of a suspect with sound nodes
 TOGETHER_ROUNDS: Final = 2  # of suspects with each other
@@ -44,7 +44,7 @@ def plan(
     return tuple(sorted(tests)) or None
 
 
-def _suspect_tests(look: Look, extra: int) -> list[PairTest]:
+def _suspect_tests(look: FabricLook, extra: int) -> list[PairTest]:
     if not look.suspects or extra >= CONFIRMATIONS + TOGETHER_ROUNDS:
         return []
     network = look.tests.network
@@ -59,7 +59,7 @@ def _suspect_tests(look: Look, extra: int) -> list[PairTest]:
     return [PairTest(low, high) for low, high in pairs]
 
 
-def _sound_first(look: Look) -> list[int]:
+def _sound_first(look: FabricLook) -> list[int]:
     """Return the nodes that are not suspected, those first whose tests were slow least often."""
     tests, count = look.tests, len(look.tests.network.nodes)
     slow = np.bincount(tests.sender[tests.is_slow], minlength=count)
@@ -67,7 +67,7 @@ def _sound_first(look: Look) -> list[int]:
     return [node for node in np.argsort(slow, kind="stable").tolist() if node not in look.suspects]
 
 
-def _cell_tests(look: Look, busy: set[int]) -> list[PairTest]:
+def _cell_tests(look: FabricLook, busy: set[int]) -> list[PairTest]:
     """Return repeats of slow pairs, those first that were repeated most: they are nearly decided."""
     readings = look.tests.readings
     open_pairs: list[tuple[int, tuple[int, int], int]] = []

@@ -109,6 +109,11 @@ _COMMANDS = {
         "simulate",
         "Simulate a large job for months: ETTR, spares, checkpoint interval.",
     ),
+    "fabric": (
+        "rankmend.cli.fabric",
+        "fabric",
+        "Test the network between nodes: the slow part, paths that collide.",
+    ),
     "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
     "kubernetes": (
         "rankmend.cli.kubernetes",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from detectors.fabric.network import Network, PairTest, Reading
-from detectors.fabric.slow_part import Verdict, judge
+from detectors.fabric.slow_part import FabricVerdict, judge
 from detectors.fabric.slow_search import plan
 
 Fault = Callable[[int, int, int, int], float]  # sender, receiver, rail, path -> share of the rate
@@ -28,7 +28,7 @@ class SimulatedNetwork:
     readings: list[Reading] = field(default_factory=list)
     rounds: int = 0
 
-    def search(self, *, all_pairs: bool = False) -> Verdict:
+    def search(self, *, all_pairs: bool = False) -> FabricVerdict:
         """Run a whole search and return its verdict."""
         random = Random(self.seed)
         while tests := plan(self.network, self.readings, self.rounds, all_pairs=all_pairs):

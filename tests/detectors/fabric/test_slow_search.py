@@ -6,13 +6,13 @@ import pytest
 
 from detectors.fabric.network import Network, PairTest, Reading
 from detectors.fabric.pair_rounds import first_rounds, tournament
-from detectors.fabric.slow_part import Direction, Outcome, PartKind, Verdict, judge
+from detectors.fabric.slow_part import Direction, FabricOutcome, PartKind, FabricVerdict, judge
 from detectors.fabric.slow_search import plan, rounds_max
 from rankmend.errors import ConfigError
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network
 
 
-def parts(verdict: Verdict) -> list[tuple[PartKind, str]]:
+def parts(verdict: FabricVerdict) -> list[tuple[PartKind, str]]:
     return [(part.kind, part.name) for part in verdict.parts]
 
 
@@ -126,7 +126,7 @@ def test_uplinks_that_are_all_slower_than_the_leaves_are_no_fault() -> None:
         lambda s, r, _rail, _path: 0.25 if s // 8 != r // 8 else 1.0,
     )
 
-    assert simulated.search().outcome is Outcome.SOUND
+    assert simulated.search().outcome is FabricOutcome.SOUND
 
 
 def test_slow_pair_is_named_by_all_pairs_and_by_no_shorter_search_that_never_met_it() -> None:
@@ -176,7 +176,7 @@ def test_sound_small_network_accuses_nobody_whatever_the_seed(network: Network) 
 def test_two_nodes_are_too_few_for_a_verdict() -> None:
     verdict = SimulatedNetwork(make_network(2), 1, lambda *_test: 0.1).search()
 
-    assert (verdict.outcome, verdict.parts) == (Outcome.UNCLEAR, ())
+    assert (verdict.outcome, verdict.parts) == (FabricOutcome.UNCLEAR, ())
 
 
 def test_collisions_everywhere_are_unclear_and_accuse_nobody() -> None:
@@ -185,7 +185,7 @@ def test_collisions_everywhere_are_unclear_and_accuse_nobody() -> None:
 
     verdict = SimulatedNetwork(make_network(64), 1, collides).search()
 
-    assert verdict.outcome is Outcome.UNCLEAR
+    assert verdict.outcome is FabricOutcome.UNCLEAR
     assert {part.kind for part in verdict.parts} <= {PartKind.PATH, PartKind.LINK}
 
 
@@ -197,7 +197,7 @@ def test_node_that_never_answered_is_not_accused_and_not_sound() -> None:
 
     assert judge(network, done).parts == ()
     assert plan(network, done, 1) == tuple(PairTest(*p) for p in ((0, 2), (1, 3), (4, 6), (5, 7)))
-    assert judge(network, ()).outcome is Outcome.UNCLEAR
+    assert judge(network, ()).outcome is FabricOutcome.UNCLEAR
 
 
 @pytest.mark.parametrize("nodes", [("a",), ("a", "a")])

@@ -1,0 +1,141 @@
+"""Which flows share an uplink while others idle, and source ports that spread them. Pure.
+
+A path is the routers that a traceroute with the flow's own ports shows. A router answers with the address of the interface by which the
+packet came in, so an address stands for one link. The first is the node's own cable, which all of its flows share whatever the
+port. Links that different ports of one pair take at the same distance are alternatives.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rankmend.errors import SourceError
+
+ROUNDS_MAX: Final = 20  # of improvement; each moves a flow, or it was the last
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFlow:
+    """A flow, and the links on its way for each source port that was tried. ``source_port``: the one it has."""
+
+    name: str
+    pair: tuple[str, str]
+    source_port: int
+    paths: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLink:
+    link: str
+    flows: tuple[str, ...]
+    idle: tuple[str, ...]  # alternatives that carry no flow
+
+
+@dataclass(frozen=True, slots=True)
+class PathPlan:
+    ports: tuple[int, ...]  # of each flow, in their order
+    worst_before: int  # flows on the link with most of them
+    worst_after: int
+    collisions: tuple[SharedLink, ...]  # before
+    expected_before_ratio: (
+        float  # of a link's rate that the mean flow gets, if each link serves its flows alike
+    )
+    expected_after_ratio: float
+    single_path: (
+        bool  # no port changed any path: there is nothing to choose, or the tunnel hides it
+    )
+
+
+def plan_ports(flows: Sequence[TracedFlow]) -> PathPlan:
+    """Return a source port for each flow with which the fullest link carries as few as possible."""
+    for flow in flows:
+        if not flow.paths.get(flow.source_port):
+            raise SourceError(
+                f"flow {flow.name}: no path is known for its source port {flow.source_port}"
+            )
+    before = [flow.source_port for flow in flows]
+    ports = list(before)
+    load = _load(flows, ports)
+    for _round in range(ROUNDS_MAX):
+        is_moved = False
+        for at in sorted(range(len(flows)), key=lambda at: -_fullest(flows[at], ports[at], load)):
+            flow = flows[at]
+            load.subtract(_links(flow, ports[at]))
+            best = min(
+                (port for port in flow.paths if _links(flow, port)),
+                key=lambda port: (_cost(flow, port, load), port != ports[at], port),
+            )
+            load.update(_links(flow, best))
+            is_moved |= best != ports[at]
+            ports[at] = best
+        if not is_moved:
+            break
+    alternatives = _alternatives(flows)
+    return PathPlan(
+        tuple(ports),
+        max(_load(flows, before).values(), default=0),
+        max(load.values(), default=0),
+        _collisions(flows, before, alternatives),
+        _expected(flows, before),
+        _expected(flows, ports),
+        all(len(set(flow.paths.values())) < 2 for flow in flows),
+    )
+
+
+def _links(flow: TracedFlow, port: int) -> tuple[str, ...]:
+    return tuple(hop for hop in flow.paths[port][1:] if hop)
+
+
+def _load(flows: Sequence[TracedFlow], ports: Sequence[int]) -> Counter[str]:
+    return Counter(
+        hop for flow, port in zip(flows, ports, strict=True) for hop in _links(flow, port)
+    )
+
+
+def _fullest(flow: TracedFlow, port: int, load: Mapping[str, int]) -> int:
+    return max((load[hop] for hop in _links(flow, port)), default=0)
+
+
+def _cost(flow: TracedFlow, port: int, load: Mapping[str, int]) -> tuple[int, int]:
+    loads = [load[hop] for hop in _links(flow, port)]
+    return max(loads), sum(loads)
+
+
+def _alternatives(flows: Sequence[TracedFlow]) -> dict[str, frozenset[str]]:
+    """Return for each link the links that stand for it at the same distance, itself included."""
+    group: dict[str, set[str]] = {}
+    for flow in flows:
+        by_distance: dict[int, set[str]] = defaultdict(set)
+        for hops in flow.paths.values():
+            for distance, hop in enumerate(hops):
+                if distance and hop:
+                    by_distance[distance].add(hop)
+        for links in by_distance.values():
+            merged = set(links).union(*(group.get(link, set()) for link in links))
+            for link in merged:
+                group[link] = merged
+    return {link: frozenset(links) for link, links in group.items()}
+
+
+def _collisions(
+    flows: Sequence[TracedFlow], ports: Sequence[int], alternatives: Mapping[str, frozenset[str]]
+) -> tuple[SharedLink, ...]:
+    users: dict[str, list[str]] = defaultdict(list)
+    for flow, port in zip(flows, ports, strict=True):
+        for hop in _links(flow, port):
+            users[hop].append(flow.name)
+    return tuple(
+        SharedLink(link, tuple(names), idle)
+        for link, names in sorted(users.items(), key=lambda item: (-len(item[1]), item[0]))
+        if len(names) > 1
+        and (idle := tuple(sorted(one for one in alternatives[link] if one not in users)))
+    )
+
+
+def _expected(flows: Sequence[TracedFlow], ports: Sequence[int]) -> float:
+    load = _load(flows, ports)
+    shares = [
+        1.0 / max(1, _fullest(flow, port, load)) for flow, port in zip(flows, ports, strict=True)
+    ]
+    return sum(shares) / len(shares) if shares else 1.0

@@ -1,0 +1,276 @@
+"""`rankmend fabric`: active tests of the network between the nodes of an allocation."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rankmend.cli.options import NAME, fail, find_state, json_option, print_json, state_option
+from rankmend.cli.output import echo, echo_exact
+from rankmend.cli.units import DURATION
+from rankmend.errors import RankmendError
+
+if TYPE_CHECKING:
+    from recovery.fabric.fabric_report import FabricReport
+
+_USAGE: Final = 2
+_FOUND: Final = 3  # exit code where a part is slow
+_KINDS: Final = ("find", "pairs", "ring", "bisect", "all-to-all", "collectives", "paths")
+_TOPOLOGY_BYTES_MAX: Final = 64 << 20
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def fabric() -> None:
+    """Test the network between nodes: the slow part, bandwidth, paths that collide."""
+
+
+@fabric.command(
+    epilog="""\b
+Examples:
+  srun --ntasks-per-node=1 rankmend fabric test find
+  srun --ntasks-per-node=1 rankmend fabric test pairs --topology topology.conf --plot map.svg
+  rankmend fabric test collectives --nnodes 4 --node-rank 0 --rdzv-endpoint n0:29400 --token-file t
+  rankmend fabric test paths --ports 32
+"""
+)
+@click.argument("kind", type=click.Choice(_KINDS))
+@click.option("--nnodes", type=int, help="Nodes that take part.  [default: Slurm's, or WORLD_SIZE]")
+@click.option("--node-rank", type=int, help="Number of this node.  [default: Slurm's, or RANK]")
+@click.option(
+    "--rdzv-endpoint",
+    "endpoint",
+    metavar="HOST:PORT",
+    help="Where the first node listens.  [default: MASTER_ADDR and MASTER_PORT]",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    envvar="RANKMEND_TOKEN_FILE",
+    help="File with a secret that all nodes share.",
+)
+@click.option(
+    "--shared",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Private folder that all nodes see, in place of address and secret.",
+)
+@click.option(
+    "--rail", "rails", multiple=True, metavar="INTERFACE", help="Interface to test. Repeatable."
+)
+@click.option(
+    "--topology", type=_file, metavar="FILE", help="Leaf switches: see `rankmend fabric topology`."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.05, 30),
+    default=1.0,
+    show_default=True,
+    help="How long each test sends, each way.",
+)
+@click.option(
+    "--timeout", "limit_s", type=DURATION, default="10m", show_default=True, help="End by then."
+)
+@click.option(
+    "--join-timeout",
+    "join_s",
+    type=DURATION,
+    default="1m",
+    show_default=True,
+    help="Wait so long for nodes.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["gloo", "nccl"]),
+    default="gloo",
+    show_default=True,
+    help="For collectives.",
+)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(4096, 1 << 34),
+    metavar="BYTES",
+    help="Size of a collective. Repeatable.  [default: 1 MiB, 16 MiB]",
+)
+@click.option(
+    "--python",
+    type=_file,
+    metavar="PATH",
+    help="Interpreter with PyTorch, for collectives.  [default: rankmend's own]",
+)
+@click.option(
+    "--flows",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Flows of each pair, for paths.",
+)
+@click.option(
+    "--ports",
+    type=click.IntRange(2, 64),
+    default=16,
+    show_default=True,
+    help="Source ports to try, for paths.",
+)
+@click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")
+@click.option(
+    "--metrics-file",
+    type=_file,
+    metavar="FILE",
+    help="Write metrics, as node_exporter's textfile collector reads them.",
+)
+@state_option
+@json_option
+def test(
+    kind: str,
+    as_json: bool,
+    plot: Path | None,
+    metrics_file: Path | None,
+    state_dir: Path | None,
+    **options: Any,
+) -> None:
+    """Test the network. Start the same command on each node of an allocation, once a node.
+
+    find names a slow node, NIC, rail or switch in at most 2 log2 N rounds of disjoint pairs; pairs also finds a slow link or
+    path, in N - 1 rounds. ring, bisect and all-to-all load all nodes at once. collectives runs all-reduce and all-to-all
+    under PyTorch. paths shows flows that share an uplink, and source ports that spread them.
+
+    The first node prints the result and exits with 3 if a part is slow. Nothing is changed on any node.
+    """
+    from rankmend.node import node_name
+
+    try:
+        pyplot = _load_pyplot() if plot else None
+        report = _run(kind, node_name(), options)
+        if report is None:
+            return
+        from recovery.fabric.fabric_report import keep
+
+        keep(report, find_state(state_dir) / "fabric")
+        if metrics_file is not None:
+            from recovery.fabric.fabric_gauges import write_metrics
+
+            write_metrics(report, metrics_file)
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+    _tell(report, as_json=as_json, plot=plot, pyplot=pyplot)
+    if report.verdict is not None and report.verdict.parts:
+        sys.exit(_FOUND)
+
+
+@fabric.command()
+@click.argument("file", type=_file)
+@click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")
+@json_option
+def show(file: Path, as_json: bool, plot: Path | None) -> None:
+    """Show a kept result again: FILE is in the state folder, below fabric."""
+    from recovery.fabric.fabric_report import read_report
+
+    try:
+        pyplot = _load_pyplot() if plot else None
+        report = read_report(file)
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+    _tell(report, as_json=as_json, plot=plot, pyplot=pyplot)
+
+
+@fabric.command()
+@click.argument("node", type=NAME)
+@state_option
+@json_option
+def history(node: str, as_json: bool, state_dir: Path | None) -> None:
+    """Show what earlier tests measured of a node, oldest first."""
+    from recovery.fabric import fabric_report
+
+    try:
+        found = fabric_report.history(find_state(state_dir) / "fabric", node)
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+    if as_json:
+        import msgspec
+
+        print_json([msgspec.to_builtins(one) for one in found])
+        return
+    if not found:
+        fail(f"no test of {node} is kept here (the first node of a test keeps its results)")
+    from rankmend.cli.fabric_tables import show_history
+
+    show_history(node, found)
+
+
+def _run(kind: str, node: str, options: Mapping[str, Any]) -> "FabricReport | None":
+    """Take part; return the report on the first node."""
+    from recovery.fabric.fabric_place import find_place
+    from recovery.fabric.fabric_test import FabricKind, FabricOptions, run_fabric_test
+
+    place = find_place(
+        os.environ,
+        nnodes=options["nnodes"],
+        node_rank=options["node_rank"],
+        endpoint=options["endpoint"],
+        token_file=options["token_file"],
+        shared=options["shared"],
+    )
+    if place is None:
+        return None  # another process of this node takes part
+    wanted = FabricOptions(
+        FabricKind(kind),
+        seconds=options["seconds"],
+        join_s=options["join_s"],
+        limit_s=options["limit_s"],
+        rails=options["rails"],
+        leaf_of=_read_leaves(options["topology"]),
+        sizes_bytes=options["sizes"] or FabricOptions(FabricKind.FIND).sizes_bytes,
+        backend=options["backend"],
+        python=options["python"] or Path(sys.executable),
+        flows=options["flows"],
+        ports=options["ports"],
+    )
+    found = run_fabric_test(place, node, wanted)
+    return found.report
+
+
+def _read_leaves(path: Path | None) -> dict[str, str]:
+    from detectors.slow.placement import parse_topology
+    from rankmend.errors import SourceError
+    from rankmend.files import read_capped
+
+    if path is None:
+        return {}
+    text = read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError).decode("utf-8", "replace")
+    return parse_topology(text)
+
+
+def _tell(report: "FabricReport", *, as_json: bool, plot: Path | None, pyplot: Any) -> None:
+    if plot is not None:
+        from rankmend.cli.fabric_plot import write_heat_map
+
+        try:
+            write_heat_map(plot, pyplot, report)
+        except (OSError, ValueError) as error:
+            fail(f"can't write {plot}: {error}", _USAGE)
+    if as_json:
+        import msgspec
+
+        echo_exact(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        return
+    from rankmend.cli.fabric_tables import show_report
+
+    show_report(report)
+    for problem in report.problems:
+        echo(f"rankmend: {problem}", err=True)
+
+
+def _load_pyplot() -> Any:
+    from importlib import import_module
+
+    from rankmend.packages import Extra, require
+
+    require(Extra.PLOT, "--plot")
+    import_module("matplotlib").use("Agg")
+    return import_module("matplotlib.pyplot")

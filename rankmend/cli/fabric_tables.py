@@ -1,0 +1,131 @@
+"""The output of `rankmend fabric` for people."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from rankmend.cli.options import local_time, size
+from rankmend.cli.output import console, echo
+
+if TYPE_CHECKING:
+    from detectors.fabric.slow_part import FabricVerdict, SlowPart
+    from recovery.fabric.fabric_report import FabricReport, NodeRecord, PathTrial
+
+_ROWS_MAX: Final = 40  # nodes in the table, the slowest first
+
+
+def rate(value_bytes_per_s: float | None) -> str:
+    return "-" if value_bytes_per_s is None else f"{size(value_bytes_per_s)}/s"
+
+
+def show_report(report: "FabricReport") -> None:
+    if report.verdict is not None:
+        _show_verdict(report.verdict)
+    if report.total_bytes_per_s is not None:
+        echo(f"all {len(report.readings)} flows at once: {rate(report.total_bytes_per_s)} together")
+    if report.readings:
+        _show_nodes(report)
+    if report.collectives:
+        _show_collectives(report)
+    if report.paths is not None:
+        _show_paths(report.paths)
+    if report.absent:
+        echo(f"did not answer, so not judged: {', '.join(report.absent)}")
+
+
+def _show_verdict(verdict: "FabricVerdict") -> None:
+    from detectors.fabric.slow_part import FabricOutcome
+
+    tests = f"{verdict.rounds} rounds, usual rate {rate(verdict.usual_bytes_per_s)}"
+    if verdict.outcome is FabricOutcome.SOUND:
+        echo(f"No part of the network is slower than the rest ({tests}).")
+    elif verdict.outcome is FabricOutcome.UNCLEAR:
+        echo(
+            f"Nobody is accused: {verdict.slow_ratio:.0%} of the tests were slow, and no part explains them ({tests})."
+        )
+    for part in verdict.parts:
+        echo(f"{_part(part)} ({tests}).")
+    if verdict.unconfirmed:
+        echo(
+            f"{len(verdict.unconfirmed)} pairs were slow and not tested often enough; `rankmend fabric test pairs` tests them all."
+        )
+
+
+def _part(part: "SlowPart") -> str:
+    from detectors.fabric.slow_part import Direction
+
+    way = {Direction.BOTH: "", Direction.SENDS: " to send", Direction.RECEIVES: " to receive"}
+    text = f"Slow {part.kind.value} {part.name}: takes {part.delay_ratio:.1f} times as long as usual{way[part.direction]}"
+    if part.resent_ratio is not None and part.resent_ratio >= 0.001:
+        text += f", {part.resent_ratio:.1%} of the segments were sent again"
+    if part.paths:
+        text += f", with source port number {', '.join(map(str, part.paths))}"
+    return text
+
+
+def _show_nodes(report: "FabricReport") -> None:
+    from rich.table import Table
+
+    from recovery.fabric.fabric_report import node_rates
+
+    rates = node_rates(report)
+    order = sorted(rates, key=lambda node: min(one or 0.0 for one in rates[node]))
+    table = Table()
+    for name in ("node", "leaf switch", "sends", "receives"):
+        table.add_column(name, justify="right" if name in ("sends", "receives") else "left")
+    for node in order[:_ROWS_MAX]:
+        sends, receives = rates[node]
+        leaf = report.network.leaf(node) or "-"
+        table.add_row(report.network.nodes[node], leaf, rate(sends), rate(receives))
+    console(is_wide=True).print(table)
+    if len(order) > _ROWS_MAX:
+        echo(f"{len(order) - _ROWS_MAX} faster nodes are not shown")
+
+
+def _show_collectives(report: "FabricReport") -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in ("collective", "size", "time", "bus bandwidth", "expected time"):
+        table.add_column(name, justify="left" if name == "collective" else "right")
+    for one in report.collectives:
+        expected = "-" if one.expected_s is None else f"{one.expected_s * 1e3:.3g} ms"
+        table.add_row(
+            one.operation, size(one.size_bytes), f"{one.seconds * 1e3:.3g} ms", rate(one.bus_bytes_per_s), expected
+        )  # fmt: skip
+    console(is_wide=True).print(table)
+
+
+def _show_paths(trial: "PathTrial") -> None:
+    plan = trial.plan
+    before, after = sum(trial.before_bytes_per_s), sum(trial.after_bytes_per_s)
+    for shared in plan.collisions:
+        idle = f", while {', '.join(shared.idle)} carry none" if shared.idle else ""
+        echo(
+            f"{len(shared.flows)} flows share the link to {shared.link}{idle}: {', '.join(shared.flows)}"
+        )
+    echo(
+        f"fullest link: {plan.worst_before} flows, {plan.worst_after} with the plan's source ports"
+    )
+    echo(f"throughput of {len(plan.ports)} flows: {rate(before)}, {rate(after)} with the plan")
+    echo(
+        f"expected of a flow: {plan.expected_before_ratio:.0%} of a link, {plan.expected_after_ratio:.0%} with the plan"
+    )
+    if plan.single_path:
+        echo("No source port changed any path: there is one path, or a tunnel hides the others.")
+
+
+def show_history(node: str, records: "Sequence[NodeRecord]") -> None:
+    from rich.table import Table
+
+    table = Table(title=node)
+    for name in ("time", "test", "sends", "receives", "usual", "verdict"):
+        table.add_column(
+            name, justify="right" if name in ("sends", "receives", "usual") else "left"
+        )
+    for one in records:
+        verdict = "; ".join(f"slow {name}" for name in one.accused) or "-"
+        table.add_row(
+            local_time(one.at_unix_s, "%Y-%m-%d %H:%M"), one.kind, rate(one.sends_bytes_per_s),
+            rate(one.receives_bytes_per_s), rate(one.usual_bytes_per_s), verdict,
+        )  # fmt: skip
+    console(is_wide=True).print(table)

@@ -1,0 +1,1 @@
+"""Active tests of the network between the nodes of an allocation (`rankmend fabric`)."""

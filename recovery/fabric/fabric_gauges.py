@@ -1,0 +1,67 @@
+"""Metrics of a fabric test, in a file as node_exporter's textfile collector reads them."""
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.exposition import generate_latest
+
+from detectors.fabric.slow_part import FabricOutcome
+from rankmend.errors import StorageError
+from rankmend.files import write_output
+from recovery.fabric.fabric_report import FabricReport, node_rates
+
+
+def write_metrics(report: FabricReport, path: Path) -> None:
+    """Replace the file. Raises StorageError."""
+    write_output(path, generate_latest(_registry(report)), StorageError)
+
+
+def _registry(report: FabricReport) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    at = Gauge(
+        "rankmend_fabric_test_timestamp_seconds",
+        "When the test ended.",
+        ["kind"],
+        registry=registry,
+    )
+    at.labels(report.kind).set(report.at_unix_s)
+    rates = Gauge(
+        "rankmend_fabric_node_rate_bytes_per_second",
+        "Median rate of a node in the test.",
+        ["peer_node", "direction"],
+        registry=registry,
+    )
+    for node, (sends, receives) in node_rates(report).items():
+        for direction, value in (("sends", sends), ("receives", receives)):
+            if value is not None:
+                rates.labels(report.network.nodes[node], direction).set(value)
+    if report.verdict is not None:
+        usual = Gauge(
+            "rankmend_fabric_usual_rate_bytes_per_second",
+            "Rate that most tests reached.",
+            registry=registry,
+        )
+        usual.set(report.verdict.usual_bytes_per_s)
+        clear = Gauge(
+            "rankmend_fabric_verdict_clear",
+            "0: slow tests that no part explains, or too few nodes.",
+            registry=registry,
+        )
+        clear.set(report.verdict.outcome is not FabricOutcome.UNCLEAR)
+        slow = Gauge(
+            "rankmend_fabric_slow_part_delay_ratio",
+            "Time that a byte takes through a part found slow, against the usual.",
+            ["part", "name"],
+            registry=registry,
+        )
+        for part in report.verdict.parts:
+            slow.labels(part.kind.value, part.name).set(part.delay_ratio)
+    bus = Gauge(
+        "rankmend_fabric_bus_bandwidth_bytes_per_second",
+        "Bus bandwidth of a collective, as nccl-tests defines it.",
+        ["operation", "size_bytes"],
+        registry=registry,
+    )
+    for one in report.collectives:
+        bus.labels(one.operation, str(one.size_bytes)).set(one.bus_bytes_per_s)
+    return registry

@@ -1,0 +1,142 @@
+"""What the coordinator and the peers of a fabric test tell each other: JSON over TLS, with the job's token.
+
+Orders name no program and no file: a peer connects to addresses that other peers have given, or runs a fixed collective.
+"""
+
+from enum import Enum
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from detectors.fabric.slow_part import FabricVerdict
+
+BODY_BYTES_MAX: Final = 4 << 20
+FLOWS_MAX: Final = 512  # of one node at a time
+SECONDS_MAX: Final = 30.0
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
+Token = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+
+
+class Rail(Struct, frozen=True):
+    """An interface of a node that takes part: its address, and the port on which tests reach it."""
+
+    name: Name
+    address: Annotated[str, Meta(max_length=64)]
+    port: Port
+
+
+class JoinFabric(Struct, frozen=True):
+    rank: Annotated[int, Meta(ge=0, lt=20_000)]
+    node: Name
+    rails: Annotated[tuple[Rail, ...], Meta(min_length=1, max_length=16)]
+
+
+class JoinedFabric(Struct, frozen=True):
+    count: int  # of nodes
+
+
+class FlowOrder(Struct, frozen=True):
+    """One connection between two peers, at one end."""
+
+    id: int
+    token: Token  # proves to the other end that this is the flow; used once
+    connects: bool  # else it waits for the other end
+    rail: Annotated[int, Meta(ge=0, lt=16)]
+    address: str  # of the other end
+    port: Port
+    path: Annotated[int, Meta(ge=0, lt=4096)]  # number of the source port
+    sends: bool
+    receives: bool
+
+
+class FlowWork(Struct, frozen=True, tag=True):
+    number: int
+    seconds: Seconds  # of sending, in each direction in turn
+    flows: Annotated[tuple[FlowOrder, ...], Meta(max_length=FLOWS_MAX)]
+
+
+class CollectiveWork(Struct, frozen=True, tag=True):
+    """Run collectives under PyTorch, all peers at once."""
+
+    number: int
+    address: str  # of rank 0
+    port: Port
+    rank: int
+    count: int
+    sizes_bytes: Annotated[tuple[int, ...], Meta(max_length=16)]
+    backend: str  # gloo or nccl
+    limit_s: Annotated[float, Meta(gt=0, le=600)]
+
+
+class TraceOrder(Struct, frozen=True):
+    """Find the routers that a flow with these ports passes."""
+
+    id: int
+    source_port: Port
+    address: str
+    port: Port
+    rail: Annotated[int, Meta(ge=0, lt=16)]
+
+
+class TraceWork(Struct, frozen=True, tag=True):
+    number: int
+    protocol: str  # tcp or udp
+    traces: Annotated[tuple[TraceOrder, ...], Meta(max_length=4096)]
+    limit_s: Annotated[float, Meta(gt=0, le=120)]
+
+
+class FinishedWork(Struct, frozen=True, tag=True):
+    number: int
+    verdict: FabricVerdict | None = None
+    failure: str = ""
+
+
+Work = FlowWork | CollectiveWork | TraceWork | FinishedWork
+
+
+class FlowFault(Enum):
+    UNREACHABLE = "unreachable"  # no connection
+    CUT = "cut"  # the connection broke or stood still
+    NO_PEER = "no peer"  # the other end never connected
+    LOCAL = "local"  # this end could not even try
+
+
+class FlowResult(Struct, frozen=True):
+    id: int
+    source_port: int = 0
+    received_bytes_per_s: float | None = None
+    latency_s: float | None = None
+    resent_ratio: float | None = None  # of the segments that this end sent
+    fault: FlowFault | None = None
+    text: Annotated[str, Meta(max_length=300)] = ""
+
+
+class CollectiveResult(Struct, frozen=True):
+    operation: Name
+    size_bytes: int
+    seconds: float  # of one, the median of the repeats
+
+
+class TraceResult(Struct, frozen=True):
+    id: int
+    source_port: int
+    hops: Annotated[tuple[str, ...], Meta(max_length=64)]  # "": no answer
+    text: Annotated[str, Meta(max_length=300)] = ""
+
+
+class Told(Struct, frozen=True):
+    """What a peer has found for one work."""
+
+    rank: int
+    number: int
+    flows: Annotated[tuple[FlowResult, ...], Meta(max_length=FLOWS_MAX)] = ()
+    collectives: Annotated[tuple[CollectiveResult, ...], Meta(max_length=64)] = ()
+    traces: Annotated[tuple[TraceResult, ...], Meta(max_length=4096)] = ()
+    failure: Annotated[str, Meta(max_length=1000)] = ""
+
+
+def decode_work(body: bytes) -> Work:
+    return msgspec.json.decode(body, type=Work)  # type: ignore[no-any-return] # a union

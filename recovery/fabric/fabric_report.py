@@ -1,0 +1,129 @@
+"""What a fabric test found, as it is shown, kept by node and written to files."""
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from detectors.fabric.collisions import PathPlan
+from detectors.fabric.network import Network, Reading
+from detectors.fabric.slow_part import FabricVerdict
+from rankmend.errors import SourceError, StorageError
+from rankmend.files import read_capped, replace_file
+
+REPORT_BYTES_MAX: Final = 256 << 20  # all pairs of 1,024 nodes are 1 M readings of some 150 bytes
+KEPT_MAX: Final = 200  # reports in the history
+_NAME: Final = re.compile(r"fabric-(\d{1,12})-\d+\.json")
+
+
+class CollectiveFigure(msgspec.Struct, frozen=True):
+    operation: str
+    size_bytes: int
+    seconds: float  # the slowest rank's median
+    bus_bytes_per_s: float  # as nccl-tests defines it
+    expected_s: float | None = None  # by the cost model, where pairs were measured too
+
+
+class PathTrial(msgspec.Struct, frozen=True):
+    """Flows side by side, before and after source ports were planned."""
+
+    plan: PathPlan
+    before_bytes_per_s: tuple[float, ...]  # of each flow
+    after_bytes_per_s: tuple[float, ...]
+
+
+class FabricReport(msgspec.Struct, frozen=True):
+    kind: str
+    at_unix_s: float
+    network: Network
+    readings: tuple[Reading, ...] = ()
+    verdict: FabricVerdict | None = None
+    total_bytes_per_s: float | None = None  # of ring, bisect and all-to-all: all flows at once
+    collectives: tuple[CollectiveFigure, ...] = ()
+    paths: PathTrial | None = None
+    absent: tuple[str, ...] = ()  # nodes that did not tell what they measured
+    problems: tuple[str, ...] = ()
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """One node in one report of the history."""
+
+    at_unix_s: float
+    kind: str
+    sends_bytes_per_s: float | None
+    receives_bytes_per_s: float | None
+    usual_bytes_per_s: float | None
+    accused: tuple[str, ...]
+
+
+def keep(report: FabricReport, folder: Path) -> Path:
+    """Write the report into the history, and remove the oldest beyond `KEPT_MAX`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"fabric-{int(report.at_unix_s)}-{time.monotonic_ns() % 10**9}.json"
+    replace_file(path, msgspec.json.encode(report), StorageError, durable=False)
+    for old in _files(folder)[:-KEPT_MAX]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read_report(path: Path) -> FabricReport:
+    body = read_capped(path, REPORT_BYTES_MAX, SourceError)
+    try:
+        return msgspec.json.decode(body, type=FabricReport)
+    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError) as error:
+        raise SourceError(f"{path} is not a report of rankmend fabric: {error}") from error
+
+
+def history(folder: Path, node: str) -> tuple[NodeRecord, ...]:
+    """Return what the kept reports say of a node, oldest first."""
+    found = []
+    for path in _files(folder):
+        report = read_report(path)
+        if node in report.network.nodes:
+            found.append(_record(report, report.network.nodes.index(node)))
+    return tuple(found)
+
+
+def node_rates(report: FabricReport) -> Mapping[int, tuple[float | None, float | None]]:
+    """Return the median rate at which each node sends and receives, in bytes/s."""
+    sends: dict[int, list[float]] = {}
+    receives: dict[int, list[float]] = {}
+    for one in report.readings:
+        sends.setdefault(one.sender, []).append(one.bytes_per_s)
+        receives.setdefault(one.receiver, []).append(one.bytes_per_s)
+    return {
+        node: (_median(sends.get(node)), _median(receives.get(node)))
+        for node in range(len(report.network.nodes))
+    }
+
+
+def _record(report: FabricReport, node: int) -> NodeRecord:
+    name = report.network.nodes[node]
+    sends, receives = node_rates(report)[node]
+    parts = report.verdict.parts if report.verdict is not None else ()
+    return NodeRecord(
+        report.at_unix_s,
+        report.kind,
+        sends,
+        receives,
+        report.verdict.usual_bytes_per_s if report.verdict is not None else None,
+        tuple(f"{part.kind.value} {part.name}" for part in parts if name in part.nodes),
+    )
+
+
+def _median(values: list[float] | None) -> float | None:
+    return median(values) if values else None
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        names = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise SourceError(f"cannot list {folder}: {error.strerror}") from error
+    return sorted(names, key=lambda path: (int(_NAME.fullmatch(path.name)[1]), path.name))  # type: ignore[index]

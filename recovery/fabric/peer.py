@@ -1,0 +1,176 @@
+"""A node's share of a fabric test: it joins the coordinator, carries out its works, and tells what it measured.
+
+It starts nothing on its own. When the coordinator is gone, or says the end, it closes every connection and returns.
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import psutil
+
+from rankmend.errors import ConfigError, LaunchError, RankmendError
+from recovery.api.connection import ControllerConnection, pause_s
+from recovery.api.controller_errors import ControllerError, RefusedError, UnreachableError
+from recovery.fabric.coordinator import POLL_S
+from recovery.fabric.fabric_messages import (
+    CollectiveWork,
+    FinishedWork,
+    FlowWork,
+    JoinedFabric,
+    JoinFabric,
+    Rail,
+    Told,
+    TraceWork,
+    Work,
+    decode_work,
+)
+from recovery.fabric.fabric_place import FabricPlace
+from recovery.fabric.path_trace import trace_all
+from recovery.fabric.tcp_probe import ProbeListener, Prober
+from recovery.fabric.torch_collectives import run_collectives
+from recovery.run.route import route_address
+from recovery.service.meeting_secret import Identity
+
+GONE_S_MAX: Final = 20.0  # without an answer of the coordinator
+
+
+def find_rails(interfaces: tuple[str, ...], host: str, port: int) -> list[tuple[str, str]]:
+    """Return name and address of each rail: the interfaces named, else the one that leads to the coordinator."""
+    known = psutil.net_if_addrs()
+    if not interfaces:
+        own = route_address(host, port or 9)
+        name = next(
+            (name for name, found in known.items() if any(one.address == own for one in found)),
+            "net",
+        )
+        return [(name, own)]
+    rails = []
+    for interface in interfaces:
+        addresses = [
+            one.address
+            for one in known.get(interface, ())
+            if one.family.name in ("AF_INET", "AF_INET6") and not one.address.startswith("fe80")
+        ]
+        if not addresses:
+            raise ConfigError(f"--rail {interface}: no such interface, or it has no address")
+        rails.append((interface, addresses[0]))
+    return rails
+
+
+class Peer:
+    def __init__(
+        self, place: FabricPlace, node: str, rails: list[tuple[str, str]], python: Path
+    ) -> None:
+        self._place = place
+        self._node = node
+        self._python = python
+        self._names = [name for name, _address in rails]
+        self._prober = Prober([(address, ProbeListener(address)) for _name, address in rails])
+
+    def run(
+        self, url: str | None, secret: str | None, join_s: float, limit_s: float
+    ) -> FinishedWork:
+        """Take part until the coordinator says the end; raise RankmendError where it is lost."""
+        until_s = time.monotonic() + limit_s
+        try:
+            client = self._join(url, secret, time.monotonic() + join_s)
+            try:
+                return self._work(client, until_s)
+            finally:
+                client.close()
+        finally:
+            self._prober.close()
+
+    def _join(self, url: str | None, secret: str | None, until_s: float) -> ControllerConnection:
+        """Return the connection to the coordinator, which may start later than this node."""
+        body = msgspec.json.encode(
+            JoinFabric(
+                self._place.rank,
+                self._node,
+                tuple(
+                    Rail(name, address, listener.port)
+                    for name, (address, listener) in zip(
+                        self._names, self._prober.rails, strict=True
+                    )
+                ),
+            )
+        )
+        failures, problem = 0, "no coordinator is known"
+        while True:
+            target = (url, secret) if url and secret else self._read_note()
+            if target is not None:
+                identity = Identity(target[1])
+                client = ControllerConnection(
+                    [target[0]], token=identity.token, fingerprint=identity.fingerprint
+                )
+                try:
+                    client.decode(client.request("POST", "/v1/fabric/join", body), JoinedFabric)
+                    return client
+                except RefusedError:
+                    client.close()
+                    raise
+                except UnreachableError as error:
+                    client.close()
+                    problem = str(error)
+            failures += 1
+            if time.monotonic() > until_s:
+                raise LaunchError(f"{self._node} could not join the fabric test: {problem}")
+            time.sleep(min(1.0, pause_s(failures)))
+
+    def _read_note(self) -> tuple[str, str] | None:
+        folder = self._place.folder
+        note = folder.read() if folder is not None else None
+        if note is None or note.slurm_run != self._place.run:
+            return None
+        return note.url, note.secret
+
+    def _work(self, client: ControllerConnection, until_s: float) -> FinishedWork:
+        after, heard_s, failures = 0, time.monotonic(), 0
+        while time.monotonic() < until_s:
+            path = f"/v1/fabric/work/{self._place.rank}/{after}"
+            try:
+                body = client.request("GET", path, answer_s=POLL_S + 5.0)
+                heard_s, failures = time.monotonic(), 0
+                if not body:
+                    continue
+                work = decode_work(body)
+                after = work.number
+                if isinstance(work, FinishedWork):
+                    return work
+                told = self._carry_out(work)
+                client.request("POST", "/v1/fabric/told", msgspec.json.encode(told))
+                heard_s = time.monotonic()
+            except (UnreachableError, msgspec.MsgspecError) as error:
+                failures += 1
+                if time.monotonic() - heard_s > GONE_S_MAX:
+                    raise LaunchError(
+                        f"the coordinator of the fabric test is gone: {error}"
+                    ) from error
+                time.sleep(min(1.0, pause_s(failures)))
+            except ControllerError as error:
+                raise LaunchError(f"the coordinator refused: {error}") from error
+        raise LaunchError("the fabric test did not end within its time")
+
+    def _carry_out(self, work: Work) -> Told:
+        rank, number = self._place.rank, work.number
+        try:
+            if isinstance(work, FlowWork):
+                self._check_rails([flow.rail for flow in work.flows])
+                return Told(rank, number, flows=self._prober.run(work.flows, work.seconds))
+            if isinstance(work, TraceWork):
+                self._check_rails([trace.rail for trace in work.traces])
+                sources = [address for address, _listener in self._prober.rails]
+                return Told(rank, number, traces=trace_all(work, sources))
+            if isinstance(work, CollectiveWork):
+                interface = self._names[0]
+                found = run_collectives(work, self._python, interface)
+                return Told(rank, number, collectives=found)
+        except (RankmendError, OSError, IndexError) as error:
+            return Told(rank, number, failure=f"{self._node}: {error}"[:1000])
+        return Told(rank, number, failure=f"{self._node} does not know this work")
+
+    def _check_rails(self, rails: list[int]) -> None:
+        if any(rail >= len(self._names) for rail in rails):
+            raise ConfigError(f"a test of rail {max(rails)}, but this node has {len(self._names)}")
