@@ -58,18 +58,8 @@ def plan_ports(flows: Sequence[TracedFlow]) -> PathPlan:
     ports = list(before)
     load = _load(flows, ports)
     for _round in range(ROUNDS_MAX):
-        is_moved = False
-        for at in sorted(range(len(flows)), key=lambda at: -_fullest(flows[at], ports[at], load)):
-            flow = flows[at]
-            load.subtract(_links(flow, ports[at]))
-            best = min(
-                (port for port in flow.paths if _links(flow, port)),
-                key=lambda port: (_cost(flow, port, load), port != ports[at], port),
-            )
-            load.update(_links(flow, best))
-            is_moved |= best != ports[at]
-            ports[at] = best
-        if not is_moved:
+        moved = [_improve(flows, ports, load, at) for at in range(len(flows))]
+        if not any(moved):
             break
     alternatives = _alternatives(flows)
     return PathPlan(
@@ -97,9 +87,50 @@ def _fullest(flow: TracedFlow, port: int, load: Mapping[str, int]) -> int:
     return max((load[hop] for hop in _links(flow, port)), default=0)
 
 
-def _cost(flow: TracedFlow, port: int, load: Mapping[str, int]) -> tuple[int, int]:
-    loads = [load[hop] for hop in _links(flow, port)]
-    return max(loads), sum(loads)
+def _improve(flows: Sequence[TracedFlow], ports: list[int], load: Counter[str], at: int) -> bool:
+    """Move a flow from a shared link if that is better, if need be with another flow that makes room; return whether."""
+    own = _links(flows[at], ports[at])
+    if max((load[hop] for hop in own), default=0) < 2:
+        return False
+    load.subtract(own)
+    alone, best, room = _price(load, own), (0, ports[at]), (0, ports[at], at, 0)
+    for port in _distinct(flows[at]):
+        links = _links(flows[at], port)
+        best = min(best, (_price(load, links) - alone, port))
+        load.update(links)
+        for other in range(len(flows)):
+            if other == at or not set(links) & set(theirs := _links(flows[other], ports[other])):
+                continue
+            load.subtract(theirs)
+            before = _price(load, theirs)
+            for turn in _distinct(flows[other]):
+                gain = _price(load, _links(flows[other], turn)) - before
+                load.subtract(links)
+                gain += _price(load, links) - alone
+                load.update(links)
+                room = min(room, (gain, port, other, turn))
+            load.update(theirs)
+        load.subtract(links)
+    if best[0] < 0 and best[0] <= room[0]:
+        ports[at] = best[1]
+    elif room[0] < 0:
+        _gain, ports[at], other, turn = room
+        load.subtract(_links(flows[other], ports[other]))
+        ports[other] = turn
+        load.update(_links(flows[other], turn))
+    load.update(_links(flows[at], ports[at]))
+    return min(best[0], room[0]) < 0
+
+
+def _price(load: Mapping[str, int], links: Sequence[str]) -> int:
+    """Return by how much the sum of the squares of all loads grows with a flow over these links."""
+    return sum(2 * load[hop] + 1 for hop in links)
+
+
+def _distinct(flow: TracedFlow) -> list[int]:
+    """Return one port for each path, the lowest."""
+    ports = {hops: port for port, hops in sorted(flow.paths.items(), reverse=True)}
+    return [port for hops, port in sorted(ports.items(), key=lambda item: item[1]) if hops[1:]]
 
 
 def _alternatives(flows: Sequence[TracedFlow]) -> dict[str, frozenset[str]]:

@@ -18,6 +18,9 @@ from detectors.slow.work_table import Matrix
 # A leaf of four whose uplink is slow takes part in half of all tests that cross; most of the rest is sound.
 USUAL_QUANTILE: Final = 0.75
 DELAY_MAX: Final = 1e6  # a cell over which nothing arrived
+# Switches for training drop nothing in good health. A shaped link drops from everybody: then loss is what is far above the median.
+LOSS_MIN: Final = 0.005
+LOSS_OVER_MEDIAN: Final = 4.0
 CLASS_MIN: Final = 4  # readings from which a kind of test has a usual rate of its own
 
 
@@ -32,7 +35,9 @@ class Tests:
     rail: NDArray[np.intp]
     crosses: NDArray[np.bool_]  # leaf switches that differ or are unknown
     plain_delay: NDArray[np.float64]
-    delay: NDArray[np.float64]  # on a slow rail against that rail's own usual
+    rate_delay: NDArray[np.float64]  # on a slow rail against that rail's own usual
+    delay: NDArray[np.float64]  # the same, and as slow as its loss makes it
+    loss_limit: float  # share of segments sent again from which a test counts as slow
     slow_rails: tuple[int, ...]
     usual_bytes_per_s: float
 
@@ -55,10 +60,21 @@ def tabulate(network: Network, readings: Sequence[Reading]) -> Tests:
     slow_rails = _slow_rails(network, plain, rail)
     for one in slow_rails:
         delay[rail == one] = _delays(rates[rail == one], crosses[rail == one])
+    lost = np.array([one.resent_ratio or 0.0 for one in readings], dtype=np.float64)
+    limit = _loss_limit(lost)
+    limits = np.full(len(lost), limit)
+    for one in slow_rails:
+        limits[rail == one] = _loss_limit(lost[rail == one])
+    judged = np.maximum(delay, np.where(lost >= limits, RATIO * lost / limits, 1.0))
     usual = float(np.quantile(rates, USUAL_QUANTILE)) if len(rates) else 0.0
     return Tests(
-        network, tuple(readings), sender, receiver, rail, crosses, plain, delay, slow_rails, usual
-    )
+        network, tuple(readings), sender, receiver, rail, crosses, plain, delay, judged, limit,
+        slow_rails, usual,
+    )  # fmt: skip
+
+
+def _loss_limit(lost: NDArray[np.float64]) -> float:
+    return max(LOSS_MIN, LOSS_OVER_MEDIAN * float(np.median(lost))) if len(lost) else LOSS_MIN
 
 
 def delay_matrix(tests: Tests, rail: int) -> Matrix:

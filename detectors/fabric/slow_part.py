@@ -120,7 +120,8 @@ def judge(network: Network, readings: Sequence[Reading]) -> FabricVerdict:
     unexplained = _unexplained_ratio(look, [*shared, *links])
     if unexplained > UNEXPLAINED_MAX:
         shared = []  # where much is slow without a pattern, some nodes are slow often by chance
-    clear = [part for part in shared if part.delay_ratio >= RATIO * _usual_spread(look, shared)]
+    spread = _usual_spread(look, shared)
+    clear = [part for part in shared if _severity(look, part) >= RATIO * spread]
     is_noisy, shared = len(clear) < len(shared), clear
     parts = (*rails, *shared, *links)
     if is_noisy or unexplained > UNEXPLAINED_MAX or len(network.nodes) < NODES_MIN or not readings:
@@ -216,6 +217,10 @@ def _hot_ends(matrix: Matrix, suspects: set[int]) -> dict[int, Direction]:
         else (Direction.SENDS if kinds == {"sender"} else Direction.RECEIVES)
         for node, kinds in ends.items()
     }
+
+
+def _severity(look: FabricLook, part: SlowPart) -> float:
+    return max(part.delay_ratio, RATIO * (part.resent_ratio or 0.0) / look.tests.loss_limit)
 
 
 def _usual_spread(look: FabricLook, parts: Sequence[SlowPart]) -> float:
@@ -356,7 +361,7 @@ def _link(
         kind,
         f"{names[0]} {'<->' if len(ways) == 2 else '->'} {names[1]}",
         Direction.BOTH if len(ways) == 2 else Direction.SENDS,
-        float(np.median(look.tests.delay[rows])),
+        float(np.median(look.tests.rate_delay[rows])),
         names,
         network.rails[rail] if len(network.rails) > 1 else None,
         len(rows),
@@ -381,6 +386,7 @@ def _part(look: FabricLook, kind: PartKind, name: str, ends: Sequence[End]) -> S
     sends, receives = is_in[tests.sender, tests.rail], is_in[tests.receiver, tests.rail]
     inner = kind in (PartKind.SWITCH, PartKind.RAIL)
     delay = tests.plain_delay if kind is PartKind.RAIL else tests.delay
+    shown = tests.plain_delay if kind is PartKind.RAIL else tests.rate_delay
     touched = sends | receives if inner else sends != receives
     slow = np.flatnonzero(touched & (delay >= RATIO))
     directions = {look.hot.get(end, Direction.BOTH) for end in ends}
@@ -389,7 +395,7 @@ def _part(look: FabricLook, kind: PartKind, name: str, ends: Sequence[End]) -> S
         kind,
         name,
         directions.pop() if len(directions) == 1 else Direction.BOTH,
-        float(np.median(delay[slow])) if len(slow) else 1.0,
+        float(np.median(shown[slow])) if len(slow) else 1.0,
         tuple(network.nodes[node] for node in sorted({node for node, _rail in ends})),
         network.rails[rails.pop()] if len(rails) == 1 and len(network.rails) > 1 else None,
         int(touched.sum()),

@@ -56,7 +56,7 @@ def _part(part: "SlowPart") -> str:
     way = {Direction.BOTH: "", Direction.SENDS: " to send", Direction.RECEIVES: " to receive"}
     text = f"Slow {part.kind.value} {part.name}: takes {part.delay_ratio:.1f} times as long as usual{way[part.direction]}"
     if part.resent_ratio is not None and part.resent_ratio >= 0.001:
-        text += f", {part.resent_ratio:.1%} of the segments were sent again"
+        text += f"; {part.resent_ratio:.1%} of the segments were sent again"
     if part.paths:
         text += f", with source port number {', '.join(map(str, part.paths))}"
     return text

@@ -186,7 +186,10 @@ def _exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> Flo
     def receive() -> None:
         nonlocal rate, has_listened
         has_listened = True
-        rate = _receive(connection, seconds, until_s)
+        rate, is_whole = _receive(connection, seconds, until_s)
+        if not is_whole:
+            raise TimeoutError("the end of the test did not arrive")
+        connection.sendall(_MORE)
 
     if flow.sends:
         steps.append(send)
@@ -234,11 +237,12 @@ def _send(connection: socket.socket, seconds: float, until_s: float) -> float | 
     block[:1] = _LAST
     connection.settimeout(GRACE_S)
     connection.sendall(block)
+    _receive_all(connection, 1)  # it has all arrived: closing now throws nothing away
     return resent_ratio(connection)
 
 
-def _receive(connection: socket.socket, seconds: float, until_s: float) -> float:
-    """Receive to the last block and return bytes/s from the first byte on; what came by the time-out counts, too."""
+def _receive(connection: socket.socket, seconds: float, until_s: float) -> tuple[float, bool]:
+    """Receive to the last block; return bytes/s from the first byte on, and whether the last came in time."""
     block = bytearray(BLOCK_BYTES)
     view = memoryview(block)
     connection.settimeout(max(0.1, until_s - time.monotonic()))
@@ -268,7 +272,7 @@ def _receive(connection: socket.socket, seconds: float, until_s: float) -> float
     took_s = time.perf_counter() - began_s
     if not is_last and took_s < seconds:
         raise EOFError("the connection broke while it was measured")
-    return total / max(took_s, 1e-6)
+    return total / max(took_s, 1e-6), is_last
 
 
 def resent_ratio(connection: socket.socket) -> float | None:

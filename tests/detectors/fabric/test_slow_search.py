@@ -6,7 +6,7 @@ import pytest
 
 from detectors.fabric.network import Network, PairTest, Reading
 from detectors.fabric.pair_rounds import first_rounds, tournament
-from detectors.fabric.slow_part import Direction, FabricOutcome, PartKind, FabricVerdict, judge
+from detectors.fabric.slow_part import Direction, FabricOutcome, FabricVerdict, PartKind, judge
 from detectors.fabric.slow_search import plan, rounds_max
 from rankmend.errors import ConfigError
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network
@@ -171,6 +171,22 @@ def test_sound_small_network_accuses_nobody_whatever_the_seed(network: Network) 
 
         assert simulated.search().parts == (), seed
         assert simulated.rounds <= network.rounds_max
+
+
+def test_lossy_node_is_named_though_its_rate_is_the_usual() -> None:
+    network = make_network(8)
+    rounds = [plan(network, (), number) or () for number in range(3)]
+    readings = tuple(
+        Reading(number, s, r, 0, 0, 1e9, resent_ratio=0.03 if 6 in (s, r) else 0.0001)
+        for number, tests in enumerate(rounds)
+        for test in tests
+        for s, r in ((test.low, test.high), (test.high, test.low))
+    )
+
+    (part,) = judge(network, readings).parts
+
+    assert (part.kind, part.name, part.resent_ratio) == (PartKind.NODE, "n6", 0.03)
+    assert part.delay_ratio == 1.0
 
 
 def test_two_nodes_are_too_few_for_a_verdict() -> None:

@@ -599,6 +599,14 @@ class Fleet:
             self._addresses(hosts, plane), self.network.set_rate, bytes_per_s, what
         )
 
+    def slow_uplink(self, leaf: str, *, bytes_per_s: float) -> Fault:
+        """Have the uplink of a leaf switch carry so many bytes a second in each direction."""
+        self.network.set_uplink_rate(leaf, bytes_per_s)
+        return self.fault(
+            f"uplink of {leaf} at {bytes_per_s} bytes/s",
+            lambda: self.network.set_uplink_rate(leaf, None),
+        )
+
     def delay(self, *hosts: Host, delay_s: float, plane: str | None = None) -> Fault:
         """Have all frames take so long on the way to hosts, and as long on the way from them. Not for load."""
         what = f"{_names(hosts)} delayed by {delay_s} s"

@@ -222,6 +222,14 @@ class Network:
             self._tc(cable.host_pid, f"qdisc del dev {address.device} root")
         self._shape(address)
 
+    def set_uplink_rate(self, leaf: str, rate_bytes_per_s: float | None) -> None:
+        """Have both directions of a leaf switch's uplink carry so much; None: whatever it can."""
+        for device in (f"{leaf}.up", f"{leaf}.down"):
+            if rate_bytes_per_s is None:
+                self._tc(self._pid, f"qdisc del dev {device} root")
+            else:
+                self._tc(self._pid, f"qdisc add dev {device} root {_tbf(rate_bytes_per_s)}")
+
     def set_delay(self, address: Address, delay_s: float | None) -> None:
         """Have each direction of a cable take so long; None: no time.
 
@@ -276,9 +284,7 @@ class Network:
         cable = self._cables[address.port]
         if cable.host_pid is None or cable.rate_bytes_per_s is None:
             return
-        bits = round(cable.rate_bytes_per_s * 8)
-        burst = max(_TBF_BURST_BYTES_MIN, round(cable.rate_bytes_per_s / _TICKS_PER_S))
-        tbf = f"tbf rate {bits}bit burst {burst} latency {_TBF_LATENCY_MS}ms"
+        tbf = _tbf(cable.rate_bytes_per_s)
         self._tc(self._pid, f"qdisc add dev {address.port} root {tbf}")
         self._tc(cable.host_pid, f"qdisc add dev {address.device} root {tbf}")
 
@@ -289,6 +295,12 @@ class Network:
     @staticmethod
     def _tc(pid: int, line: str) -> None:
         run_in_network(pid, ["tc", *line.split()])
+
+
+def _tbf(rate_bytes_per_s: float) -> str:
+    bits = round(rate_bytes_per_s * 8)
+    burst = max(_TBF_BURST_BYTES_MIN, round(rate_bytes_per_s / _TICKS_PER_S))
+    return f"tbf rate {bits}bit burst {burst} latency {_TBF_LATENCY_MS}ms"
 
 
 def _end(cable: _Cable) -> None:

@@ -1,0 +1,103 @@
+"""16 hosts with real links: the slow part is named within 2 log2 N rounds, and a sound network accuses nobody."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from detectors.fabric.slow_part import FabricOutcome
+from recovery.fabric.fabric_report import FabricReport
+from tests.support.fabric import run_on
+from tests.support.hosts import Fleet, Host, why_not
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long,
+    pytest.mark.skipif(bool(why_not()), reason=why_not()),
+]
+
+NODES = 16
+LINK_BYTES_PER_S = 8e6  # far below what a processor moves, so that the links decide
+SLOW_BYTES_PER_S = 2e6
+ROUNDS_MAX = 8  # 2 log2 16
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder: Path = tmp_path_factory.mktemp("fabric")
+    with Fleet(NODES, folder, planes=("data", "rail1"), hosts_per_leaf=4) as fleet:
+        yield fleet
+
+
+@contextlib.contextmanager
+def slow(fleet: Fleet, *hosts: Host, plane: str | None = None) -> Iterator[None]:
+    """Have the cables of these hosts carry a quarter of what all others do."""
+    with contextlib.ExitStack() as stack:
+        for name in fleet.planes:
+            bad = hosts if plane in (None, name) else ()
+            good = [host for host in fleet if host not in bad]
+            stack.enter_context(fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S, plane=name))
+            if bad:
+                stack.enter_context(fleet.slow(*bad, bytes_per_s=SLOW_BYTES_PER_S, plane=name))
+        yield
+
+
+def find(fleet: Fleet, *rails: str) -> FabricReport:
+    hosts = list(fleet)
+    leaf_of = {host.name: f"leaf{(host.number - 1) // 4 + 1}" for host in hosts}
+    report = run_on(
+        [host.pid for host in hosts], hosts[0].address, "find", rails=rails, leaf_of=leaf_of
+    )
+    assert report.absent == ()
+    assert report.verdict is not None
+    assert report.verdict.rounds <= ROUNDS_MAX
+    return report
+
+
+def parts(report: FabricReport) -> list[tuple[str, str]]:
+    assert report.verdict is not None
+    return [(part.kind.value, part.name) for part in report.verdict.parts]
+
+
+def test_sound_network_accuses_nobody(fleet: Fleet) -> None:
+    with slow(fleet):
+        report = find(fleet)
+
+    assert parts(report) == []
+    assert report.verdict is not None
+    assert report.verdict.outcome is FabricOutcome.SOUND
+
+
+def test_slow_cable_of_a_node_is_named(fleet: Fleet) -> None:
+    with slow(fleet, fleet["h7"]):
+        assert parts(find(fleet)) == [("node", "h7")]
+
+
+def test_lossy_cable_of_a_node_is_named_with_its_loss(fleet: Fleet) -> None:
+    with slow(fleet), fleet.lose(fleet["h11"], ratio=0.1):
+        report = find(fleet)
+
+    assert parts(report) == [("node", "h11")]
+    assert report.verdict is not None
+    assert (report.verdict.parts[0].resent_ratio or 0) > 0.02
+
+
+def test_slow_nic_is_told_from_a_slow_node(fleet: Fleet) -> None:
+    with slow(fleet, fleet["h4"], plane="rail1"):
+        assert parts(find(fleet, "eth0", "eth1")) == [("nic", "h4 eth1")]
+
+
+def test_slow_rail_is_named(fleet: Fleet) -> None:
+    with slow(fleet, *fleet, plane="rail1"):
+        assert parts(find(fleet, "eth0", "eth1")) == [("rail", "eth1")]
+
+
+def test_slow_leaf_switch_is_named(fleet: Fleet) -> None:
+    with slow(fleet, *(fleet[f"h{number}"] for number in (5, 6, 7, 8)), plane="data"):
+        assert parts(find(fleet)) == [("switch", "leaf2")]
+
+
+def test_slow_uplink_of_a_leaf_switch_is_named(fleet: Fleet) -> None:
+    with slow(fleet), fleet.slow_uplink("leaf3", bytes_per_s=SLOW_BYTES_PER_S * 2):
+        assert parts(find(fleet)) == [("uplink", "leaf3")]
