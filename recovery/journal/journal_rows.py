@@ -7,7 +7,15 @@ from typing import Final, NamedTuple
 
 from rankmend.errors import JournalError
 from recovery.journal.older_records import read_record
-from recovery.journal.records import MAJOR, MINOR, Entry, Record, encode_record, kind_of
+from recovery.journal.records import (
+    MAJOR,
+    MINOR,
+    Entry,
+    NewerRecordError,
+    Record,
+    encode_record,
+    kind_of,
+)
 
 _HEAD: Final = struct.Struct("<QIIddQQQ")
 GENESIS: Final = hashlib.sha256(b"rankmend journal 1").digest()[:16]
@@ -31,13 +39,13 @@ class JournalRow(NamedTuple):
     checksum: bytes
 
 
-def make_row(entry: Entry, previous: bytes) -> JournalRow:
-    """Return the stored form of ``entry`` behind a row with the checksum ``previous``."""
+def make_row(entry: Entry, previous: bytes, minor: int = MINOR) -> JournalRow:
+    """Return the stored form of ``entry`` behind a row with the checksum ``previous``, as written by this minor version."""
     row = JournalRow(
         entry.number,
         kind_of(entry.record),
         MAJOR,
-        MINOR,
+        minor,
         entry.unix_s,
         entry.monotonic_s,
         entry.boot_id,
@@ -138,4 +146,7 @@ def record_of(row: JournalRow, name: str) -> Record:
     try:
         return read_record(row.kind, row.major, row.minor, row.body)
     except JournalError as error:
-        raise JournalError(f"{name}: record {row.number}: {error}") from error
+        text = f"{name}: record {row.number}: {error}"
+        if isinstance(error, NewerRecordError):
+            raise NewerRecordError(text) from error
+        raise JournalError(text) from error

@@ -139,6 +139,10 @@ KnownRecord: TypeAlias = (
 Record: TypeAlias = KnownRecord | UnknownRecord
 
 
+class NewerRecordError(JournalError):
+    """A newer rankmend wrote a record of a kind that is known here, in a way that is not."""
+
+
 KINDS: Final[dict[str, type[KnownRecord]]] = {
     "job_opened": JobOpened,
     "launcher_started": LauncherStarted,
@@ -239,4 +243,9 @@ def decode_record(kind: str, major: int, minor: int, body: bytes) -> Record:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError, ConfigError) as error:
+        if minor > MINOR:
+            raise NewerRecordError(
+                f"a {kind} record was written by a newer rankmend (records {major}.{minor}, this one knows "
+                f"{MAJOR}.{MINOR}) and can't be read: {error}. Upgrade this controller"
+            ) from error
         raise JournalError(f"a {kind} record can't be read: {error}") from error

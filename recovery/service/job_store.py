@@ -43,6 +43,17 @@ class Ended(msgspec.Struct, frozen=True):
     launchers: list[str]  # that took part: one that joins again does not start the job again
 
 
+def encode_over(stored: StoredJob, before: bytes) -> bytes:
+    """Return the stored form, with the fields of the form before that only a newer rankmend knows."""
+    try:
+        known = msgspec.json.decode(before, type=dict[str, msgspec.Raw]) if before else {}
+    except msgspec.DecodeError:
+        known = {}
+    newer = {name: one for name, one in known.items() if name not in StoredJob.__struct_fields__}
+    made = msgspec.json.decode(msgspec.json.encode(stored), type=dict[str, msgspec.Raw])
+    return msgspec.json.encode(newer | made)
+
+
 @dataclass(frozen=True, slots=True)
 class FoundJobs:
     """A job as it was found at the start."""

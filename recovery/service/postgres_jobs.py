@@ -13,7 +13,7 @@ import shutil
 import socket
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,7 @@ from rankmend.foreign_links import make_private
 from rankmend.packages import Extra, require
 from recovery.api.wire import Join
 from recovery.journal.journal_reader import JournalReader
-from recovery.journal.records import Entry
+from recovery.journal.records import Entry, NewerRecordError
 from recovery.journal.stored_journal import StoredJournal, Written
 from recovery.postgres.append_group import AppendGroup
 from recovery.postgres.database import Database, Row
@@ -42,7 +42,7 @@ from recovery.postgres.spread import choose_controller, choose_leaving
 from recovery.service.controller_config import Config, controller_base, fingerprint_of
 from recovery.service.fleet.picture import ControllerFleet
 from recovery.service.fleet.reader import FleetReader
-from recovery.service.job_store import Ended, FoundJobs, StoredJob
+from recovery.service.job_store import Ended, FoundJobs, StoredJob, encode_over
 from recovery.service.job_takeover import JobTakeover, TakenJob
 from recovery.service.request_errors import CallConflictError
 from recovery.service.stored_jobs import StateFolder
@@ -113,10 +113,14 @@ class LeasedJob:
         job_id: uuid.UUID,
         taken: TakenJob,
         folder: Path,
+        leave: Callable[[uuid.UUID], None],
         hold_back: HoldBack | None,
     ) -> None:
-        """``folder``: of this controller, for what it keeps of the job. ``hold_back``: see `open_journal`."""
+        """``folder``: of this controller, for what it keeps of the job. ``leave``: called where only a newer one can manage it.
+        ``hold_back``: see `open_journal`.
+        """
         self._folder = folder
+        self._leave = leave
         self._database = database
         self._leases = leases
         self.job_id = job_id
@@ -139,9 +143,17 @@ class LeasedJob:
             self._lease = self._leases.take(self._lease.journal)
         self._is_fresh = False
         read, self._read = self._read, None
-        journal = PostgresJournal(
-            self._database, self._leases, self._lease, clock, read_boot_id(), read=read
-        )
+        try:
+            journal = PostgresJournal(
+                self._database, self._leases, self._lease, clock, read_boot_id(), read=read
+            )
+        except NewerRecordError as error:
+            log.error(  # noqa: TRY400 - the text says it all
+                "job left to a newer controller",
+                extra={"job_id": str(self.job_id), "error": str(error)},
+            )
+            self._leave(self.job_id)
+            raise HeldByOtherError(self._lease.journal, "any newer host", "", 0.0) from error
         hold_back, self._hold_back = self._hold_back, None
         if hold_back is not None:
             journal.hold_back(hold_back)
@@ -156,7 +168,10 @@ class LeasedJob:
             self._holding = None
 
     def save(self, stored: StoredJob) -> None:
-        self._write("save_job", msgspec.json.encode(stored))
+        rows = self._database.read(
+            "SELECT stored FROM rankmend.job WHERE job_id = %s", (self.job_id,)
+        )
+        self._write("save_job", encode_over(stored, bytes(rows[0][0]) if rows else b""))
 
     def save_end(self, ended: Ended) -> None:
         self._write("end_job", msgspec.json.encode(ended))
@@ -188,6 +203,7 @@ class PostgresJobs:
         self._fleet = FleetReader(self._database, self._leases.controller_id, self._decode)
         self._lock = threading.Lock()
         self._leaving: frozenset[str] = frozenset()
+        self._newer: set[uuid.UUID] = set()  # jobs that only a newer controller can manage
         self._waited: dict[uuid.UUID, int] = {}  # for how many looks a job has been free
         make_private(self.path / _FOLDERS, ConfigError)
         self._database.open()
@@ -320,6 +336,8 @@ class PostgresJobs:
 
     def _is_ours(self, job_id: uuid.UUID, living: list[uuid.UUID]) -> bool:
         """Return whether this controller is to take a free job: it is its own by the spread, or its own one does not come."""
+        if job_id in self._newer:
+            return False
         chosen = choose_controller(job_id, living)
         return chosen == self._leases.controller_id or self._waited.get(job_id, 0) >= _LOOKS_MAX
 
@@ -349,11 +367,17 @@ class PostgresJobs:
                 "SELECT job_id FROM rankmend.job WHERE owner = %s AND key = %s", (owner, join.key)
             )
             job_id = known[0][0] if known else self._add(owner, join)
+        if job_id in self._newer:
+            raise JournalError(
+                f"job {job_id} was managed by a newer rankmend, which alone reads its journal; try again"
+            )
         folder = self._folder_of(job_id)
         make_private(folder, ConfigError)
         hold_back = self._group.add if is_together else None
         with self._takeover.opening(job_id) as taken:
-            job = LeasedJob(self._database, self._leases, job_id, taken, folder, hold_back)
+            job = LeasedJob(
+                self._database, self._leases, job_id, taken, folder, self._newer.add, hold_back
+            )
         if is_together:
             self._together.append(job)
         return job

@@ -36,7 +36,7 @@ from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile, StoredJournal, Written, written_files
 from recovery.service.controller_config import Config
 from recovery.service.fleet.picture import ALONE, ControllerFleet
-from recovery.service.job_store import FILE_BYTES_MAX, Ended, FoundJobs, StoredJob
+from recovery.service.job_store import FILE_BYTES_MAX, Ended, FoundJobs, StoredJob, encode_over
 
 MOVED: Final = "moved-to-postgresql"  # where the jobs are now
 
@@ -63,7 +63,9 @@ class FolderHold:
         return Journal(self.folder.journal, clock, read_boot_id())
 
     def save(self, stored: StoredJob) -> None:
-        replace_file(self.path / "service.json", msgspec.json.encode(stored), LaunchError)
+        path = self.path / "service.json"
+        before = read_if_there(path, FILE_BYTES_MAX, LaunchError) or b""
+        replace_file(path, encode_over(stored, before), LaunchError)
         with contextlib.suppress(FileNotFoundError):
             (self.path / "ended.json").unlink()
 

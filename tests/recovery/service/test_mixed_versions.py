@@ -1,0 +1,207 @@
+"""A controller of one minor release before, beside a newer one on the same database: what it doesn't know it carries along.
+
+Here this version is the older one: a newer one's rows are written for it. And it is the newer one: what this version's sessions do
+under the schema before is what an older controller does.
+"""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from rankmend.clock import SystemClock
+from recovery.journal.cluster_records import Hold, NodeHeld
+from recovery.journal.job_records import LauncherStarted
+from recovery.journal.journal_rows import GENESIS, make_row
+from recovery.journal.records import MINOR, Entry, UnknownRecord, encode_record
+from recovery.postgres.database_url import DatabaseUrl
+from recovery.postgres.leases import JournalLease
+from recovery.postgres.migration import check_schema, migrate, migrations, render_grants
+from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_rows
+from tests.support.controllers import configure
+from tests.support.postgres import PostgresServer, connected
+from tests.support.service import join_of, running, two_speakers, wait_until
+
+pytestmark = pytest.mark.real
+HELD = NodeHeld("n9", Hold.DRAIN, "alice", "r", None)
+RAW = "SELECT number, kind, minor, body, checksum FROM rankmend.record WHERE journal = %s ORDER BY number"
+
+
+def write_newer(url: str, journal: str, *bodies: tuple[str, bytes]) -> None:
+    """Write records of these kinds as a controller of the next minor version does."""
+    with connected(url) as (database, leases):
+        shared = journal == "cluster"
+        lease = JournalLease(journal, 0) if shared else leases.take(journal)
+        before = read_rows(database, journal)
+        number, head = (before[-1].number, before[-1].checksum) if before else (0, GENESIS)
+        rows = []
+        for kind, body in bodies:
+            number += 1
+            entry = Entry(number, SystemClock().unix_s(), 1.0, "boot", UnknownRecord(kind, body))
+            rows.append(make_row(entry, head, MINOR + 1))
+            head = rows[-1].checksum
+        append_rows(database, leases.controller_id, lease, rows)
+
+
+def with_field(record: Any) -> bytes:
+    """Return a known record with a field that this version does not know."""
+    return encode_record(record)[:-1] + b',"humidity":{"percent":[40]}}'
+
+
+def start_job(folder: Path, url: str) -> tuple[str, int]:
+    """Have a job begin at a controller, and return its id and epoch once that one has ended."""
+    with running(configure(folder, url)) as first:
+        speakers = two_speakers(first.client())
+        for one in speakers:
+            one.obey()
+        order = speakers[0].order
+        assert order is not None
+        return speakers[0].job_id, order.epoch
+
+
+def test_kinds_and_fields_of_a_newer_controller_are_carried_and_the_job_goes_on(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database()
+    url = postgres.url(name, "controller")
+    job_id, epoch = start_job(tmp_path / "a", url)
+    journal = f"job:{job_id}"
+    started = LauncherStarted((), 0, 1, "9.9", epoch + 1, str(uuid.uuid4()))
+    write_newer(
+        url,
+        journal,
+        ("weather_seen", b'{"sky":"clear"}'),
+        ("launcher_started", with_field(started)),
+    )
+    write_newer(
+        url,
+        "cluster",
+        ("tide_seen", b"{}"),
+        ("node_held", with_field(HELD)),
+    )
+    postgres.ask(
+        name,
+        "UPDATE rankmend.job SET stored = convert_to((convert_from(stored, 'UTF8')::jsonb || '{\"hue\": 7}')::text, 'UTF8')",
+    )
+    before = {one: postgres.ask(name, RAW, one) for one in (journal, "cluster")}
+
+    with running(configure(tmp_path / "b", url)) as older:
+        jobs, desk = older.service.worker.jobs, older.service.worker.desk
+        wait_until(lambda: job_id in jobs.running, "the job is taken up")
+        job = jobs.running[job_id]
+        wait_until(lambda: job.controller is not None, "it is managed")
+        assert job.controller is not None
+        assert job.controller.ledger.epoch == epoch + 2
+        assert job.controller.ledger.attempt == 1
+        assert desk.unusable("n9") is not None
+        older.service.worker.call(lambda: desk.release("n9", "bob", "r")).result(30)
+        older.client().join(join_of("n3"))
+
+    for one, rows in before.items():
+        after = postgres.ask(name, RAW, one)
+        assert len(after) > len(rows)
+        assert after[: len(rows)] == rows
+    with connected(url) as (database, leases):  # the newer one reads on: the chain is whole
+        PostgresJournal(database, leases, leases.take(journal), SystemClock(), "boot")
+
+
+def test_a_new_run_of_a_job_under_the_older_controller_keeps_the_newer_ones_settings(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database()
+    url = postgres.url(name, "controller")
+    start_job(tmp_path / "a", url)
+    postgres.ask(
+        name,
+        "UPDATE rankmend.job SET ended = NULL,"
+        " stored = convert_to((convert_from(stored, 'UTF8')::jsonb || '{\"hue\": 7}')::text, 'UTF8')",
+    )
+    with connected(
+        url
+    ):  # somebody else lives: the job is not taken up at the start, but by a launcher's join
+        with running(configure(tmp_path / "b", url)) as older:
+            older.client().join(join_of("n1", run="again"))
+
+    ((stored,),) = postgres.ask(name, "SELECT stored FROM rankmend.job")
+    assert msgspec.json.decode(bytes(stored))["hue"] == 7
+
+
+def test_a_job_whose_records_only_a_newer_controller_reads_is_left_to_it(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database()
+    url = postgres.url(name, "controller")
+    job_id, _epoch = start_job(tmp_path / "a", url)
+    odd = b'{"outcome":{"kind":"dreaming","exit_code":0,"reason":"r"},"is_empty":true}'  # of a kind of end that is not known here
+    write_newer(url, f"job:{job_id}", ("job_ended", odd))
+
+    with running(configure(tmp_path / "b", url)) as older:
+        wait_until(lambda: job_id not in older.service.worker.jobs.running, "it is let go")
+        holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
+        wait_until(lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take it")
+        client = older.client("admin")
+        wait_until(lambda: [one.job_id for one in client.jobs()] == [job_id], "it is shown")
+        (shown,) = client.jobs()
+
+        assert shown.problem is not None
+        assert "no controller has it" in shown.problem
+        other = older.client().join(join_of("n1", key="job:other", name="other"))
+        assert other.job_id in older.service.worker.jobs.running
+
+
+def test_the_schema_is_migrated_under_a_living_older_controller_and_then_they_are_exchanged(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database(is_migrated=False)
+    url = postgres.url(name, "controller")
+    _migrate_to(postgres, name, 1)
+    with connected(url) as (database, leases):  # the older one: it knows what version 1 has
+        job_id = uuid.uuid4()
+        settings = (
+            b'{"owner":"launch","secret":"s","join":' + msgspec.json.encode(join_of("n1")) + b"}"
+        )
+        database.write("SELECT rankmend.add_job(%s, 'launch', 'job:train', %s)", (job_id, settings))
+        journal = PostgresJournal(
+            database, leases, leases.take(f"job:{job_id}"), SystemClock(), "boot"
+        )
+        journal.append(LauncherStarted((), 0, 1, "0.1", 1, str(uuid.uuid4())))
+
+        plan = migrate(DatabaseUrl(postgres.url(name)), is_dry=False)
+        assert [one.version for one in plan.applied] == [one.version for one in migrations()[1:]]
+        journal.append(LauncherStarted((), 0, 1, "0.1", 2, str(uuid.uuid4())))
+        assert leases.renew()
+        check_schema(database)
+
+        with running(configure(tmp_path / "new", url)) as newer:
+            client = newer.client("admin")
+            wait_until(lambda: len(client.jobs()) == 1, "the older one's job is shown")
+            assert str(job_id) not in newer.service.worker.jobs.running
+            assert any("is an older one" in one for one in client.cluster().notes)
+
+            leases.release(JournalLease(f"job:{job_id}", 1))
+            leases.end()
+            jobs = newer.service.worker.jobs
+            wait_until(lambda: str(job_id) in jobs.running, "the newer one has taken the job")
+            wait_until(lambda: jobs.running[str(job_id)].controller is not None, "and manages it")
+            wait_until(lambda: client.cluster().notes == [], "there is nothing to say of others")
+
+
+def _migrate_to(postgres: PostgresServer, name: str, version: int) -> None:
+    """Make the schema as an older rankmend did."""
+    with psycopg.connect(postgres.url(name)) as connection:
+        connection.execute("CREATE SCHEMA rankmend")
+        for one in migrations()[:version]:
+            connection.execute(one.statements)
+            connection.execute(
+                "INSERT INTO rankmend.schema_version (version, compatible_from, applied_by) VALUES (%s, %s, 'older')",
+                (one.version, one.compatible_from),
+            )
+        grants = (
+            render_grants()
+            .replace(",\n    rankmend.hand_in", "")
+            .replace(",\n    rankmend.tell_peers", "")
+        )
+        connection.execute(grants)
