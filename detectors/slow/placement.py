@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from detectors.fabric.topology import decode_topology, leaf_switches
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
@@ -94,9 +95,11 @@ def locate_delay(
 def parse_topology(text: str) -> dict[str, str]:
     """Return the leaf switch of each host.
 
-    Either Slurm's topology.conf (SwitchName=leaf1 Nodes=node[01-16,20]), or lines of
+    The file of `rankmend fabric topology`, Slurm's topology.conf (SwitchName=leaf1 Nodes=node[01-16,20]), or lines of
     "host switch".
     """
+    if text.lstrip().startswith("{"):
+        return leaf_switches(decode_topology(text))
     switch_of: dict[str, str] = {}
     lines = text.splitlines()
     if len(lines) > LINES_MAX:

@@ -43,7 +43,7 @@ SIZES = ("tp", "cp", "ep", "dp", "pp")
 @click.option(
     "--topology",
     type=click.Path(path_type=Path),
-    help='Leaf switch of each host: Slurm\'s topology.conf, or lines of "host switch".',
+    help='Leaf switch of each host: the file of `rankmend fabric topology`, Slurm\'s topology.conf, or lines of "host switch".',
 )
 @click.option(
     "--metrics",

@@ -163,6 +163,93 @@ def test(
         sys.exit(_FOUND)
 
 
+@fabric.command(
+    epilog="""\b
+Examples:
+  rankmend fabric topology --slurm /etc/slurm/topology.conf -o topology.json
+  ibnetdiscover > ib.txt; rankmend fabric topology --ibnetdiscover ib.txt -o topology.json
+  for n in n1 n2; do ssh $n lldpctl -f json > $n.json; done; rankmend fabric topology --lldp n1.json --lldp n2.json
+"""
+)
+@click.option(
+    "--lldp",
+    "lldp",
+    multiple=True,
+    type=_file,
+    metavar="FILE",
+    help="Output of `lldpctl -f json`, in a file called by its node. Repeatable.",
+)
+@click.option(
+    "--ibnetdiscover",
+    "ib",
+    multiple=True,
+    type=_file,
+    metavar="FILE",
+    help="Output of ibnetdiscover. Repeatable.",
+)
+@click.option(
+    "--slurm",
+    "slurm",
+    multiple=True,
+    type=_file,
+    metavar="FILE",
+    help="Slurm's topology.conf. Repeatable.",
+)
+@click.option(
+    "--result",
+    "results",
+    multiple=True,
+    type=_file,
+    metavar="FILE",
+    help="Kept result of a test: groups nodes by round trip where nothing better is known. Repeatable.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=_file,
+    metavar="FILE",
+    help="Write it here.  [default: standard output]",
+)
+def topology(
+    lldp: tuple[Path, ...],
+    ib: tuple[Path, ...],
+    slurm: tuple[Path, ...],
+    results: tuple[Path, ...],
+    target: Path | None,
+) -> None:
+    """Write one topology file from all sources: each edge with its origin and how sure it is.
+
+    Commands with --topology read it. Where sources disagree on a node's leaf switch, the surer one holds: the subnet manager's and
+    LLDP's word before a file that a person wrote, round trips last.
+    """
+    from detectors.fabric.topology import contradictions, encode_topology, merge
+    from recovery.fabric.topology_sources import read_sources
+
+    try:
+        found = merge(read_sources(lldp, ib, slurm, results))
+        if not found.edges:
+            fail(
+                "no source names a switch: give --lldp, --ibnetdiscover, --slurm or --result",
+                _USAGE,
+            )
+        body = encode_topology(found)
+        if target is not None:
+            from rankmend.errors import StorageError
+            from rankmend.files import write_output
+
+            write_output(target, body + b"\n", StorageError)
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+    if target is None:
+        echo_exact(body.decode())
+    for one, other in contradictions(found):
+        echo(
+            f"rankmend: {one.below} {one.port}: {one.origin.value} says {one.above}, {other.origin.value} says {other.above}",
+            err=True,
+        )
+
+
 @fabric.command()
 @click.argument("file", type=_file)
 @click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")

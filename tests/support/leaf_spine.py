@@ -144,7 +144,7 @@ class LeafSpine:
         for name, device in ((f"leaf{leaf}", f"up{spine}"), (f"spine{spine}", f"down{leaf}")):
             run_in_network(
                 self.pid(name),
-                f"tc qdisc add dev {device} root tbf rate {bits}bit burst 32768 latency 50ms".split(),
+                f"tc qdisc add dev {device} root tbf rate {bits}bit burst 32768 latency 200ms".split(),
             )
 
     def _ip(self, name: str, lines: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ pytestmark = [
 ]
 
 NODES = 16
-LINK_BYTES_PER_S = 8e6  # far below what a processor moves, so that the links decide
-SLOW_BYTES_PER_S = 2e6
+LINK_BYTES_PER_S = 4e6  # far below what a processor moves, so that the links decide
+SLOW_BYTES_PER_S = 1e6
 ROUNDS_MAX = 8  # 2 log2 16
 
 

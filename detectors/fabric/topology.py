@@ -1,0 +1,163 @@
+"""The topology file: which node stands below which switches, how sure that is, and where it is from.
+
+JSON, so that a person can read it and every part can use it: `parse_topology` gives its leaf switches to blame and to the judge of fabric tests. Where
+sources disagree about a node's leaf, the surer one holds; both stay in the file.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from rankmend.errors import SourceError
+
+EDGES_MAX: Final = 400_000  # 20,000 nodes with 16 rails, and switches
+FORMAT: Final = "rankmend-topology-1"
+
+
+class Origin(Enum):
+    SLURM = "topology.conf"  # written by a person: as sure as that person
+    LLDP = "lldp"  # the neighbour of the cable itself
+    IBNETDISCOVER = "ibnetdiscover"  # the same, by the subnet's own management
+    LATENCY = "latency"  # guessed from round trips
+
+
+# How sure each is. A cable's own word holds before a file that somebody may have forgotten to change; latency is a guess.
+CONFIDENCE: Final = {
+    Origin.IBNETDISCOVER: 0.99,
+    Origin.LLDP: 0.98,
+    Origin.SLURM: 0.9,
+    Origin.LATENCY: 0.5,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopologyEdge:
+    """``below`` hangs on ``above``; ``below`` is a node or a switch."""
+
+    below: str
+    above: str
+    below_is_node: bool
+    port: str  # interface of the node, or port of the switch; "": unknown
+    confidence: float
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    edges: tuple[TopologyEdge, ...]
+    format: str = FORMAT
+
+
+def edge(
+    below: str,
+    above: str,
+    origin: Origin,
+    *,
+    is_node: bool = True,
+    port: str = "",
+    confidence: float | None = None,
+) -> TopologyEdge:
+    sure = CONFIDENCE[origin] if confidence is None else confidence
+    return TopologyEdge(below, above, is_node, port, sure, origin)
+
+
+def merge(sources: Iterable[Iterable[TopologyEdge]]) -> Topology:
+    """Return all edges, each once, in one order. Raises SourceError for too many."""
+    edges = sorted(
+        {one for source in sources for one in source},
+        key=lambda one: (one.below, one.above, one.port, one.origin.value, one.confidence),
+    )
+    if len(edges) > EDGES_MAX:
+        raise SourceError(f"{len(edges)} edges of topology: more than {EDGES_MAX}")
+    return Topology(tuple(edges))
+
+
+def leaf_switches(topology: Topology) -> dict[str, str]:
+    """Return the leaf switch of each node; of several, that of the surest edge, then the first port (the first rail)."""
+    best: dict[str, TopologyEdge] = {}
+    for one in topology.edges:
+        if not one.below_is_node:
+            continue
+        held = best.get(one.below)
+        if held is None or (-one.confidence, one.port, one.above) < (
+            -held.confidence,
+            held.port,
+            held.above,
+        ):
+            best[one.below] = one
+    return {node: one.above for node, one in best.items()}
+
+
+def contradictions(topology: Topology) -> tuple[tuple[TopologyEdge, TopologyEdge], ...]:
+    """Return pairs of edges that name different switches for one port of one node."""
+    held: dict[tuple[str, str], TopologyEdge] = {}
+    found = []
+    for one in topology.edges:
+        if one.below_is_node and one.port:
+            other = held.setdefault((one.below, one.port), one)
+            if other.above != one.above:
+                found.append((other, one))
+    return tuple(found)
+
+
+def encode_topology(topology: Topology) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(topology), indent=1)
+
+
+def decode_topology(body: bytes | str) -> Topology:
+    """Return the topology of a file; raise SourceError that says what is wrong with it."""
+    try:
+        topology = msgspec.json.decode(body, type=Topology)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise SourceError(f"not a topology file of rankmend: {error}") from error
+    if topology.format != FORMAT or len(topology.edges) > EDGES_MAX:
+        raise SourceError(
+            f"topology file of format {topology.format!r:.40} with {len(topology.edges)} edges: want {FORMAT}, at most {EDGES_MAX}"
+        )
+    return topology
+
+
+def slurm_edges(switch_of: Mapping[str, str]) -> tuple[TopologyEdge, ...]:
+    return tuple(edge(node, switch, Origin.SLURM) for node, switch in switch_of.items())
+
+
+def cluster_by_latency(
+    nodes: Sequence[str], latency_s: Mapping[tuple[int, int], float], gap_ratio: float = 1.3
+) -> tuple[TopologyEdge, ...]:
+    """Return groups of nodes whose round trips to each other are short, as switches that nobody named.
+
+    The round trips must fall into two classes with a gap of ``gap_ratio`` between them, else there is nothing to see
+    (single linkage below the largest gap). Confidence falls with the share of pairs that contradict the groups.
+    """
+    times = sorted(latency_s.values())
+    if len(times) < 3:
+        return ()
+    gap, limit = max(
+        (after / max(before, 1e-9), (after + before) / 2) for before, after in pairwise(times)
+    )
+    if gap < gap_ratio:
+        return ()
+    root = list(range(len(nodes)))
+
+    def find(node: int) -> int:
+        while root[node] != node:
+            node = root[node]
+        return node
+
+    for (a, b), time_s in sorted(latency_s.items()):
+        if time_s < limit:
+            root[find(max(a, b))] = find(min(a, b))
+    groups = sorted({find(node) for node in range(len(nodes))})
+    if len(groups) < 2:
+        return ()
+    names = {group: f"group{number + 1}" for number, group in enumerate(groups)}
+    right = sum((find(a) == find(b)) == (time_s < limit) for (a, b), time_s in latency_s.items())
+    sure = CONFIDENCE[Origin.LATENCY] * right / len(latency_s)
+    return tuple(
+        edge(node, names[find(at)], Origin.LATENCY, confidence=round(sure, 2))
+        for at, node in enumerate(nodes)
+    )

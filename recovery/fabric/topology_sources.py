@@ -1,0 +1,63 @@
+"""Reads the sources of a topology file: outputs of LLDP and ibnetdiscover, Slurm's file, kept results of tests."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from detectors.fabric.topology import TopologyEdge, cluster_by_latency, slurm_edges
+from detectors.formats.ibnetdiscover import parse_ibnetdiscover
+from detectors.formats.lldp import parse_lldp
+from detectors.slow.placement import parse_topology
+from rankmend.errors import SourceError
+from rankmend.files import read_capped
+from recovery.fabric.fabric_report import FabricReport, read_report
+
+BYTES_MAX: Final = 256 << 20
+
+
+def read_sources(
+    lldp: Sequence[Path],
+    ibnetdiscover: Sequence[Path],
+    slurm: Sequence[Path],
+    results: Sequence[Path],
+) -> list[tuple[TopologyEdge, ...]]:
+    """Return the edges of each file. Raises SourceError that names the file."""
+    found = []
+    for path in lldp:
+        found.append(
+            _named(path, lambda path: parse_lldp(path.name.partition(".")[0], _read(path)))
+        )
+    for path in ibnetdiscover:
+        found.append(_named(path, lambda path: parse_ibnetdiscover(_text(path))))
+    for path in slurm:
+        found.append(_named(path, lambda path: slurm_edges(parse_topology(_text(path)))))
+    for path in results:
+        found.append(latency_edges(read_report(path)))
+    return found
+
+
+def latency_edges(report: FabricReport) -> tuple[TopologyEdge, ...]:
+    """Return the groups of nodes that round trips show: of each pair, the shortest counts."""
+    shortest: dict[tuple[int, int], float] = {}
+    for one in report.readings:
+        if one.latency_s is not None:
+            pair = min(one.sender, one.receiver), max(one.sender, one.receiver)
+            shortest[pair] = min(one.latency_s, shortest.get(pair, one.latency_s))
+    return cluster_by_latency(report.network.nodes, shortest)
+
+
+def _named(
+    path: Path, parse: Callable[[Path], tuple[TopologyEdge, ...]]
+) -> tuple[TopologyEdge, ...]:
+    try:
+        return parse(path)
+    except SourceError as error:
+        raise error if str(path) in str(error) else SourceError(f"{path}: {error}") from error
+
+
+def _read(path: Path) -> bytes:
+    return read_capped(path, BYTES_MAX, SourceError)
+
+
+def _text(path: Path) -> str:
+    return _read(path).decode("utf-8", "replace")

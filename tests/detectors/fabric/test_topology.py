@@ -1,0 +1,137 @@
+"""The topology file: from the tools' own outputs, with origin and confidence, and read by blame."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.fabric.topology import (
+    Origin,
+    cluster_by_latency,
+    contradictions,
+    decode_topology,
+    edge,
+    encode_topology,
+    leaf_switches,
+    merge,
+)
+from detectors.formats.ib_write_bw import parse_ib_write_bw
+from detectors.formats.ibnetdiscover import parse_ibnetdiscover
+from detectors.formats.lldp import parse_lldp
+from detectors.slow.placement import parse_topology
+from rankmend.cli.fabric import fabric
+from rankmend.errors import SourceError
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "fabric"
+IB_WRITE_BW = """ local address: LID 0000 QPN 0x0187 PSN 0x5bd8ec RKey 0x1fffbd VAddr 0x007f8c4a6ce000
+---------------------------------------------------------------------------------------
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 65536      5000             392.10             391.44             0.746618
+---------------------------------------------------------------------------------------
+"""
+
+
+def test_ibnetdiscover_gives_hosts_below_leaves_and_leaves_below_spines() -> None:
+    edges = parse_ibnetdiscover((FIXTURES / "ibnetdiscover.txt").read_text(encoding="utf-8"))
+
+    assert {(one.below, one.above, one.port) for one in edges if one.below_is_node} == {
+        ("node1", "leaf1", "mlx5_0/1"),
+        ("node2", "leaf1", "mlx5_0/1"),
+        ("node3", "leaf2", "mlx5_0/1"),
+    }
+    assert {(one.below, one.above) for one in edges if not one.below_is_node} == {
+        ("leaf1", "spine1"),
+        ("leaf2", "spine1"),
+    }
+
+
+def test_lldp_names_the_switch_of_each_cable() -> None:
+    (found,) = parse_lldp("node7", (FIXTURES / "node7.json").read_bytes())
+
+    assert (found.below, found.above, found.port, found.origin) == (
+        "node7",
+        "leaf1",
+        "eth0",
+        Origin.LLDP,
+    )
+
+
+def test_surer_source_holds_and_both_stay_in_the_file() -> None:
+    slurm = edge("n1", "old", Origin.SLURM, port="eth0")
+    lldp = edge("n1", "new", Origin.LLDP, port="eth0")
+
+    topology = decode_topology(encode_topology(merge([[slurm], [lldp]])))
+
+    assert leaf_switches(topology) == {"n1": "new"}
+    assert set(topology.edges) == {slurm, lldp}
+    assert contradictions(topology) == ((lldp, slurm),)
+
+
+def test_command_writes_a_file_that_blame_reads(tmp_path: Path) -> None:
+    conf, target = tmp_path / "topology.conf", tmp_path / "t.json"
+    conf.write_text("SwitchName=leaf9 Nodes=node[8-9]\nSwitchName=top Switches=leaf9\n")
+    words = ["topology", "--slurm", str(conf), "--lldp", str(FIXTURES / "node7.json"),
+             "--ibnetdiscover", str(FIXTURES / "ibnetdiscover.txt"), "-o", str(target)]  # fmt: skip
+
+    result = CliRunner().invoke(fabric, words)
+
+    assert result.exit_code == 0, result.stderr
+    assert parse_topology(target.read_text(encoding="utf-8")) == {
+        **{"node1": "leaf1", "node2": "leaf1", "node3": "leaf2"},
+        **{"node7": "leaf1", "node8": "leaf9", "node9": "leaf9"},
+    }
+
+
+def test_round_trips_group_nodes_and_say_that_it_is_a_guess() -> None:
+    nodes = [f"n{number}" for number in range(6)]
+    times = {(a, b): 5e-6 if a // 3 == b // 3 else 9e-6 for a in range(6) for b in range(a + 1, 6)}
+
+    edges = cluster_by_latency(nodes, times)
+
+    assert [one.above for one in edges] == ["group1"] * 3 + ["group2"] * 3
+    assert {(one.origin, one.confidence) for one in edges} == {(Origin.LATENCY, 0.5)}
+
+
+def test_equal_round_trips_show_no_groups() -> None:
+    times = {(a, b): 5e-6 * (1 + 0.02 * (a + b)) for a in range(4) for b in range(a + 1, 4)}
+
+    assert cluster_by_latency(["a", "b", "c", "d"], times) == ()
+
+
+def test_rdma_bandwidth_is_read_in_both_units() -> None:
+    (row,) = parse_ib_write_bw(IB_WRITE_BW)
+    (old,) = parse_ib_write_bw(IB_WRITE_BW.replace("Gb/sec", "MB/sec"))
+
+    assert (row.size_bytes, row.iterations) == (65536, 5000)
+    assert row.average_bytes_per_s == pytest.approx(48.93e9)
+    assert old.average_bytes_per_s == pytest.approx(391.44 * 2**20)
+    with pytest.raises(SourceError, match="Unable to find"):
+        parse_ib_write_bw(" Did not detect devices\n Unable to find the Infiniband/RoCE device\n")
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{}", '{"edges": 1}', '{"edges": [], "format": "x"}', "{" * 5000]
+)
+def test_broken_topology_file_is_a_clear_error(body: str) -> None:
+    with pytest.raises(SourceError, match="topology file"):
+        decode_topology(body)
+
+
+@given(st.binary(max_size=300))
+def test_odd_bytes_are_refused_or_read_as_lldp(body: bytes) -> None:
+    try:
+        parse_lldp("n", body)
+    except SourceError:
+        return
+
+
+@given(st.recursive(st.none() | st.booleans() | st.text(max_size=5), lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from(["lldp", "interface", "chassis", "id", "capability", "type", "enabled"]), c, max_size=3), max_leaves=20))  # fmt: skip
+def test_odd_json_is_refused_or_read_as_lldp(value: object) -> None:
+    import json
+
+    try:
+        parse_lldp("n", json.dumps({"lldp": value}).encode())
+    except SourceError:
+        return
