@@ -135,7 +135,9 @@ class Prober:
     def _connect(self, flow: FlowOrder) -> socket.socket:
         source = self.rails[flow.rail][0]
         known = self._ports.get((flow.rail, flow.path))
-        tries = [known] if known else [first + flow.path for first in SOURCE_PORTS_FIRST]
+        tries = [first + flow.path for first in SOURCE_PORTS_FIRST]
+        if known is not None:  # the same path again, if it can be had
+            tries = [known, *(port for port in tries if port != known)]
         for port in tries:
             try:
                 connection = _open(source, port, flow)

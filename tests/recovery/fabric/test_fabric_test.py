@@ -1,0 +1,264 @@
+"""Coordinator and peers on loopback: who may take part, what they measure, and how a test ends."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import urllib3
+
+from detectors.fabric.slow_part import FabricOutcome
+from rankmend.errors import ConfigError, LaunchError, RankmendError, SourceError
+from recovery.fabric import fabric_report
+from recovery.fabric.coordinator import Coordinator
+from recovery.fabric.fabric_messages import FlowFault, FlowOrder, JoinFabric, Rail
+from recovery.fabric.fabric_place import FabricPlace, find_place
+from recovery.fabric.fabric_report import FabricReport
+from recovery.fabric.fabric_test import FabricKind, FabricOptions, run_fabric_test
+from recovery.fabric.tcp_probe import ProbeListener, Prober
+from recovery.run.meeting_note import HostFolder
+from recovery.service.meeting_secret import Identity
+
+pytestmark = pytest.mark.real
+
+SECRET = "0123456789abcdef" * 4
+
+
+def take_part(folder: Path, nodes: int, kind: FabricKind, **options: object) -> FabricReport:
+    """Run a test of several nodes, all of them threads of this process, which meet in a folder."""
+    folder.mkdir(mode=0o700)
+    found: list[FabricReport] = []
+    errors: list[Exception] = []
+    wanted = FabricOptions(kind, seconds=0.05, rails=("lo",), join_s=60, **options)  # type: ignore[arg-type]
+
+    def run(rank: int) -> None:
+        place = FabricPlace(rank, nodes, folder=HostFolder(folder))
+        try:
+            run = run_fabric_test(place, f"n{rank}", wanted)
+            if run.report is not None:
+                found.append(run.report)
+        except RankmendError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert errors == []
+    return found[0]
+
+
+def test_nodes_that_meet_in_a_folder_measure_each_other_both_ways(tmp_path: Path) -> None:
+    report = take_part(tmp_path / "shared", 4, FabricKind.PAIRS)
+
+    pairs = {(one.sender, one.receiver) for one in report.readings}
+    assert pairs == {(a, b) for a in range(4) for b in range(4) if a != b}
+    assert min(one.bytes_per_s for one in report.readings) > 0
+    assert report.network.nodes == ("n0", "n1", "n2", "n3")
+    assert report.absent == report.problems == ()
+    assert not (tmp_path / "shared" / "host.json").exists(), (
+        "a later test would find the old address"
+    )
+
+
+def test_ring_bisect_and_all_to_all_load_every_node_at_once(tmp_path: Path) -> None:
+    flows = {
+        kind: {
+            (one.sender, one.receiver) for one in take_part(tmp_path / kind.name, 4, kind).readings
+        }
+        for kind in (FabricKind.RING, FabricKind.BISECT, FabricKind.ALL_TO_ALL)
+    }
+
+    assert flows[FabricKind.RING] == {(0, 1), (1, 2), (2, 3), (3, 0)}
+    assert flows[FabricKind.BISECT] == {(0, 2), (2, 0), (1, 3), (3, 1)}
+    assert len(flows[FabricKind.ALL_TO_ALL]) == 12
+
+
+def test_report_is_kept_and_read_back_by_node(tmp_path: Path) -> None:
+    report = take_part(tmp_path / "shared", 3, FabricKind.FIND)
+
+    path = fabric_report.keep(report, tmp_path / "fabric")
+
+    assert fabric_report.read_report(path) == report
+    (record,) = fabric_report.history(tmp_path / "fabric", "n2")
+    assert record.sends_bytes_per_s is not None
+    assert fabric_report.history(tmp_path / "fabric", "other") == ()
+    path.write_bytes(b"{")
+    with pytest.raises(SourceError, match="fabric-"):
+        fabric_report.history(tmp_path / "fabric", "n2")
+
+
+def test_node_that_never_comes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o700)
+    place = FabricPlace(0, 2, folder=HostFolder(tmp_path / "shared"))
+    options = FabricOptions(FabricKind.FIND, rails=("lo",), join_s=0.5)
+
+    with pytest.raises(LaunchError, match=r"1 of 2 nodes have not joined .*: ranks 1"):
+        run_fabric_test(place, "n0", options)
+
+
+@pytest.fixture
+def coordinator() -> "object":
+    made = Coordinator(Identity(SECRET), 2, "127.0.0.1", 0)
+    made.start()
+    yield made
+    made.close()
+
+
+def ask(coordinator: Coordinator, body: bytes, token: str) -> int:
+    pool = urllib3.PoolManager(
+        cert_reqs="CERT_NONE", assert_fingerprint=Identity(SECRET).fingerprint
+    )
+    url = f"https://127.0.0.1:{coordinator.port}/v1/fabric/join"
+    return int(
+        pool.request("POST", url, body=body, headers={"Authorization": f"Bearer {token}"}).status
+    )
+
+
+def join(rank: int, node: str, rails: int = 1) -> bytes:
+    found = tuple(Rail(f"eth{number}", "127.0.0.1", 1000) for number in range(rails))
+    return msgspec.json.encode(JoinFabric(rank, node, found))
+
+
+def test_stranger_and_nonsense_are_refused(coordinator: Coordinator) -> None:
+    token = Identity(SECRET).token
+
+    assert ask(coordinator, join(0, "a"), "rm_12345678_" + "0" * 64) == 401
+    assert ask(coordinator, join(0, "a"), "") == 401
+    assert ask(coordinator, b"{", token) == 400
+    assert ask(coordinator, b'{"rank": -1, "node": "a", "rails": []}', token) == 400
+    assert coordinator.joined == {}
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        (join(0, "b"), "two nodes say that they are rank 0"),
+        (join(1, "a"), "two ranks are on node a"),
+        (join(1, "b", rails=2), "b has 2 rails"),
+        (join(7, "b"), "rank 7"),
+    ],
+)
+def test_contradiction_ends_the_test_and_says_who(
+    coordinator: Coordinator, second: bytes, problem: str
+) -> None:
+    token = Identity(SECRET).token
+
+    assert ask(coordinator, join(0, "a"), token) == 200
+    assert ask(coordinator, second, token) == 409
+    with pytest.raises(ConfigError, match=problem):
+        coordinator.wait_for_peers(5)
+
+
+def test_connection_without_the_flows_token_is_no_flow() -> None:
+    listener = ProbeListener("127.0.0.1")
+    prober = Prober([("127.0.0.1", listener)])
+    try:
+        with socket.create_connection(("127.0.0.1", listener.port)) as stranger:
+            stranger.sendall(b"x" * 16)
+            assert listener.take("00" * 16, 0.1) is None
+            order = FlowOrder(1, "ab" * 16, True, 0, "127.0.0.1", _closed_port(), 0, True, True)
+            (result,) = prober.run((order,), 0.05)
+    finally:
+        prober.close()
+
+    assert result.fault is FlowFault.UNREACHABLE
+    assert result.received_bytes_per_s is None
+
+
+def _closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return int(closed.getsockname()[1])
+
+
+def test_place_comes_from_options_then_slurm_then_torchrun(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(SECRET)
+    token.chmod(0o600)
+    torchrun = {"RANK": "3", "WORLD_SIZE": "8", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "LOCAL_RANK": "0",
+                "MASTER_ADDR": "n0", "MASTER_PORT": "29400"}  # fmt: skip
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-4]", "SLURM_NODEID": "2",
+             "SLURMD_NODENAME": "n3", "XDG_STATE_HOME": str(tmp_path)}  # fmt: skip
+
+    place = find_place(torchrun, token_file=token)
+    assert place is not None
+    assert (place.rank, place.count, place.host, place.port) == (1, 2, "n0", 29400)
+    assert find_place({**torchrun, "LOCAL_RANK": "1"}, token_file=token) is None
+    step = find_place(slurm)
+    assert step is not None
+    assert (step.rank, step.count, step.run) == (2, 4, "7:0:0")
+    assert find_place({**slurm, "SLURM_LOCALID": "1"}) is None
+    with pytest.raises(ConfigError, match="share no secret for n0:29400"):
+        find_place(torchrun)
+    with pytest.raises(ConfigError, match="how many nodes"):
+        find_place({})
+    with pytest.raises(ConfigError, match="node 5 of 4"):
+        find_place({}, nnodes=4, node_rank=5, endpoint="n0:1", token_file=token)
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        find_place({}, nnodes=4, node_rank=0, endpoint="n0", token_file=token)
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_collectives_run_under_pytorch_with_bus_bandwidth_and_expected_time(tmp_path: Path) -> None:
+    report = take_part(tmp_path / "s", 2, FabricKind.COLLECTIVES, sizes_bytes=(1 << 16,))
+
+    assert report.problems == ()
+    assert {one.operation for one in report.collectives} == {"all_reduce", "all_to_all"}
+    for one in report.collectives:
+        factor = {"all_reduce": 1.0, "all_to_all": 0.5}[one.operation]  # of two ranks
+        assert one.bus_bytes_per_s == pytest.approx(one.size_bytes / one.seconds * factor)
+        assert one.expected_s is not None
+    assert report.verdict is not None
+    assert (
+        report.verdict.outcome is FabricOutcome.UNCLEAR
+    )  # of two nodes, either may be the slow one
+
+
+@pytest.mark.long
+def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path) -> None:
+    token = tmp_path / "t"
+    token.write_text(SECRET)
+    token.chmod(0o600)
+    port = _closed_port()
+    words = [sys.executable, "-m", "rankmend.cli", "fabric", "test", "pairs", "--nnodes", "2", "--seconds", "20",
+             "--rdzv-endpoint", f"127.0.0.1:{port}", "--token-file", str(token)]  # fmt: skip
+    nodes = [
+        subprocess.Popen(
+            [*words, "--node-rank", str(rank), "--state-dir", str(tmp_path / "s")],
+            env={"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": f"n{rank}", "HOME": str(tmp_path)},
+            stderr=subprocess.PIPE, text=True,
+        )
+        for rank in (1, 0)
+    ]  # fmt: skip
+    try:
+        _await(lambda: _has_test_traffic(nodes[0].pid))
+        nodes[1].kill()
+
+        _output, errors = nodes[0].communicate(timeout=120)
+        assert nodes[0].returncode != 0
+        assert "coordinator" in errors
+    finally:
+        for node in nodes:
+            node.kill()
+            node.communicate()
+
+
+def _has_test_traffic(pid: int) -> bool:
+    told = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
+    return any(
+        f"pid={pid}," in line and ":43" in line and line.startswith("ESTAB")
+        for line in told.splitlines()
+    )
+
+
+def _await(condition: "object") -> None:
+    deadline_s = time.monotonic() + 90
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
