@@ -24,6 +24,7 @@ from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Re
 REPORT_S = 1.0
 STEPS_PER_S = 4.0
 KILL_S_MAX = 0.5
+PLACE_S = 5.0  # for which an idle launcher proposes the same place to meet
 VICTIM_S = 0.5  # after which the other ranks of an attempt lose the one that died
 
 
@@ -148,6 +149,7 @@ class Launcher:
         self.empty_through = 0
         self.number = 0
         self.port = random.randrange(20_000, 60_000)
+        self._port_s = 0.0
         self.is_over = False
         self.wake = threading.Event()
         self._remote: Remote | None = None
@@ -275,12 +277,17 @@ class Launcher:
                 return False
             self.empty_through = max(self.empty_through, through)
             self.running = None
+            self._choose_port()
             if may_start:
-                self.port = 20_000 + (self.port - 19_999) % 40_000
                 self.running = Running(order, time.time())
                 self._told_steps = 0
         self.carried = (order.epoch, order.revision)
         return True
+
+    def _choose_port(self) -> None:
+        """Propose another place to meet from now on, as a real launcher does while it is idle, too."""
+        self.port = 20_000 + (self.port - 19_999) % 40_000
+        self._port_s = time.monotonic()
 
     def _end_ranks(self) -> None:
         running = self.running
@@ -322,6 +329,8 @@ class Launcher:
         orders, running, now_s = self.orders, self.running, time.monotonic()
         assert orders is not None, "joined"
         self.number += 1
+        if running is None and now_s - self._port_s > PLACE_S:
+            self._choose_port()
         return Report(
             version=1, node=self.node, boot_id=f"boot-{self.node}", job_id=self.job_id,
             revision=self.carried[1], attempt=0 if running is None else running.order.attempt,

@@ -61,7 +61,7 @@ LIMITS = Limits(
 
 KINDS = (
     "kill", "kill", "stop", "stop", "stop_mid_write", "stop_mid_write", "lose_statements", "lose_answers",
-    "cut_launchers", "cut_orders", "jump_clock", "doubt", "doubt", "disk_full", "database_down",
+    "cut_launchers", "cut_orders", "jump_clock", "doubt", "doubt_appends", "doubt_appends", "disk_full", "database_down",
 )  # fmt: skip
 
 
@@ -498,6 +498,8 @@ class LeasedCluster(Cluster):
             one.link.trouble.doubt_ratio = 0.3
             trouble = one.link.trouble
             self.clock.call_after(fault.lasts_s, lambda: setattr(trouble, "doubt_ratio", 0.0))
+        elif fault.kind == "doubt_appends":
+            one.link.trouble.doubtful_appends = 3
         elif fault.kind == "disk_full":
             self.server.is_full = True
             self.clock.call_after(fault.lasts_s, lambda: setattr(self.server, "is_full", False))

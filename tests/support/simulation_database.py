@@ -253,6 +253,7 @@ class LinkTrouble:
     lost_s: float = 0.0  # statements are lost
     mute_s: float = 0.0  # answers are lost
     doubt_ratio: float = 0.0  # of statements whose answer, or which themselves, are lost or late
+    doubtful_appends: int = 0  # so many of the next ones
 
 
 class SimLink:
@@ -323,7 +324,10 @@ class SimLink:
             raise DatabaseAwayError("PostgreSQL is away: simulated, down")
         is_lost, is_mute = now_s < trouble.lost_s, now_s < trouble.mute_s
         is_late = False
-        if is_write and self._random.random() < trouble.doubt_ratio:
+        is_doubtful = is_write and self._random.random() < trouble.doubt_ratio
+        if trouble.doubtful_appends and "rankmend.append" in statement:
+            trouble.doubtful_appends, is_doubtful = trouble.doubtful_appends - 1, True
+        if is_doubtful:
             kind = self._random.randrange(3)
             is_lost, is_mute, is_late = is_lost or kind == 0, kind == 1, kind == 2
         if not (is_lost or is_mute or is_late):
