@@ -65,5 +65,5 @@ def test_three_controllers_keep_every_rule_under_every_kind_of_fault(tmp_path: P
     assert code == 0
     assert set(told["faults"]) == {kind.name for kind in Kind}
     assert told["counts"]["job journals"] >= 40
-    assert told["counts"]["incidents recovered"] > 20
+    assert told["counts"]["incidents recovered"] > 5
     assert told["counts"]["connections cut in mid-commit"] > 0

@@ -64,6 +64,7 @@ def test_random_faults_of_controllers_and_database_break_no_rule(tmp_path: Path)
             break
 
 
+@pytest.mark.long
 def test_without_the_databases_refusal_the_checker_finds_what_two_owners_write(
     tmp_path: Path,
 ) -> None:
