@@ -63,7 +63,9 @@ EXTRAS: Final = {
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
     ),
     Extra.PLOT: (
-        NeededPackage("matplotlib", "matplotlib", "diagnose hang --plot, simulate --plot, fabric --plot"),
+        NeededPackage(
+            "matplotlib", "matplotlib", "diagnose hang --plot, simulate --plot, fabric --plot"
+        ),
     ),
     Extra.POSTGRES: (
         NeededPackage("psycopg", "psycopg", "controller with PostgreSQL"),

@@ -1,6 +1,6 @@
 """Asks a controller for jobs, incidents and stories."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rankmend.cli.controller_options import Access, explain, find_job
 from rankmend.cli.output import echo
@@ -29,7 +29,8 @@ class ControllerReader:
         plans, cluster = client.plans(), client.cluster()
         if wanted.job is None:
             jobs, nodes = client.jobs(with_ended=wanted.with_ended), client.nodes()
-            slurm_nodes = _slurm_nodes(client) if wanted.every_node else []
+            slurm = _unless_refused(client.slurm) if wanted.every_node else None
+            kubernetes = _unless_refused(client.kubernetes) if wanted.every_node else None
             return Picture(
                 client.url,
                 jobs,
@@ -37,7 +38,8 @@ class ControllerReader:
                 plans,
                 cluster,
                 watched=client.watched(),
-                slurm_nodes=slurm_nodes,
+                slurm_nodes=[] if slurm is None else slurm.nodes,
+                kubernetes=kubernetes if kubernetes is not None and kubernetes.enabled else None,
             )
         watched = [one for one in client.watched() if is_named(one, wanted.job)]
         if watched and not _is_own(client, wanted.job):
@@ -138,14 +140,14 @@ def entry_of(line: wire.StoryLine) -> Entry:
     return Entry(line.number, line.unix_s, line.monotonic_s, line.boot_id, record)
 
 
-def _slurm_nodes(client: OperatorClient) -> list[wire.SlurmNodeView]:
-    """Return nothing for who may see only jobs of their own, and from a controller that does not tell."""
+def _unless_refused(ask: Callable[[], wire.SlurmView]) -> wire.SlurmView | None:
+    """Return None for who may see only jobs of their own, and from a controller that does not tell."""
     try:
-        return client.slurm().nodes
+        return ask()
     except RefusedError as error:
         if error.status not in (403, 404):
             raise
-        return []
+        return None
 
 
 def _is_named(time: wire.WatchedTime, job: str) -> bool:

@@ -1,14 +1,13 @@
-"""`rankmend kubernetes`: what a controller has asked of Kubernetes, what came of it, and the nodes that it has cordoned there."""
+"""`rankmend kubernetes`: what a controller has asked of Kubernetes, what came of it, its cordons, and what else Kubernetes says of nodes."""
 
 import click
 
 from rankmend.cli.controller_options import Access, asking, console, controller_options
+from rankmend.cli.kubernetes_node_lines import MANAGER, render_states
 from rankmend.cli.options import json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.slurm import say_mode, say_requests
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
-
-_MANAGER = "Kubernetes"
 
 
 @click.command(
@@ -24,7 +23,8 @@ Examples:
 def kubernetes(with_all: bool, access: Access, as_json: bool) -> None:
     """Show what the controller has asked of Kubernetes, and the nodes that it has cordoned there.
 
-    Open requests come first, each with what it waits for, then those that have ended, the newest first.
+    Open requests come first, each with what it waits for, then those that have ended, the newest first. Nodes of jobs that others have
+    cordoned or tainted, or that are not ready, come last.
     """
     with asking(access) as client:
         view = client.kubernetes()
@@ -33,9 +33,9 @@ def kubernetes(with_all: bool, access: Access, as_json: bool) -> None:
 
         print_json(msgspec.to_builtins(view))
         return
-    echo(say_mode(view, _MANAGER))
-    for line in say_requests(view.requests, with_all=with_all, manager=_MANAGER):
+    echo(say_mode(view, MANAGER))
+    for line in say_requests(view.requests, with_all=with_all, manager=MANAGER):
         echo(line)
     shown = console()
-    for rendered in render_slurm_nodes(view.nodes, _MANAGER):
+    for rendered in [*render_slurm_nodes(view.nodes, MANAGER), *render_states(view)]:
         shown.print(rendered)

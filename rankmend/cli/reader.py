@@ -43,6 +43,7 @@ class Picture:
     state_dir: str = ""
     watched: "Sequence[wire.WatchedView]" = ()  # jobs of other launchers
     slurm_nodes: "Sequence[wire.SlurmNodeView]" = ()  # drained there by rankmend; only with --nodes
+    kubernetes: "wire.SlurmView | None" = None  # only with --nodes
 
 
 @dataclass(frozen=True, slots=True)

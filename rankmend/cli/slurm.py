@@ -82,4 +82,6 @@ def _what(one: "wire.SlurmRequestView") -> str:
         nodes += f" and {len(one.nodes) - _NODES_SHOWN} more"
     if not one.slurm_job:
         return f"{one.action} {nodes}"
+    if one.action == "evict":
+        return f"evict the pods of job {one.slurm_job} from {nodes}"
     return f"{one.action} job {one.slurm_job}" + (f" without {nodes}" if nodes else "")

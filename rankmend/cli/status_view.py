@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from detectors.wording import counted
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
+from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.reader import Picture, Reader, Wanted
@@ -101,6 +102,7 @@ def plain(picture: Picture) -> dict[str, Any]:
         "watched": msgspec.to_builtins(picture.watched),
         "nodes": msgspec.to_builtins(picture.nodes),
         "slurm_nodes": msgspec.to_builtins(picture.slurm_nodes),
+        "kubernetes": msgspec.to_builtins(picture.kubernetes),
         "plans": msgspec.to_builtins(picture.plans),
         "cluster": msgspec.to_builtins(picture.cluster),
     }
@@ -148,6 +150,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
         if hidden > 0 and not (wanted.every_node or wanted.job):
             parts.append(Text(f"and {hidden} more nodes (--nodes)", style="dim"))
     parts += render_slurm_nodes(picture.slurm_nodes)
+    parts += render_kubernetes_nodes(picture.kubernetes)
     parts += _render_idle(picture)
     return Group(*parts)
 

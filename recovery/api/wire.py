@@ -639,12 +639,26 @@ class SlurmNodeView(Struct):
     history: list[SlurmNodeEventView] = []  # of all its drains, the newest last
 
 
+class KubernetesNodeView(Struct):
+    """A node of our jobs as Kubernetes has it."""
+
+    node: str
+    is_cordoned: bool
+    is_ours: bool  # the cordon is rankmend's
+    cordoned_by: str  # field managers, where others have cordoned it and the API server says who
+    ready: str  # True, False or Unknown; empty: no kubelet has said
+    conditions: list[str]  # that are true, each with its message, and why the node is not ready
+    taints: list[str]  # key=value:effect, beside that of a cordon
+    seen_unix_s: float
+
+
 class SlurmView(Struct):
     enabled: bool
     acts: bool  # False: everything is dry
     problem: str  # why Slurm, or Kubernetes, does not answer
     requests: list[SlurmRequestView]  # the newest first
     nodes: list[SlurmNodeView]
+    states: list[KubernetesNodeView] = []  # of Kubernetes: the nodes of jobs
 
 
 class UntakenView(Struct):

@@ -14,6 +14,7 @@ from recovery.console.fleet import Fleet, NodeRow, NodeUse, RackFinder, choose, 
 from recovery.console.incident import view_page
 from recovery.console.job_time import view_time
 from recovery.console.journal_page import newest_plain, row_of, view_journal
+from recovery.console.kubernetes_nodes import NodeInKubernetes, is_noted
 from recovery.console.node_readings import view_readings
 from recovery.console.rank_table import slowest, view_counts
 from recovery.console.shared_reads import SharedReads
@@ -93,6 +94,7 @@ class Pages:
         incidents = await self._get(viewer, source.incidents)
         watched = await self._get(viewer, source.watched)
         slurm = await self._get(viewer, source.slurm)
+        kubernetes = await self._get(viewer, source.kubernetes)
         ended = await self._get(viewer, source.ended)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
@@ -120,6 +122,10 @@ class Pages:
                 "cluster": cluster,
                 "slurm": slurm,
                 "slurm_out": [] if slurm is None else [one for one in slurm.nodes if one.is_ours],
+                "kubernetes": kubernetes,
+                "kubernetes_noted": []
+                if kubernetes is None
+                else [one for one in kubernetes.states if is_noted(one)],
             },
         )
 
@@ -252,6 +258,7 @@ class Pages:
         fleet = await self._fleet_of(viewer)
         nodes = await self._get(viewer, self.source.nodes)
         slurm = await self._get(viewer, self.source.slurm)
+        kubernetes = await self._get(viewer, self.source.kubernetes)
         incidents = await self._get(viewer, self.source.incidents)
         cluster = await self._get(viewer, self.source.cluster)
         job_alerts = await self._cluster_rows(viewer, name)
@@ -270,6 +277,7 @@ class Pages:
                 "slurm": None
                 if slurm is None
                 else next((one for one in slurm.nodes if one.node == name), None),
+                "kubernetes": None if kubernetes is None else NodeInKubernetes.of(kubernetes, name),
                 "incidents": [one for one in incidents if one.node == name][:ROWS],
                 "hold": next((one for one in cluster.held if one.node == name), None),
                 "pause": next((one for one in cluster.paused if one.scope == scope), None),

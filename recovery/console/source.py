@@ -106,6 +106,10 @@ class Source(Protocol):
         """Return what was asked of Slurm; None where there is none, or it is not for this viewer."""
         ...
 
+    async def kubernetes(self, viewer: Viewer) -> wire.SlurmView | None:
+        """Return the same of Kubernetes, with the states of nodes there."""
+        ...
+
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
         """Return the newest incidents of all jobs, newest first."""
         ...

@@ -5,9 +5,10 @@ anew, the server itself keeps what others have set, and to apply nothing takes b
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -31,26 +32,56 @@ from recovery.slurm.marks import mark_in
 
 PAGE: Final = 500
 PODS_MAX: Final = 5_000  # of one question
+NODES_MAX: Final = 20_000
+LIST_OVER: Final = 50  # nodes; more are found in the list of all, page by page
 
 
 class KubernetesClient:
-    def __init__(self, api: KubernetesApi) -> None:
+    def __init__(self, api: KubernetesApi, list_over: int = LIST_OVER, page: int = PAGE) -> None:
         self._api = api
+        self._list_over = list_over
+        self._page = page
 
     # Reading.
 
     def nodes(self, names: Iterable[str]) -> dict[str, ManagedNode]:
         """Return these nodes, without those that Kubernetes does not know."""
         found = {}
-        for name in sorted(set(names)):
-            told = self.node(name)
-            if told is None:
-                continue
+        for name, told in self.node_objects(names).items():
             node = read_node(told, _unix_s)
             # Only of a node that we have cordoned it matters whether it is empty yet.
             is_used = mark_in(node.reason) is not None and self._is_used(name)
             found[name] = replace(node, is_used=is_used)
         return found
+
+    def node_objects(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the objects of these nodes, by name, without those that Kubernetes does not know."""
+        wanted = sorted(set(names))
+        if len(wanted) <= self._list_over:
+            asked = ((name, self.node(name)) for name in wanted)
+            return {name: told for name, told in asked if told is not None}
+        known = set(wanted)
+        found: dict[str, dict[str, Any]] = {}
+        for count, told in enumerate(self._all("/api/v1/nodes", [], self._page)):
+            if count >= NODES_MAX:
+                raise KubernetesError(f"Kubernetes has more than {NODES_MAX} nodes")
+            name = str((told.get("metadata") or {}).get("name", ""))
+            if name in known:
+                found[name] = told
+        return found
+
+    def _all(
+        self, path: str, query: Sequence[tuple[str, str]], page: int
+    ) -> Iterator[dict[str, Any]]:
+        """Yield all objects of a list, page by page. A list that grows too old meanwhile (410) is a KubernetesError: it is read anew."""
+        limited = [*query, ("limit", str(page))]
+        more = ""
+        while True:
+            told = self._api.call("GET", path, [*limited, ("continue", more)] if more else limited)
+            yield from told.get("items") or ()
+            more = (told.get("metadata") or {}).get("continue") or ""
+            if not more:
+                return
 
     def node(self, name: str) -> dict[str, Any] | None:
         """Return the node's object; None: Kubernetes has no such node."""
@@ -72,22 +103,16 @@ class KubernetesClient:
 
         ``may_be_old``: as the server remembers them, a little late. It has them by node there; else it reads all pods of the cluster.
         """
-        query = [("fieldSelector", f"spec.nodeName={node}"), ("limit", str(PAGE))]
+        query = [("fieldSelector", f"spec.nodeName={node}")]
         if may_be_old:
             query.append(("resourceVersion", "0"))
         if job:
             query.append(("labelSelector", f"{JOB}={job}"))
-        found: list[PodInKubernetes] = []
-        more = ""
-        while len(found) < PODS_MAX:
-            told = self._api.call(
-                "GET", "/api/v1/pods", [*query, ("continue", more)] if more else query
-            )
-            found += [read_pod(one, _unix_s) for one in told.get("items") or ()]
-            more = (told.get("metadata") or {}).get("continue") or ""
-            if not more:
-                return found
-        raise KubernetesError(f"{node} has more than {PODS_MAX} pods")
+        pods = self._all("/api/v1/pods", query, self._page)
+        found = [read_pod(one, _unix_s) for one in islice(pods, PODS_MAX + 1)]
+        if len(found) > PODS_MAX:
+            raise KubernetesError(f"{node} has more than {PODS_MAX} pods")
+        return found
 
     def pod(self, reference: str) -> PodInKubernetes | None:
         """Return the pod of this UID, or None where it is gone: another of the same name is not it."""

@@ -150,6 +150,10 @@ class FolderSource:
         del viewer
         return None
 
+    async def kubernetes(self, viewer: Viewer) -> wire.SlurmView | None:
+        del viewer
+        return None
+
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
         del viewer
 

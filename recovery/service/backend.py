@@ -1,13 +1,14 @@
 """What API handlers use: the deciding thread, threads beside it, settings, limits and metrics."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rankmend.clock import Clock
 from recovery.api import wire
+from recovery.kubernetes.node_states import SeenNode
 from recovery.service.access import Rates, UnderWay
 from recovery.service.controller_config import Config
 from recovery.service.known_incidents import KnownIncidents
@@ -73,6 +74,7 @@ class Backend:
     slurm: RequestDesk | None = None
     kubernetes: RequestDesk | None = None
     peers: "OtherControllers | None" = None  # the other controllers of the database
+    kubernetes_states: Callable[[], Mapping[str, SeenNode]] = dict  # of nodes of jobs, by name
     url: str = ""  # of this controller, for launchers that ask another one
     database_away_s: Callable[[], float | None] = lambda: None
     is_stopping: bool = False

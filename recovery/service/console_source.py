@@ -113,9 +113,15 @@ class ServiceSource:
         return found.watched
 
     async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
+        return await self._desk(viewer, "slurm")
+
+    async def kubernetes(self, viewer: Viewer) -> wire.SlurmView | None:
+        return await self._desk(viewer, "kubernetes")
+
+    async def _desk(self, viewer: Viewer, name: str) -> wire.SlurmView | None:
         if is_limited(subject_of(viewer)):
             return None
-        found: wire.SlurmView = await self._ask(viewer, "slurm")
+        found: wire.SlurmView = await self._ask(viewer, name)
         return found if found.enabled else None
 
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:

@@ -1,6 +1,6 @@
 """Kubernetes as the service has it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rankmend.clock import Clock
@@ -10,6 +10,7 @@ from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.journal.open_journal import OpenJournal
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
+from recovery.kubernetes.node_states import SeenNode
 from recovery.kubernetes.pod_work import PodWork
 from recovery.service.desk_service import DeskService
 from recovery.service.kubernetes_signals import KubernetesSignals
@@ -51,17 +52,23 @@ class KubernetesService(DeskService):
         )
         super().__init__(journal, desk, lease)
         self._limits = limits
+        self._clock = clock
         self._signals: KubernetesSignals | None = None
 
     def hear_signals(
         self, nodes: Callable[[], Sequence[str]], take: Callable[[Sequence[IncomingAlert]], object]
     ) -> None:
-        """Have what others say of these nodes taken in, if that is switched on."""
+        """Have these nodes read, and what others say of them taken in, if that is switched on."""
         limits = self._limits
-        if limits.signals:
-            # A client of its own: the thread has one.
-            client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
-            self._signals = KubernetesSignals(client.node, nodes, take)
+        # A client of its own: the thread has one.
+        client = KubernetesClient(connect(limits.kubeconfig, limits.context, limits.timeout_s))
+        self._signals = KubernetesSignals(
+            client.node_objects, nodes, take if limits.signals else None, self._clock
+        )
+
+    def states(self) -> Mapping[str, SeenNode]:
+        """Return the nodes of jobs as they were read last. For any thread."""
+        return {} if self._signals is None else self._signals.states
 
     def start(self) -> None:
         super().start()

@@ -169,6 +169,7 @@ class Service:
                 pager=self.pager,
                 slurm=None if self.slurm is None else self.slurm.desk,
                 kubernetes=None if self.kubernetes is None else self.kubernetes.desk,
+                kubernetes_states=dict if self.kubernetes is None else self.kubernetes.states,
                 incidents=KnownIncidents(self._store.written),
                 url=controller_base(config, socket.gethostname()),
                 database_away_s=self._store.away_s,
@@ -223,10 +224,6 @@ class Service:
         """Return the nodes of the jobs and those that are configured. Not for the deciding thread."""
         members = self.worker.call(self.worker.members).result(ANSWER_S_MAX)
         return members | set(self.config.discovery.nodes)
-
-    def _members(self) -> list[str]:
-        """Return the nodes of the jobs. Not for the deciding thread."""
-        return sorted(self.worker.call(self.worker.members).result(ANSWER_S_MAX))
 
     def _take_alerts(self, alerts: Sequence[IncomingAlert]) -> None:
         """Take alerts in. Not for the deciding thread."""
@@ -289,7 +286,7 @@ class Service:
             )
         if self.kubernetes is not None:
             self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk)
-            self.kubernetes.hear_signals(self._members, self._take_alerts)
+            self.kubernetes.hear_signals(lambda: sorted(self._known_nodes()), self._take_alerts)
 
     def _managers(self) -> list[DeskService]:
         """Return what gives out nodes here, as far as it is switched on."""

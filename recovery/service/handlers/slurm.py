@@ -2,7 +2,10 @@
 
 from typing import Final
 
+import msgspec
+
 from recovery.api import wire
+from recovery.kubernetes.node_states import SeenNode
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.slurm.desk import RequestDesk
@@ -19,7 +22,22 @@ async def slurm(backend: Backend, call: Call[None]) -> wire.SlurmView:
 
 async def kubernetes(backend: Backend, call: Call[None]) -> wire.SlurmView:
     del call
-    return _view_desk(backend.kubernetes)
+    view = _view_desk(backend.kubernetes)
+    states = sorted(backend.kubernetes_states().values(), key=lambda one: one.node)
+    return msgspec.structs.replace(view, states=[_state(one) for one in states])
+
+
+def _state(one: SeenNode) -> wire.KubernetesNodeView:
+    return wire.KubernetesNodeView(
+        one.node,
+        one.is_cordoned,
+        one.is_ours,
+        one.cordoned_by,
+        one.ready,
+        list(one.conditions),
+        list(one.taints),
+        one.seen_unix_s,
+    )
 
 
 def _view_desk(desk: RequestDesk | None) -> wire.SlurmView:

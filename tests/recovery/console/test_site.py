@@ -92,6 +92,14 @@ class MemorySource:
     async def slurm(self, viewer: Viewer) -> wire.SlurmView | None:
         return wire.SlurmView(True, False, self.name, [], [])
 
+    async def kubernetes(self, viewer: Viewer) -> wire.SlurmView | None:
+        text = self.name
+        asked = wire.SlurmRequestView("k", "evict", [text], text, text, 1.0, "", text)
+        event = wire.SlurmNodeEventView(1.0, "drained", text)
+        ours = wire.SlurmNodeView(text, True, [], text, "waiting", text, 1.0, [event])
+        state = wire.KubernetesNodeView(text, True, False, text, "Unknown", [text], [text], 1.0)
+        return wire.SlurmView(True, False, "", [asked], [ours], [state])
+
     async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
         text = self.name
         return [

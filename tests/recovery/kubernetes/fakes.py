@@ -115,7 +115,12 @@ class FakeApi:
                 "resources": [{"name": "pods/eviction", "group": "policy", "version": "v1beta1"}]
             }
         if path == "/api/v1/nodes":
-            return {"metadata": {"remainingItemCount": len(self.nodes) - 1}, "items": [{}]}
+            names, first = sorted(self.nodes), int(query.get("continue", "0"))
+            after = first + int(query["limit"])
+            more = {"continue": str(after)} if after < len(names) else {}
+            left = max(0, len(names) - after)
+            items = [self.nodes[name] for name in names[first:after]]
+            return {"metadata": {"remainingItemCount": left, **more}, "items": items}
         if parts[2] == "nodes":
             if method == "PATCH":
                 self.before_patch()

@@ -12,6 +12,7 @@ from rankmend.kubernetes_api import (
     KubernetesDeniedError,
     KubernetesError,
 )
+from recovery.kubernetes.client import KubernetesClient
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.fakes import LIMITS, FakeApi, FakeSite
 
@@ -401,6 +402,23 @@ def test_a_list_that_has_grown_too_old_between_two_pages_is_read_anew(make: Make
     site.turns()
 
     assert site.api.effects == ["cordon n1", "evict train-0"]
+
+
+@pytest.mark.parametrize("page", [1, 3, 100])
+def test_many_nodes_are_read_from_the_list_of_all_and_few_by_name(page: int) -> None:
+    api = FakeApi(*(f"n{number}" for number in range(10)))
+    asked: list[str] = []
+    api.refuse = lambda _method, path: asked.append(path)
+    client = KubernetesClient(api, list_over=3, page=page)  # type: ignore[arg-type]
+
+    few = client.node_objects(["n1", "n2", "gone"])
+    by_name = list(asked)
+    many = client.node_objects(["n1", "n2", "n3", "n9", "gone"])
+
+    assert (sorted(few), sorted(many)) == (["n1", "n2"], ["n1", "n2", "n3", "n9"])
+    assert by_name == ["/api/v1/nodes/gone", "/api/v1/nodes/n1", "/api/v1/nodes/n2"]
+    assert set(asked[3:]) == {"/api/v1/nodes"}
+    assert len(asked) - 3 == -(-10 // page)
 
 
 def run_story(site: FakeSite) -> None:

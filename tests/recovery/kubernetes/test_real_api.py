@@ -6,6 +6,8 @@ import pytest
 
 from rankmend.kubernetes_api import KubernetesApi, KubernetesAwayError, KubernetesBudgetError
 from recovery.journal.slurm_records import SlurmOutcome
+from recovery.kubernetes.client import KubernetesClient
+from recovery.kubernetes.node_states import read_state
 from recovery.slurm.ledger import Work
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.conftest import Make, Site
@@ -246,3 +248,33 @@ def test_pods_of_a_node_are_found_in_the_servers_memory_and_in_its_store(make: M
 
     (pod,) = site.client.pods_on(site.node)
     assert (pod.name, pod.node) == ("train-0", site.node)
+
+
+def test_nodes_are_found_page_by_page_and_a_list_that_is_too_old_is_refused(make: Make) -> None:
+    site = make()
+    names = [site.cluster.add_node(f"{site.node}-{number}") for number in range(5)]
+    client = KubernetesClient(site.client._api, list_over=2, page=2)
+
+    found = client.node_objects([*names, "gone"])
+
+    assert sorted(found) == names
+    assert all(told["status"]["conditions"] for told in found.values())
+
+
+def test_states_of_nodes_are_those_that_a_real_server_has(make: Make) -> None:
+    site = make()
+    site.finish(DRAIN, "inc-1")
+    other = site.cluster.add_node(f"{site.node}-2")
+    path = f"/api/v1/nodes/{other}?fieldManager=kubectl-cordon"
+    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    site.cluster.call("PATCH", path, {"spec": {"unschedulable": True, "taints": taints}}, MERGE)
+    site.cluster.set_ready(other, "Unknown")
+
+    ours, theirs = (
+        read_state(told, 0.0) for told in site.client.node_objects([site.node, other]).values()
+    )
+
+    assert (ours.is_cordoned, ours.is_ours, ours.ready, ours.taints) == (True, True, "True", ())
+    assert (theirs.is_cordoned, theirs.is_ours, theirs.ready) == (True, False, "Unknown")
+    assert theirs.taints == ("nvidia.com/gpu=present:NoSchedule",)
+    assert theirs.conditions == ("Ready is Unknown: Scripted",)

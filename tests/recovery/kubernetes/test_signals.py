@@ -1,6 +1,6 @@
 """What other tools say of a node is taken as alerts by one table, which the documentation has, too."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from recovery.cluster.cluster_limits import AlertRules
 from recovery.cluster.incoming_alerts import IncomingAlert, target_of
 from recovery.kubernetes.signals import SIGNALS, SignalKind, read_signals
 from recovery.service.kubernetes_signals import KubernetesSignals
+from tests.recovery.slurm.fakes import MovedClock
 
 PAGE = Path(__file__).parents[3] / "docs/use/kubernetes.md"
 XID = {
@@ -55,8 +56,11 @@ class Site:
         self.nodes: dict[str, dict[str, Any] | None] = {"n1": node(), "n2": None}
         self.taken: list[IncomingAlert] = []
         self.signals = KubernetesSignals(
-            lambda name: self.nodes[name], lambda: list(self.nodes), self.taken.extend
+            self._read, lambda: list(self.nodes), self.taken.extend, MovedClock()
         )
+
+    def _read(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+        return {name: told for name in names if (told := self.nodes[name]) is not None}
 
     def look(self) -> list[IncomingAlert]:
         self.taken.clear()

@@ -12,6 +12,7 @@ from rankmend.cli import cli
 from rankmend.errors import ConfigError
 from rankmend.kubernetes_api import connect
 from recovery.kubernetes.limits import KubernetesLimits
+from recovery.service.controller_config import Config
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder, running, wait_until
@@ -58,6 +59,11 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
 ) -> None:
     make_folder(tmp_path / "c")
     node = kubernetes_cluster.add_node("service-node-1")
+    other = kubernetes_cluster.add_node("service-node-2")
+    path = f"/api/v1/nodes/{other}"
+    taint = {"key": "example.com/bad", "effect": "NoExecute"}
+    spec = {"unschedulable": True, "taints": [taint]}
+    kubernetes_cluster.call("PATCH", path, {"spec": spec}, "application/merge-patch+json")
     limits = KubernetesLimits(
         enabled=True,
         act=True,
@@ -65,14 +71,21 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
         kubeconfig=str(kubernetes_cluster.folder / "admin.kubeconfig"),
     )
 
-    with running(tmp_path / "c", lambda one: msgspec.structs.replace(one, kubernetes=limits)) as up:
+    def change(one: Config) -> Config:
+        seen = msgspec.structs.replace(one.discovery, nodes=(node, other))
+        return msgspec.structs.replace(one, kubernetes=limits, discovery=seen)
+
+    with running(tmp_path / "c", change) as up:
         assert up.service.kubernetes is not None
         desk = up.service.kubernetes.desk
         desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, (node,), reason="GPU 3 is bad"))
+        wait_until(lambda: len(up.service.kubernetes.states()) == 2, "the nodes are read")
         wait_until(lambda: not desk.ledger.open, "the node is cordoned")
         access = ["--controller", up.url, "--ca-file", str(up.ca)]
         access += ["--token-file", str(up.folder / "admin.token")]
         told = CliRunner().invoke(cli, ["kubernetes", *access])
+        status = CliRunner().invoke(cli, ["status", "--nodes", *access])
+        plain = CliRunner().invoke(cli, ["status", "--nodes", "--json", *access])
         cordoned = kubernetes_cluster.core.read_node(node)
         words = ["resume", "--node", node, "--reason", "board replaced", *access]
         resumed = CliRunner().invoke(cli, words)
@@ -84,6 +97,15 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
     assert "Kubernetes: acts" in told.output
     assert f"done: drain {node}" in told.output
     assert f"{node}: drained in Kubernetes" in told.output
+    said = f"{other} in Kubernetes: cordoned by somebody else; tainted example.com/bad:NoExecute"
+    for shown in (told, status):
+        assert said in " ".join(shown.output.split())
+        assert f"{node}: drained in Kubernetes" in shown.output
+    states = json.loads(plain.output)["kubernetes"]["states"]
+    assert [(one["node"], one["taints"]) for one in states][1] == (
+        other,
+        ["example.com/bad:NoExecute"],
+    )
     assert cordoned.spec.unschedulable
     assert resumed.exit_code == 0, resumed.output
     assert not after.spec.unschedulable
