@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from agent.config import load as load_agent
+from recovery.service.controller_config import AGENT_PORT
 from recovery.service.controller_config import load as load_controller
 from tests.support.kubernetes import Cluster
 
@@ -191,6 +192,47 @@ def test_each_of_two_controllers_has_an_address_of_its_own(
     assert config.postgres.url == f"https://{name}.rankmend-controllers.rankmend.svc:9477"
     assert config.journal is not None
     assert (config.kubernetes.enabled, config.kubernetes.act) == (True, False)
+
+
+def test_the_network_policy_lets_out_what_the_controller_asks(
+    objects: list[dict[str, Any]],
+) -> None:
+    policy = named(objects, "NetworkPolicy", "rankmend-controller")["spec"]
+
+    out = {(port["port"], port["protocol"]) for rule in policy["egress"] for port in rule["ports"]}
+    into = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+
+    names, kubernetes = {(53, "UDP"), (53, "TCP")}, {(443, "TCP"), (6443, "TCP")}
+    assert out >= {*names, *kubernetes, (9093, "TCP"), (AGENT_PORT, "TCP")}
+    assert into == {9477}
+    assert (
+        policy["podSelector"]["matchLabels"]
+        == (named(objects, "Deployment", "rankmend-controller")["spec"]["selector"]["matchLabels"])
+    )
+
+
+def test_where_pod_security_is_enforced_the_agents_pods_are_allowed(
+    objects: list[dict[str, Any]],
+) -> None:
+    space = named(objects, "Namespace", "rankmend")
+
+    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+def test_a_drain_of_the_controllers_node_is_never_blocked(objects: list[dict[str, Any]]) -> None:
+    budget = named(objects, "PodDisruptionBudget", "rankmend-controller")["spec"]
+    deployment = named(objects, "Deployment", "rankmend-controller")["spec"]
+
+    assert budget["maxUnavailable"] >= 1
+    assert budget["selector"] == deployment["selector"]
+
+
+def test_probes_ask_the_port_that_is_served(objects: list[dict[str, Any]]) -> None:
+    for kind in ("Deployment", "DaemonSet"):
+        container = pod_of(named(objects, kind, "rankmend"))["containers"][0]
+        ports = {one["name"] for one in container["ports"]}
+        probes = [container["livenessProbe"], container["readinessProbe"]]
+        assert {one["httpGet"]["port"] for one in probes} <= ports
 
 
 @pytest.mark.real
