@@ -51,6 +51,14 @@ def with_field(record: Any) -> bytes:
     return encode_record(record)[:-1] + b',"humidity":{"percent":[40]}}'
 
 
+def add_newer_field(postgres: PostgresServer, name: str) -> None:
+    """Have the settings of the jobs hold what only a newer version knows."""
+    postgres.ask(
+        name,
+        "UPDATE rankmend.job SET stored = convert_to((convert_from(stored, 'UTF8')::jsonb || '{\"hue\": 7}')::text, 'UTF8')",
+    )
+
+
 def start_job(folder: Path, url: str) -> tuple[str, int]:
     """Have a job begin at a controller, and return its id and epoch once that one has ended."""
     with running(configure(folder, url)) as first:
@@ -82,10 +90,7 @@ def test_kinds_and_fields_of_a_newer_controller_are_carried_and_the_job_goes_on(
         ("tide_seen", b"{}"),
         ("node_held", with_field(HELD)),
     )
-    postgres.ask(
-        name,
-        "UPDATE rankmend.job SET stored = convert_to((convert_from(stored, 'UTF8')::jsonb || '{\"hue\": 7}')::text, 'UTF8')",
-    )
+    add_newer_field(postgres, name)
     before = {one: postgres.ask(name, RAW, one) for one in (journal, "cluster")}
 
     with running(configure(tmp_path / "b", url)) as older:
@@ -113,20 +118,21 @@ def test_a_new_run_of_a_job_under_the_older_controller_keeps_the_newer_ones_sett
 ) -> None:
     name = postgres.make_database()
     url = postgres.url(name, "controller")
-    start_job(tmp_path / "a", url)
-    postgres.ask(
-        name,
-        "UPDATE rankmend.job SET ended = NULL,"
-        " stored = convert_to((convert_from(stored, 'UTF8')::jsonb || '{\"hue\": 7}')::text, 'UTF8')",
-    )
-    with connected(
-        url
-    ):  # somebody else lives: the job is not taken up at the start, but by a launcher's join
-        with running(configure(tmp_path / "b", url)) as older:
-            older.client().join(join_of("n1", run="again"))
+    with running(configure(tmp_path / "a", url)) as first:
+        speakers = two_speakers(first.client())
+        for one in speakers:
+            one.obey()
+            one.finish()
+        wait_until(lambda: not first.service.worker.jobs.running, "the job has ended")
+    add_newer_field(postgres, name)
+
+    with running(configure(tmp_path / "b", url)) as older:
+        told = older.client().join(join_of("n1", run="again", launcher_id="another"))
+        assert told.job_id in older.service.worker.jobs.running
 
     ((stored,),) = postgres.ask(name, "SELECT stored FROM rankmend.job")
-    assert msgspec.json.decode(bytes(stored))["hue"] == 7
+    kept = msgspec.json.decode(bytes(stored))
+    assert (kept["hue"], kept["join"]["run"]) == (7, "again")
 
 
 def test_a_job_whose_records_only_a_newer_controller_reads_is_left_to_it(
