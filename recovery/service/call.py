@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -45,6 +46,7 @@ class Call(Generic[Given]):
 
 _Word = Annotated[str, msgspec.Meta(pattern=wire.NAME_PATTERN)]
 
+_PARTS_KEPT: Final = 32_768  # nodes and jobs, in some 10 MB
 PATH_PARTS: Final[dict[str, Any]] = {
     "job": wire.Uuid,
     "node": wire.Name,
@@ -58,11 +60,17 @@ PATH_PARTS: Final[dict[str, Any]] = {
 def read_parts(found: Mapping[str, str]) -> dict[str, str]:
     """Return the parts of the path; raise BadError if one lacks the form that its name asks for."""
     for name, text in found.items():
-        try:
-            msgspec.convert(text, PATH_PARTS[name])
-        except msgspec.ValidationError as error:
-            raise BadError(f"{name}: {error}", name, text) from error
+        check_part(name, text)
     return dict(found)
+
+
+@lru_cache(_PARTS_KEPT)  # what it raised is not kept, and what has a form is short
+def check_part(name: str, text: str) -> None:
+    """Raise BadError unless a text has the form of this part of a path."""
+    try:
+        msgspec.convert(text, PATH_PARTS[name])
+    except msgspec.ValidationError as error:
+        raise BadError(f"{name}: {error}", name, text) from error
 
 
 def read_query(

@@ -3,14 +3,13 @@
 import random
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
 from recovery.api import wire
 from recovery.messages.exchange import Report
 from recovery.service.access import BURST_S, Rate
 from recovery.service.backend import Backend
-from recovery.service.call import BadError, Call
+from recovery.service.call import BadError, Call, check_part
 from recovery.service.job_registry import check_join, refuse_ended
 from recovery.service.request_errors import CallConflictError
 from recovery.service.retained import USUAL_BYTES, Room, slim
@@ -101,10 +100,7 @@ def _check_report(backend: Backend, job_id: str, told: Report) -> None:
             "job_id",
             told.job_id,
         )
-    try:
-        msgspec.convert(told.node, wire.Name)
-    except msgspec.ValidationError as error:
-        raise BadError(f"node: {error}", "node", told.node) from error
+    check_part("node", told.node)
     per_s = backend.config.limits.reports_per_node
     who = f"node {told.node} of job {job_id}"
     backend.rates.spend("reports", who, Rate(per_s, per_s * BURST_S), backend.clock.now_s())
