@@ -17,10 +17,12 @@ from agent.collectors.mounts import MountsCollector
 from agent.collectors.net_stack import NetStackCollector
 from agent.collectors.nfs import NfsCollector
 from agent.collectors.pcie_aer import PcieAerCollector
+from agent.collectors.preflight import PreflightCollector
 from agent.collectors.pressure import PressureCollector
 from agent.collectors.processes import ProcessesCollector
 from agent.collectors.services import ServicesCollector, Systemctl
 from agent.collectors.versions import VersionsCollector, load_baseline
+from agent.preflight.result_file import SERVICE_FOLDER
 from agent.ranks.table import RankSample
 from agent.sampling.collection import Collector
 from agent.sources.mount_prober import MountProber
@@ -44,6 +46,7 @@ COLLECTORS: Final = (
     "clock",
     "services",
     "versions",
+    "preflight",
 )
 
 
@@ -108,4 +111,5 @@ def make_collectors(
             sysfs_root, Systemctl() if is_live else None, config.services, config.modules
         ),
         VersionsCollector(procfs_root, sysfs_root, baseline, excluded_nics),
+        PreflightCollector(SERVICE_FOLDER if is_live else None, clock),
     )

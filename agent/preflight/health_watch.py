@@ -8,13 +8,9 @@ import logging
 import os
 import select
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import msgspec
-
-from agent.config import AgentConfig
-from agent.daemon.node_agent import NodeAgent
-from rankmend.clock import Clock, SystemClock
+from rankmend.clock import Clock
 
 LOOK_S: Final = 2.0
 COLLECT_S_MAX: Final = 1.0
@@ -23,8 +19,25 @@ _CHUNK_BYTES: Final = 64
 Page = Mapping[str, Any]
 
 
+class ScanFindings(Protocol):
+    def scan_only(self) -> None: ...
+    def page(self, now_s: float) -> dict[str, Any]: ...
+
+
+class ScanningAgent(Protocol):
+    """As much of an agent as a scan needs (agent/daemon/node_agent.py)."""
+
+    @property
+    def findings(self) -> ScanFindings: ...
+    def collect_once(self, timeout_s: float) -> None: ...
+    def stop(self) -> None: ...
+
+
 def watch_health(
-    config: AgentConfig, ask: Callable[[], Page | None], until_end: int
+    make_agent: Callable[[Clock], ScanningAgent],
+    clock: Clock,
+    ask: Callable[[], Page | None],
+    until_end: int,
 ) -> dict[str, Any]:
     """Return the findings page once the descriptor ends, and the ids of what was found before the load."""
     page = ask()
@@ -33,8 +46,7 @@ def watch_health(
         _wait(until_end, None)
         return {"before": before, "page": ask() or page}
     logging.disable(logging.ERROR)
-    clock: Clock = SystemClock()
-    agent = NodeAgent(msgspec.structs.replace(config, state_dir=None), clock)
+    agent = make_agent(clock)
     agent.findings.scan_only()
     try:
         agent.collect_once(COLLECT_S_MAX)

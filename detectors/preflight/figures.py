@@ -15,6 +15,7 @@ class FigureUnit(Enum):
     FLOPS_PER_S = "FLOP/s"
     BYTES = "bytes"
     SECONDS = "s"
+    RATIO = "ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class LoadFigure:
 
 
 _CPU: Final = "look for a CPU quota, a power cap, another program, hot or missing cooling"
+_QUOTA: Final = (
+    "a CPU quota holds this node back: look at cpu.max, or cpu.cfs_quota_us, of its groups"
+)
 _MEMORY: Final = "look for another program, a missing or slow memory module, disabled channels"
 _GPU: Final = "look at clocks, power limit and temperature under load; then replace the GPU"
 _LINK: Final = "look at the PCIe generation and width, ACS and NVLink; reseat the card"
@@ -47,6 +51,8 @@ _DISK: Final = "look for other writers, a failing or full disk, a degraded array
 
 _KINDS: Final = (
     FigureKind("cpu_hash_bytes_per_s", FigureUnit.BYTES_PER_S, 0.2, advice=_CPU),
+    FigureKind("cpu_hash_bytes_per_cpu_s", FigureUnit.BYTES_PER_S, 0.2, advice=_CPU),
+    FigureKind("cpu_unthrottled_ratio", FigureUnit.RATIO, 0.1, advice=_QUOTA),
     FigureKind("cpu_gemm_float32_flops_per_s", FigureUnit.FLOPS_PER_S, 0.2, advice=_CPU),
     FigureKind("cpu_gemm_float64_flops_per_s", FigureUnit.FLOPS_PER_S, 0.2, advice=_CPU),
     FigureKind("memory_copy_bytes_per_s", FigureUnit.BYTES_PER_S, 0.2, advice=_MEMORY),
@@ -75,6 +81,8 @@ def say(value: float, unit: FigureUnit) -> str:
     """Return a figure for people, with three significant digits."""
     if unit is FigureUnit.SECONDS:
         return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    if unit is FigureUnit.RATIO:
+        return f"{value:.3g}"
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g} {letter}{_SHORT[unit]}"

@@ -1,10 +1,13 @@
 """What the agent's findings say of a node that is under load. Pure: a findings page in, verdicts out."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from detectors.finding import Action, Severity
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict
+
+HEALTH_CHECK: Final = "health"  # the name of all verdicts here
+PREFLIGHT_FINDING: Final = "preflight_failed"  # an earlier check's result says nothing of this one
 
 
 def judge_health(page: Mapping[str, Any], before: Collection[str]) -> list[CheckVerdict]:
@@ -19,10 +22,12 @@ def judge_health(page: Mapping[str, Any], before: Collection[str]) -> list[Check
             continue
         if not Action(found["action"]).ends_use:
             continue
+        if found.get("check") == PREFLIGHT_FINDING:
+            continue
         when = "" if found["id"] in before else ", appeared under load"
         verdicts.append(
             CheckVerdict(
-                "health",
+                HEALTH_CHECK,
                 found["id"],
                 CheckStanding.FAILED,
                 f"{found['summary']}{when}",
@@ -33,8 +38,8 @@ def judge_health(page: Mapping[str, Any], before: Collection[str]) -> list[Check
     silent = [*page["silent"]]
     if silent:
         text = f"no answer from {', '.join(silent[:8])}"
-        verdicts.append(CheckVerdict("health", "collectors", CheckStanding.SILENT, text))
+        verdicts.append(CheckVerdict(HEALTH_CHECK, "collectors", CheckStanding.SILENT, text))
     if not verdicts:
         text = f"{page['checks']} rules, by {page['asked']}"
-        verdicts.append(CheckVerdict("health", "node", CheckStanding.PASSED, text))
+        verdicts.append(CheckVerdict(HEALTH_CHECK, "node", CheckStanding.PASSED, text))
     return verdicts

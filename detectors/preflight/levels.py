@@ -114,11 +114,12 @@ def plan_round(
     parts: NodeParts,
     ramp_watts_per_s: float = 0.0,
     tools: Sequence[FlightStep] = (),
+    intensity: Intensity | None = None,
 ) -> FlightRound:
     """Return the steps of one round, vendors' tools last; raise ConfigError where they don't fit the level's bound."""
     if parts.gpus > GPUS_MAX:
         raise ConfigError(f"{parts.gpus} GPUs: at most {GPUS_MAX} are checked")
-    much = INTENSITY[level]
+    much = intensity or INTENSITY[level]
     stages: list[tuple[FlightStep, ...]] = [(_host_step(much),)]
     stages += [(_disk_step(storage, much),) for storage in parts.storages]
     if parts.gpus:

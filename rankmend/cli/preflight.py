@@ -408,9 +408,15 @@ def _health(config_path: Path | None) -> Callable[[int], Any]:
     config = configuration.load(config_path) if config_path else configuration.AgentConfig()
 
     def watch(until_end: int) -> Any:
-        from agent.preflight.health_watch import watch_health
+        import msgspec
 
-        return watch_health(config, partial(ask_agent, config), until_end)
+        from agent.daemon.node_agent import NodeAgent
+        from agent.preflight.health_watch import watch_health
+        from rankmend.clock import SystemClock
+
+        own = msgspec.structs.replace(config, state_dir=None)  # the running agent's, not ours
+        ask = partial(ask_agent, config)
+        return watch_health(partial(NodeAgent, own), SystemClock(), ask, until_end)
 
     return watch
 

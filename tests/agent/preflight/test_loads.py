@@ -59,6 +59,7 @@ def test_sound_parts_give_figures_and_no_wrong_result(tmp_path: Path) -> None:
     assert set(bad_of(lines).values()) == {0}
     assert set(figures_of(lines)) == {
         *("cpu_hash_bytes_per_s", "memory_copy_bytes_per_s", "disk_write_bytes_per_s"),
+        *("cpu_hash_bytes_per_cpu_s", "cpu_unthrottled_ratio"),
         *("cpu_gemm_float32_flops_per_s", "cpu_gemm_float64_flops_per_s"),
         *("disk_read_bytes_per_s", "disk_sync_s"),
     }

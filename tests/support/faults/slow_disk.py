@@ -13,6 +13,8 @@ import mfusepy
 
 
 class SlowDisk(mfusepy.Operations):
+    use_ns = True
+
     def __init__(self, served: str, faults: str) -> None:
         self._served = served
         self._faults = Path(faults)
