@@ -37,6 +37,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import uvloop
+from yardstick import measure_yardstick
 
 from recovery.api import wire
 from recovery.api.connection import pause_s
@@ -600,6 +601,7 @@ def raise_descriptors(launchers: int) -> None:
 
 
 def run(options: argparse.Namespace) -> dict[str, object]:
+    yardstick = measure_yardstick().as_dict()
     with tempfile.TemporaryDirectory() as base:
         server = Server(Path(base), options.controller_core)
         if options.generator_core is not None:
@@ -609,7 +611,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
         finally:
             print(*server.warnings[:10], sep="\n", file=sys.stderr)
             server.close()
-    return told
+    return {**told, "yardstick": yardstick}
 
 
 def main() -> None:

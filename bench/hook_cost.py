@@ -21,6 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from yardstick import measure_yardstick
 
 from rankmend.hook import layout
 from rankmend.progress import RankIdentity, create
@@ -156,13 +157,13 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [measure(python, arguments.batches) for python in arguments.pythons]
     load = os.getloadavg()[0]
+    yardstick = measure_yardstick()
     if arguments.json:
-        cores = os.cpu_count()
-        print(
-            json.dumps({"machine": platform.machine(), "cores": cores, "load": load, "rows": rows})
-        )
+        told = {"machine": platform.machine(), "cores": os.cpu_count(), "load": load, "rows": rows}
+        print(json.dumps({**told, "yardstick": yardstick.as_dict()}))
     else:
         Console().print(make_table(rows, load))
+        print(yardstick)
 
 
 if __name__ == "__main__":

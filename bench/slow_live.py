@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from yardstick import measure_yardstick
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from detectors.persistence import Persistence, Track, look
@@ -120,7 +121,7 @@ def measure(jobs: int) -> dict[str, object]:
     return {"node_days": round(days, 2), "false_alarms": false, "slow": recall, **measure_look()}
 
 
-def measure_look(size: int = 100_000) -> dict[str, float]:
+def measure_look(size: int = 100_000) -> dict[str, object]:
     """Return milliseconds of taking in one step and of one look, and the memory of it all."""
     sim = Sim(size, 1)
     takes, looks = [], []
@@ -140,6 +141,7 @@ def measure_look(size: int = 100_000) -> dict[str, float]:
         "take_ms": round(1e3 * float(np.median(takes)), 1),
         "look_ms": round(1e3 * float(np.median(looks)), 1),
         "peak_mib": round(peak_mib),
+        "yardstick": measure_yardstick().as_dict(),
     }
 
 

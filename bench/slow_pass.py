@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from yardstick import measure_yardstick
+
 SIZES = ((1_000, 60), (10_000, 60), (100_000, 60), (100_000, 600))
 GROUP_RANKS = 1_000
 REPEATS = 5
@@ -72,8 +74,11 @@ def main() -> None:
             f"{row['ranks']:>8}  {row['steps']:>5}  {row['matrix_mb']:>9.1f}  {row['best_ms']:>7.1f}"
             f"  {row['median_ms']:>9.1f}  {row['cpu_ms']:>6.1f}  {row['extra_mb']:>8.0f}"
         )
+    yardstick = measure_yardstick()
+    print(yardstick)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        told = {"yardstick": yardstick.as_dict(), "rows": rows}
+        options.json.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     if rows[2]["cpu_ms"] > TARGET_MS:
         sys.exit(f"100,000 ranks x 60 steps took more than {TARGET_MS:.0f} ms of CPU time")
 
