@@ -117,7 +117,7 @@ class Launcher:
     async def join(self) -> str:
         slots, nodes = self.fleet.ranks, self.fleet.nodes
         join = wire.Join(
-            key="load", name="load", node=self.node, launcher_id=self.launcher_id, nodes_min=nodes,
+            key=self.fleet.job, name=self.fleet.job, node=self.node, launcher_id=self.launcher_id, nodes_min=nodes,
             nodes_max=nodes + self.fleet.spares, slots=slots, policy={"join_wait_s": 300.0},
         )  # fmt: skip
         while True:
@@ -228,7 +228,7 @@ class Fleet:
 
     def __init__(self, options: argparse.Namespace, port: int, folder: Path) -> None:
         self.nodes, self.ranks, self.spares = options.nodes, options.ranks, options.spares
-        self.every_s = options.every
+        self.every_s, self.job = options.every, options.job
         self._port = port
         self._context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         token = (folder / "launch.token").read_text().strip()
@@ -283,7 +283,7 @@ class Fleet:
 class Server:
     """The controller: a process that can be killed and started again."""
 
-    def __init__(self, base: Path, core: int | None) -> None:
+    def __init__(self, base: Path, core: int | None, journal: str | None = None) -> None:
         self.folder, self._core, self._log = base / "controller", core, base / "log"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -294,6 +294,8 @@ class Server:
         )
         # All launchers are in one process here, as they are behind one NAT gateway.
         text = text.replace("#shared_addresses = []", 'shared_addresses = ["127.0.0.0/8"]')
+        if journal is not None:
+            text = text.replace("\nstate_dir", f'\njournal = "{journal}"\nstate_dir', 1)
         made.config.write_text(text)
         self._command = [sys.executable, "-m", "rankmend.cli", "controller", "run"]
         self._command += ["--config", str(made.config)]
@@ -581,6 +583,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--parts", default="steady,orders,storm,alerts", help="in this order, and as often as named"
     )
+    parser.add_argument("--journal", help="postgresql://... (default: SQLite)")
+    parser.add_argument("--job", default="load", help="its name and key")
     parser.add_argument("--controller-core", type=int, help="the only one it may use")
     parser.add_argument("--generator-core", type=int)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
@@ -603,7 +607,7 @@ def raise_descriptors(launchers: int) -> None:
 def run(options: argparse.Namespace) -> dict[str, object]:
     yardstick = measure_yardstick().as_dict()
     with tempfile.TemporaryDirectory() as base:
-        server = Server(Path(base), options.controller_core)
+        server = Server(Path(base), options.controller_core, options.journal)
         if options.generator_core is not None:
             psutil.Process().cpu_affinity([options.generator_core])
         try:
