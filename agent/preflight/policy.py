@@ -27,8 +27,6 @@ class PreflightPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     start_within_s: Annotated[float, msgspec.Meta(ge=0, le=20)] = 0.0
     # Of all nodes together on the checkpoints' storage, each way; a node gets its share by `nodes_at_once`.
     storage_bytes_per_s: _Rate = 0.0
-    # A node that had so many faults within 28 days fails its check, whatever it measures. 0: never.
-    lemon_faults_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 0
 
     def __post_init__(self) -> None:
         if self.nodes_at_once and not self.slots_folder:

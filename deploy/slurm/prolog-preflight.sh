@@ -4,5 +4,5 @@
 # Root runs the interpreter behind --python: name one that only root can change.
 # Slurm drains a node whose prolog fails. So only exit code 3 counts, which names a fault.
 timeout -k 5 90 /opt/rankmend/bin/rankmend preflight quick --for prolog --hold slurm \
-    --baseline /etc/rankmend/baseline.json --config /etc/rankmend/agent.toml
+    --baseline /etc/rankmend/preflight-baseline.json --config /etc/rankmend/agent.toml
 [ $? -ne 3 ]

@@ -198,6 +198,8 @@ def _because(one: LoadFigure, signs: Mapping[str, float]) -> str:
     said = []
     if signs.get("cpu_throttled_s", 0) > 0.1:
         said.append(f"a CPU quota held it back for {signs['cpu_throttled_s']:.1f} s")
+    if signs.get("cpu_waited_s", 0) > 0.1:
+        said.append(f"other programs had its processors for {signs['cpu_waited_s']:.1f} s")
     if signs.get("cpu_stolen_s", 0) > 0.1:
         said.append(f"the host of this virtual machine took {signs['cpu_stolen_s']:.1f} s")
     return f"; {' and '.join(said)}" if said else ""

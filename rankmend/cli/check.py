@@ -23,7 +23,11 @@ UNREADABLE = 64  # EX_USAGE in sysexits.h: neither good nor bad
 _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 
 # Sub-command: its module and function, imported when called.
-_OTHERS: dict[str, tuple[str, str]] = {"node": ("rankmend.cli.check_node", "node")}
+_OTHERS: dict[str, tuple[str, str]] = {
+    "fleet": ("rankmend.cli.check_fleet", "fleet"),
+    "lemons": ("rankmend.cli.check_fleet", "lemons"),
+    "node": ("rankmend.cli.check_node", "node"),
+}
 
 
 class _CheckGroup(click.Group):
@@ -43,7 +47,7 @@ class _CheckGroup(click.Group):
 
 @click.group(cls=_CheckGroup)
 def check() -> None:
-    """Check this node, or a recorded log, once.
+    """Check this node, a recorded log, or the fleet, once.
 
     Exit codes: 0 no findings, 1 warnings, 2 critical findings, 64 could not be checked.
     """

@@ -1,4 +1,4 @@
-"""`rankmend preflight --hold`: keeps a node that failed out, and returns one that passed if we took it out.
+"""The option `--hold` of `rankmend preflight`: keeps a node that failed out, and returns one that passed if we took it out.
 
 Everything is dry until `--act`. Calls to Slurm or a controller run in a child process with a deadline, as all that may hang.
 """

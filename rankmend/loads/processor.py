@@ -44,7 +44,11 @@ def run(spec: Dict[str, Any], tell: Callable[[Dict[str, Any]], None]) -> None:
     tell({"figure": "cpu_unthrottled_ratio", "value": free, **each})
     tell({"check": "cpu_bits", "part": "cpu", "bad": sum(wrong), "text": "hashes that were wrong"})
     tell({"sign": "cpu_throttled_s", "value": held_s})
-    tell({"sign": "cpu_stolen_s", "value": cpu_stolen_s() - stolen_s})
+    stolen_s = cpu_stolen_s() - stolen_s
+    tell({"sign": "cpu_stolen_s", "value": stolen_s})
+    # Every thread wants a processor all the time: what it did not get, others had.
+    waited_s = took_s * processors - used_s - held_s - stolen_s
+    tell({"sign": "cpu_waited_s", "value": max(0.0, waited_s)})
 
 
 def cpu_throttled_s() -> float:

@@ -1,4 +1,4 @@
-"""`rankmend preflight --hold`: out and back, in Slurm by its commands and in a real controller."""
+"""The option `--hold` of `rankmend preflight`: out and back, in Slurm by its commands and in a real controller."""
 
 import json
 import os

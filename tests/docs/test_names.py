@@ -25,6 +25,8 @@ AGENT_FILES = {
     "baseline.toml",
     "bmc.toml",
     "bmc-ca.pem",
+    "preflight.toml",
+    "preflight-baseline.json",
 }
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHIPPED = shipped_files()

@@ -1,0 +1,174 @@
+"""`rankmend check fleet` and `check lemons`: who differs from the others, and who fails again and again."""
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from rankmend.cli import output
+from rankmend.cli.controller_options import Access, controller_options
+from rankmend.cli.options import fail, json_option, local_time, print_json, state_option
+from rankmend.cli.output import echo
+from rankmend.cli.reader import reading
+from rankmend.errors import RankmendError, SourceError
+from rankmend.files import read_capped
+
+if TYPE_CHECKING:
+    from detectors.node.fleet_drift import Drift
+    from detectors.node.lemons import Lemon
+
+UNREADABLE: Final = 64  # as in `check log`
+PAGES_MAX: Final = 20_000
+_PAGE_BYTES_MAX: Final = 16_000_000
+_INFO: Final = re.compile(r"^rankmend_version_info\{([^}]*)\} 1(?:\.0)?$", re.MULTILINE)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@click.command(
+    epilog="""\b
+Example: save the page of each node's agent (rankmend agent run --once, or its /metrics), then compare:
+  for n in $(cat nodes); do curl -sf http://$n:9476/metrics >pages/$n; done
+  rankmend check fleet pages/
+"""
+)
+@click.argument("pages", nargs=-1, required=True, type=click.Path(path_type=Path))
+@json_option
+def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
+    """Show which nodes differ from the others in driver, firmware, kernel or BIOS.
+
+    PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these.
+
+    Exit codes: 0 all alike, 1 some differ, 64 could not be read.
+    """
+    from detectors.node.fleet_drift import find_drift
+
+    try:
+        versions = {path.stem: read_versions(path) for path in _files(pages)}
+    except (RankmendError, OSError) as error:
+        fail(str(error), UNREADABLE)
+    drifts = find_drift(versions)
+    if as_json:
+        print_json({"nodes": len(versions), "drift": drifts})
+    else:
+        _print_drift(drifts, len(versions))
+    sys.exit(1 if drifts else 0)
+
+
+def _files(paths: tuple[Path, ...]) -> list[Path]:
+    found = []
+    for path in paths:
+        found += sorted(path.iterdir()) if path.is_dir() else [path]
+    if len(found) > PAGES_MAX:
+        raise SourceError(f"{len(found)} pages: at most {PAGES_MAX}")
+    return found
+
+
+def read_versions(path: Path) -> dict[str, str]:
+    """Return the versions on a metrics page by component; of a component with several devices all of them."""
+    text = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
+    found: dict[str, set[str]] = {}
+    for match in _INFO.finditer(text):
+        labels = dict(_LABEL.findall(match[1]))
+        if "component" in labels:
+            found.setdefault(labels["component"], set()).add(labels.get("version", ""))
+    if not found:
+        raise SourceError(f"{path} names no version: it is no metrics page of an agent")
+    return {component: ", ".join(sorted(some)) for component, some in found.items()}
+
+
+def _print_drift(drifts: "list[Drift]", nodes: int) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from detectors.wording import counted, names_in_words
+
+    console = output.console()
+    if drifts:
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("component", no_wrap=True)
+        table.add_column("most have", overflow="fold")
+        table.add_column("others", ratio=1, overflow="fold")
+        for one in drifts:
+            others = [f"{node} {version}" for node, version in one.others]
+            if one.usual is None:
+                others = [f"{version} on {count}" for version, count in one.counts]
+            table.add_row(
+                Text(one.component),
+                Text(one.usual or "no majority"),
+                Text(names_in_words(others)),
+            )
+        console.print(table)
+    console.print(Text(f"{counted(nodes, 'node')}, {counted(len(drifts), 'difference')}"))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rankmend check lemons --controller https://controller.example:9477
+  rankmend check lemons --days 7 --min 2 --json
+"""
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0.1, 3650),
+    default=28.0,
+    show_default=True,
+    help="How far back.",
+)
+@click.option(
+    "--min",
+    "faults_min",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    help="List nodes with so many faults.",
+)
+@state_option
+@controller_options
+@json_option
+def lemons(
+    days: float, faults_min: int, state_dir: Path | None, access: Access, as_json: bool
+) -> None:
+    """List nodes that fail again and again, with their faults by kind.
+
+    Counts the incidents in the journals that blame a node or something on it.
+
+    Exit codes: 0 there are none, 1 there are some.
+    """
+    from detectors.finding import Blame
+    from detectors.node.lemons import NodeFault, find_lemons
+
+    with reading(access, state_dir) as reader:
+        faults = [
+            NodeFault(one.node, one.cause, one.opened_unix_s)
+            for one in reader.incidents(None)
+            if one.blame == Blame.RANK.value
+        ]
+    found = find_lemons(faults, time.time(), days, faults_min)
+    if as_json:
+        print_json({"days": days, "min": faults_min, "lemons": found})
+    else:
+        _print_lemons(found, days, faults_min)
+    sys.exit(1 if found else 0)
+
+
+def _print_lemons(found: "list[Lemon]", days: float, faults_min: int) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    if not found:
+        echo(f"no node has {faults_min} faults within {days:g} days")
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("node", "faults", "by kind", "newest"):
+        table.add_column(name, overflow="fold")
+    for one in found:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in one.kinds)
+        newest = local_time(one.newest_unix_s, "%Y-%m-%d %H:%M")
+        table.add_row(Text(one.node), str(one.faults), Text(kinds), newest)
+    output.console().print(table)
