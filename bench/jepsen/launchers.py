@@ -18,6 +18,7 @@ from recovery.api.controller_errors import ControllerError
 from recovery.api.launcher_client import LauncherClient
 from recovery.journal.job_records import JobOutcome
 from recovery.launcher.decision.orders import FollowedOrders
+from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.remote import Remote
 from recovery.messages.exchange import Endpoint, Order, RankExit, RankReport, Report, StepTiming
 
@@ -150,6 +151,7 @@ class Launcher:
         self.number = 0
         self.port = random.randrange(20_000, 60_000)
         self._port_s = 0.0
+        self._contact_s = 0.0  # when the controller or most peers last answered
         self.is_over = False
         self.wake = threading.Event()
         self._remote: Remote | None = None
@@ -234,8 +236,10 @@ class Launcher:
                 self.orders = self.orders.follow(order, time.monotonic())
         self.wake.set()
 
-    def taken(self, _asked_at_s: float, accepted: wire.Accepted) -> None:
+    def taken(self, asked_at_s: float, accepted: wire.Accepted) -> None:
+        since_s = boot_time_s() - asked_at_s
         with self.job.lock:
+            self._contact_s = max(self._contact_s, time.monotonic() - since_s)
             assert self.orders is not None, "joined"
             self.orders = self.orders.hear(accepted.epoch, accepted.controller_id, time.monotonic())
         with self.seen.lock:
@@ -261,6 +265,7 @@ class Launcher:
         """Do what `recovery.launcher.decision.decide` does with real ranks; return whether something changed."""
         now_s, running = time.monotonic(), self.running
         self._lose_peers()
+        self._check_lease(now_s)
         if running is not None and running.kill_at_s is not None:
             if now_s < running.kill_at_s:
                 return False
@@ -279,21 +284,45 @@ class Launcher:
             self.running = None
             self._choose_port()
             if may_start:
+                self._contact_s = now_s
                 self.running = Running(order, time.time())
                 self._told_steps = 0
         self.carried = (order.epoch, order.revision)
         return True
+
+    def _check_lease(self, now_s: float) -> None:
+        """End the ranks once this launcher has been alone for too long: neither the controller nor most peers answer.
+
+        A real guardian ends them when the lease is over, however late its launcher is.
+        """
+        running = self.running
+        if running is None or running.order.attempt <= self.empty_through:
+            return
+        peers = {peer.node for peer in running.order.peers}
+        reached = sum(
+            one.node in peers and one.runs(running.order.attempt) for one in self.job.launchers
+        )
+        if 2 * reached > len(peers):
+            self._contact_s = now_s
+        alone_s = now_s - self._contact_s
+        if running.order.lease_s and alone_s >= running.order.lease_s:
+            self._end_ranks(time.time() - (alone_s - running.order.lease_s))
+
+    def runs(self, attempt: int) -> bool:
+        """Answer a peer: whether the attempt runs here."""
+        running = self.running
+        return running is not None and running.order.attempt == attempt > self.empty_through
 
     def _choose_port(self) -> None:
         """Propose another place to meet from now on, as a real launcher does while it is idle, too."""
         self.port = 20_000 + (self.port - 19_999) % 40_000
         self._port_s = time.monotonic()
 
-    def _end_ranks(self) -> None:
+    def _end_ranks(self, at_unix_s: float | None = None) -> None:
         running = self.running
         if running is None or running.order.attempt <= self.empty_through:
             return
-        now_unix_s = time.time()
+        now_unix_s = at_unix_s or time.time()
         for rank in running.order.ranks:
             end = RankExit(0.0, None, 9, True, False, None, ())
             running.exits.setdefault(rank, (now_unix_s, end))
