@@ -40,6 +40,7 @@ class FakeApi:
         self.pods: dict[str, dict[str, Any]] = {}
         self.effects: list[str] = []  # what was changed, in order
         self.budget = 100  # evictions that are allowed
+        self.eviction = "v1beta1"  # version that the server has
         self.before_patch: Callable[[], None] = lambda: None  # somebody else, in between
         self.cross: Callable[[], None] = lambda: None
         self.refuse: Callable[[str, str], None] = lambda _method, _path: None
@@ -112,7 +113,10 @@ class FakeApi:
         parts = path.strip("/").split("/")
         if path == "/api/v1":
             return {
-                "resources": [{"name": "pods/eviction", "group": "policy", "version": "v1beta1"}]
+                "resources": [
+                    {"name": "pods", "kind": "Pod"},
+                    {"name": "pods/eviction", "group": "policy", "version": self.eviction},
+                ]
             }
         if path == "/api/v1/nodes":
             names, first = sorted(self.nodes), int(query.get("continue", "0"))
@@ -146,7 +150,7 @@ class FakeApi:
                 del self.pods[parts[5]]
             self.effects.append(f"delete {parts[5]}")
             return {}
-        assert body["apiVersion"] == "policy/v1beta1"
+        assert body["apiVersion"] == f"policy/{self.eviction}"
         if "deletionTimestamp" in pod["metadata"]:
             return {}
         if self.budget <= 0:

@@ -179,6 +179,25 @@ def test_a_budget_is_respected_and_tried_again_until_the_time_out(make: Make) ->
     assert site.api.effects == ["cordon n1"]
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_an_eviction_is_of_the_version_that_the_server_has_also_after_its_upgrade(
+    make: Make, version: str
+) -> None:
+    site = make()
+    site.api.eviction = version
+    site.api.add_pod("train-0", "n1")
+    site.ask(DRAIN, "inc-1")
+    site.ask(EVICT, "evict-1", pods_of="train")
+    site.turns()
+    site.api.eviction = "v1"  # the server is upgraded while we run
+    site.api.add_pod("train-1", "n2")
+    site.ask(DRAIN, "inc-2", "n2")
+    site.ask(EVICT, "evict-2", "n2", pods_of="train")
+    site.turns()
+
+    assert site.api.effects == ["cordon n1", "evict train-0", "cordon n2", "evict train-1"]
+
+
 def test_a_budget_that_frees_up_lets_the_pod_go(make: Make) -> None:
     site = make()
     site.api.budget = 0
