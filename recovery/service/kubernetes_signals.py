@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 10.0
 NODES_MAX: Final = 20_000
 STOP_S_MAX: Final = 5.0
-SHARE_MAX: Final = 0.05  # of the time that reading may take: of thousands of nodes it is seldom
+SHARE_MAX: Final = 0.25  # of the time that reading may take: of thousands of nodes it takes seconds
 
 
 class KubernetesSignals:
