@@ -7,7 +7,7 @@ is a cable: the own port, then the GUID and the port of the other end.
 import re
 from typing import Final
 
-from detectors.fabric.topology import Origin, TopologyEdge, edge
+from detectors.network_topology import EdgeOrigin, TopologyEdge, edge
 from rankmend.errors import SourceError
 
 LINES_MAX: Final = 2_000_000
@@ -50,14 +50,18 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
                 edge(
                     described[own],
                     described[other],
-                    Origin.IBNETDISCOVER,
+                    EdgeOrigin.IBNETDISCOVER,
                     port=f"{cards[own]}/{port}" if cards[own] else port,
                 )
             )
         elif own in leaves and other not in leaves:
             edges.append(
                 edge(
-                    described[own], described[other], Origin.IBNETDISCOVER, is_node=False, port=port
+                    described[own],
+                    described[other],
+                    EdgeOrigin.IBNETDISCOVER,
+                    is_node=False,
+                    port=port,
                 )
             )
     return tuple(edges)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from detectors.fabric.topology import Origin, TopologyEdge, edge
+from detectors.network_topology import EdgeOrigin, TopologyEdge, edge
 from rankmend.errors import SourceError
 
 NAME_CHARACTERS_MAX: Final = 128
@@ -28,7 +28,7 @@ def parse_lldp(node: str, body: bytes) -> tuple[TopologyEdge, ...]:
             raise SourceError(f"LLDP of {node}: more than {INTERFACES_MAX} interfaces")
         name, kinds = _chassis(neighbour.get("chassis"))
         if name and (not kinds or kinds & {"Bridge", "Router"}):
-            edges.append(edge(node, name, Origin.LLDP, port=interface))
+            edges.append(edge(node, name, EdgeOrigin.LLDP, port=interface))
     return tuple(edges)
 
 

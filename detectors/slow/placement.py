@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from detectors.fabric.topology import decode_topology, leaf_switches
+from detectors.network_topology import decode_topology, leaf_switches
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 

@@ -223,7 +223,7 @@ def topology(
     Commands with --topology read it. Where sources disagree on a node's leaf switch, the surer one holds: the subnet manager's and
     LLDP's word before a file that a person wrote, round trips last.
     """
-    from detectors.fabric.topology import contradictions, encode_topology, merge
+    from detectors.network_topology import contradictions, encode_topology, merge
     from recovery.fabric.topology_sources import read_sources
 
     try:

@@ -8,7 +8,7 @@ from rankmend.cli.output import console, echo
 
 if TYPE_CHECKING:
     from detectors.fabric.slow_part import FabricVerdict, SlowPart
-    from recovery.fabric.fabric_report import FabricReport, NodeRecord, PathTrial
+    from recovery.fabric.fabric_report import FabricNodeRecord, FabricReport, PathTrial
 
 _ROWS_MAX: Final = 40  # nodes in the table, the slowest first
 
@@ -114,7 +114,7 @@ def _show_paths(trial: "PathTrial") -> None:
         echo("No source port changed any path: there is one path, or a tunnel hides the others.")
 
 
-def show_history(node: str, records: "Sequence[NodeRecord]") -> None:
+def show_history(node: str, records: "Sequence[FabricNodeRecord]") -> None:
     from rich.table import Table
 
     table = Table(title=node)

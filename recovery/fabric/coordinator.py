@@ -22,7 +22,7 @@ from recovery.fabric.fabric_messages import (
     FinishedWork,
     JoinedFabric,
     JoinFabric,
-    Told,
+    PeerFindings,
     Work,
 )
 from recovery.service.meeting_secret import Identity
@@ -44,7 +44,7 @@ class Coordinator:
         self._listener = _listen(bind, port)
         self.port = int(self._listener.getsockname()[1])
         self._works: dict[int, Work] = {}
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, PeerFindings] = {}
         self._fetched: set[int] = set()
         self._number = 0
         self._refusal = ""
@@ -74,7 +74,7 @@ class Coordinator:
             )
         return self.joined
 
-    def run(self, works: Mapping[int, Work], limit_s: float) -> dict[int, Told]:
+    def run(self, works: Mapping[int, Work], limit_s: float) -> dict[int, PeerFindings]:
         """Hand out works, one for each rank, and return what was told of them within the time."""
         return self._call(self._hand_out(works, limit_s))  # type: ignore[no-any-return]
 
@@ -128,7 +128,7 @@ class Coordinator:
             async with self._changed:
                 await asyncio.wait_for(self._changed.wait_for(until), limit_s)
 
-    async def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, Told]:
+    async def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, PeerFindings]:
         async with self._changed:
             self._told, self._works = {}, dict(works)
             self._changed.notify_all()
@@ -198,7 +198,7 @@ class Coordinator:
         return _answer(work)
 
     async def _take(self, request: web.Request) -> web.Response:
-        told = msgspec.json.decode(await request.read(), type=Told)
+        told = msgspec.json.decode(await request.read(), type=PeerFindings)
         async with self._changed:
             work = self._works.get(told.rank)
             if work is not None and work.number == told.number:

@@ -127,7 +127,7 @@ class TraceResult(Struct, frozen=True):
     text: Annotated[str, Meta(max_length=300)] = ""
 
 
-class Told(Struct, frozen=True):
+class PeerFindings(Struct, frozen=True):
     """What a peer has found for one work."""
 
     rank: int

@@ -49,7 +49,7 @@ class FabricReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
 
 
-class NodeRecord(msgspec.Struct, frozen=True):
+class FabricNodeRecord(msgspec.Struct, frozen=True):
     """One node in one report of the history."""
 
     at_unix_s: float
@@ -78,7 +78,7 @@ def read_report(path: Path) -> FabricReport:
         raise SourceError(f"{path} is not a report of rankmend fabric: {error}") from error
 
 
-def history(folder: Path, node: str) -> tuple[NodeRecord, ...]:
+def history(folder: Path, node: str) -> tuple[FabricNodeRecord, ...]:
     """Return what the kept reports say of a node, oldest first."""
     found = []
     for path in _files(folder):
@@ -101,11 +101,11 @@ def node_rates(report: FabricReport) -> Mapping[int, tuple[float | None, float |
     }
 
 
-def _record(report: FabricReport, node: int) -> NodeRecord:
+def _record(report: FabricReport, node: int) -> FabricNodeRecord:
     name = report.network.nodes[node]
     sends, receives = node_rates(report)[node]
     parts = report.verdict.parts if report.verdict is not None else ()
-    return NodeRecord(
+    return FabricNodeRecord(
         report.at_unix_s,
         report.kind,
         sends,

@@ -29,14 +29,14 @@ from recovery.fabric.fabric_messages import (
     FlowOrder,
     FlowResult,
     FlowWork,
-    Told,
+    PeerFindings,
     TraceOrder,
     TraceWork,
     Work,
 )
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.fabric_report import CollectiveFigure, FabricReport, PathTrial
-from recovery.fabric.peer import Peer, find_rails
+from recovery.fabric.peer import FabricPeer, find_rails
 from recovery.fabric.tcp_probe import GRACE_S, HELLO_S_MAX, SOURCE_PORTS_FIRST
 from recovery.run.meeting_note import HostNote
 from recovery.run.meeting_site import url_of
@@ -85,7 +85,7 @@ def run_fabric_test(place: FabricPlace, node: str, options: FabricOptions) -> Fa
     """Take part in the test as this node. Raises RankmendError where it cannot be done; nothing is left running."""
     if place.is_coordinator:
         return _coordinate(place, node, options)
-    peer = Peer(place, node, _rails(place, options), options.python)
+    peer = FabricPeer(place, node, _rails(place, options), options.python)
     url = url_of(place.host, place.port) if place.host and place.folder is None else None
     finished = peer.run(url, place.secret, options.join_s, options.limit_s)
     if finished.failure:
@@ -122,7 +122,7 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
                 fingerprint=identity.fingerprint, epoch=1, beat=1, slurm_run=place.run,
             )  # fmt: skip
             place.folder.write(note)
-        peer = Peer(place, node, rails, options.python)
+        peer = FabricPeer(place, node, rails, options.python)
         mine = threading.Thread(
             target=_take_part,
             args=(peer, url_of(rails[0][1], coordinator.port), secret, options),
@@ -150,7 +150,7 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
         coordinator.close()
 
 
-def _take_part(peer: Peer, url: str, secret: str, options: FabricOptions) -> None:
+def _take_part(peer: FabricPeer, url: str, secret: str, options: FabricOptions) -> None:
     try:
         peer.run(url, secret, options.join_s, options.limit_s)
     except RankmendError:
@@ -246,7 +246,7 @@ class _Session:
         ends = {(rank, one.id): one for rank, some in told.items() for one in some.flows}
         return [(ends.get((a, at)), ends.get((b, at))) for at, (a, b, _r, _p) in enumerate(sends)]
 
-    def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, Told]:
+    def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, PeerFindings]:
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:
             raise LaunchError(f"the fabric test did not end within {self._options.limit_s:g} s")

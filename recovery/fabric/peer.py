@@ -20,8 +20,8 @@ from recovery.fabric.fabric_messages import (
     FlowWork,
     JoinedFabric,
     JoinFabric,
+    PeerFindings,
     Rail,
-    Told,
     TraceWork,
     Work,
     decode_work,
@@ -59,7 +59,7 @@ def find_rails(interfaces: tuple[str, ...], host: str, port: int) -> list[tuple[
     return rails
 
 
-class Peer:
+class FabricPeer:
     def __init__(
         self, place: FabricPlace, node: str, rails: list[tuple[str, str]], python: Path
     ) -> None:
@@ -153,23 +153,23 @@ class Peer:
                 raise LaunchError(f"the coordinator refused: {error}") from error
         raise LaunchError("the fabric test did not end within its time")
 
-    def _carry_out(self, work: Work) -> Told:
+    def _carry_out(self, work: Work) -> PeerFindings:
         rank, number = self._place.rank, work.number
         try:
             if isinstance(work, FlowWork):
                 self._check_rails([flow.rail for flow in work.flows])
-                return Told(rank, number, flows=self._prober.run(work.flows, work.seconds))
+                return PeerFindings(rank, number, flows=self._prober.run(work.flows, work.seconds))
             if isinstance(work, TraceWork):
                 self._check_rails([trace.rail for trace in work.traces])
                 sources = [address for address, _listener in self._prober.rails]
-                return Told(rank, number, traces=trace_all(work, sources))
+                return PeerFindings(rank, number, traces=trace_all(work, sources))
             if isinstance(work, CollectiveWork):
                 interface = self._names[0]
                 found = run_collectives(work, self._python, interface)
-                return Told(rank, number, collectives=found)
+                return PeerFindings(rank, number, collectives=found)
         except (RankmendError, OSError, IndexError) as error:
-            return Told(rank, number, failure=f"{self._node}: {error}"[:1000])
-        return Told(rank, number, failure=f"{self._node} does not know this work")
+            return PeerFindings(rank, number, failure=f"{self._node}: {error}"[:1000])
+        return PeerFindings(rank, number, failure=f"{self._node} does not know this work")
 
     def _check_rails(self, rails: list[int]) -> None:
         if any(rail >= len(self._names) for rail in rails):

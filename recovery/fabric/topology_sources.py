@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from detectors.fabric.topology import TopologyEdge, cluster_by_latency, slurm_edges
 from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
+from detectors.network_topology import TopologyEdge, cluster_by_latency, slurm_edges
 from detectors.slow.placement import parse_topology
 from rankmend.errors import SourceError
 from rankmend.files import read_capped

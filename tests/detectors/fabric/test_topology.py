@@ -7,8 +7,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.fabric.topology import (
-    Origin,
+from detectors.formats.ib_write_bw import parse_ib_write_bw
+from detectors.formats.ibnetdiscover import parse_ibnetdiscover
+from detectors.formats.lldp import parse_lldp
+from detectors.network_topology import (
+    EdgeOrigin,
     cluster_by_latency,
     contradictions,
     decode_topology,
@@ -17,9 +20,6 @@ from detectors.fabric.topology import (
     leaf_switches,
     merge,
 )
-from detectors.formats.ib_write_bw import parse_ib_write_bw
-from detectors.formats.ibnetdiscover import parse_ibnetdiscover
-from detectors.formats.lldp import parse_lldp
 from detectors.slow.placement import parse_topology
 from rankmend.cli.fabric import fabric
 from rankmend.errors import SourceError
@@ -54,13 +54,13 @@ def test_lldp_names_the_switch_of_each_cable() -> None:
         "node7",
         "leaf1",
         "eth0",
-        Origin.LLDP,
+        EdgeOrigin.LLDP,
     )
 
 
 def test_surer_source_holds_and_both_stay_in_the_file() -> None:
-    slurm = edge("n1", "old", Origin.SLURM, port="eth0")
-    lldp = edge("n1", "new", Origin.LLDP, port="eth0")
+    slurm = edge("n1", "old", EdgeOrigin.SLURM, port="eth0")
+    lldp = edge("n1", "new", EdgeOrigin.LLDP, port="eth0")
 
     topology = decode_topology(encode_topology(merge([[slurm], [lldp]])))
 
@@ -91,7 +91,7 @@ def test_round_trips_group_nodes_and_say_that_it_is_a_guess() -> None:
     edges = cluster_by_latency(nodes, times)
 
     assert [one.above for one in edges] == ["group1"] * 3 + ["group2"] * 3
-    assert {(one.origin, one.confidence) for one in edges} == {(Origin.LATENCY, 0.5)}
+    assert {(one.origin, one.confidence) for one in edges} == {(EdgeOrigin.LATENCY, 0.5)}
 
 
 def test_equal_round_trips_show_no_groups() -> None:

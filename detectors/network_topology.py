@@ -18,7 +18,7 @@ EDGES_MAX: Final = 400_000  # 20,000 nodes with 16 rails, and switches
 FORMAT: Final = "rankmend-topology-1"
 
 
-class Origin(Enum):
+class EdgeOrigin(Enum):
     SLURM = "topology.conf"  # written by a person: as sure as that person
     LLDP = "lldp"  # the neighbour of the cable itself
     IBNETDISCOVER = "ibnetdiscover"  # the same, by the subnet's own management
@@ -27,10 +27,10 @@ class Origin(Enum):
 
 # How sure each is. A cable's own word holds before a file that somebody may have forgotten to change; latency is a guess.
 CONFIDENCE: Final = {
-    Origin.IBNETDISCOVER: 0.99,
-    Origin.LLDP: 0.98,
-    Origin.SLURM: 0.9,
-    Origin.LATENCY: 0.5,
+    EdgeOrigin.IBNETDISCOVER: 0.99,
+    EdgeOrigin.LLDP: 0.98,
+    EdgeOrigin.SLURM: 0.9,
+    EdgeOrigin.LATENCY: 0.5,
 }
 
 
@@ -43,11 +43,11 @@ class TopologyEdge:
     below_is_node: bool
     port: str  # interface of the node, or port of the switch; "": unknown
     confidence: float
-    origin: Origin
+    origin: EdgeOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class NetworkTopology:
     edges: tuple[TopologyEdge, ...]
     format: str = FORMAT
 
@@ -55,7 +55,7 @@ class Topology:
 def edge(
     below: str,
     above: str,
-    origin: Origin,
+    origin: EdgeOrigin,
     *,
     is_node: bool = True,
     port: str = "",
@@ -65,7 +65,7 @@ def edge(
     return TopologyEdge(below, above, is_node, port, sure, origin)
 
 
-def merge(sources: Iterable[Iterable[TopologyEdge]]) -> Topology:
+def merge(sources: Iterable[Iterable[TopologyEdge]]) -> NetworkTopology:
     """Return all edges, each once, in one order. Raises SourceError for too many."""
     edges = sorted(
         {one for source in sources for one in source},
@@ -73,10 +73,10 @@ def merge(sources: Iterable[Iterable[TopologyEdge]]) -> Topology:
     )
     if len(edges) > EDGES_MAX:
         raise SourceError(f"{len(edges)} edges of topology: more than {EDGES_MAX}")
-    return Topology(tuple(edges))
+    return NetworkTopology(tuple(edges))
 
 
-def leaf_switches(topology: Topology) -> dict[str, str]:
+def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
     """Return the leaf switch of each node; of several, that of the surest edge, then the first port (the first rail)."""
     best: dict[str, TopologyEdge] = {}
     for one in topology.edges:
@@ -92,7 +92,7 @@ def leaf_switches(topology: Topology) -> dict[str, str]:
     return {node: one.above for node, one in best.items()}
 
 
-def contradictions(topology: Topology) -> tuple[tuple[TopologyEdge, TopologyEdge], ...]:
+def contradictions(topology: NetworkTopology) -> tuple[tuple[TopologyEdge, TopologyEdge], ...]:
     """Return pairs of edges that name different switches for one port of one node."""
     held: dict[tuple[str, str], TopologyEdge] = {}
     found = []
@@ -104,14 +104,14 @@ def contradictions(topology: Topology) -> tuple[tuple[TopologyEdge, TopologyEdge
     return tuple(found)
 
 
-def encode_topology(topology: Topology) -> bytes:
+def encode_topology(topology: NetworkTopology) -> bytes:
     return msgspec.json.format(msgspec.json.encode(topology), indent=1)
 
 
-def decode_topology(body: bytes | str) -> Topology:
+def decode_topology(body: bytes | str) -> NetworkTopology:
     """Return the topology of a file; raise SourceError that says what is wrong with it."""
     try:
-        topology = msgspec.json.decode(body, type=Topology)
+        topology = msgspec.json.decode(body, type=NetworkTopology)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"not a topology file of rankmend: {error}") from error
     if topology.format != FORMAT or len(topology.edges) > EDGES_MAX:
@@ -122,7 +122,7 @@ def decode_topology(body: bytes | str) -> Topology:
 
 
 def slurm_edges(switch_of: Mapping[str, str]) -> tuple[TopologyEdge, ...]:
-    return tuple(edge(node, switch, Origin.SLURM) for node, switch in switch_of.items())
+    return tuple(edge(node, switch, EdgeOrigin.SLURM) for node, switch in switch_of.items())
 
 
 def cluster_by_latency(
@@ -156,8 +156,8 @@ def cluster_by_latency(
         return ()
     names = {group: f"group{number + 1}" for number, group in enumerate(groups)}
     right = sum((find(a) == find(b)) == (time_s < limit) for (a, b), time_s in latency_s.items())
-    sure = CONFIDENCE[Origin.LATENCY] * right / len(latency_s)
+    sure = CONFIDENCE[EdgeOrigin.LATENCY] * right / len(latency_s)
     return tuple(
-        edge(node, names[find(at)], Origin.LATENCY, confidence=round(sure, 2))
+        edge(node, names[find(at)], EdgeOrigin.LATENCY, confidence=round(sure, 2))
         for at, node in enumerate(nodes)
     )
