@@ -85,14 +85,20 @@ def _show_collectives(report: "FabricReport") -> None:
     from rich.table import Table
 
     table = Table()
-    for name in ("collective", "size", "time", "bus bandwidth", "expected time"):
+    for name in ("collective", "size", "time", "bus bandwidth", "expected", "in preferred order"):
         table.add_column(name, justify="left" if name == "collective" else "right")
     for one in report.collectives:
-        expected = "-" if one.expected_s is None else f"{one.expected_s * 1e3:.3g} ms"
         table.add_row(
-            one.operation, size(one.size_bytes), f"{one.seconds * 1e3:.3g} ms", rate(one.bus_bytes_per_s), expected
+            one.operation, size(one.size_bytes), _milliseconds(one.seconds), rate(one.bus_bytes_per_s),
+            _milliseconds(one.expected_s), _milliseconds(one.preferred_s),
         )  # fmt: skip
     console(is_wide=True).print(table)
+    if report.preferred_order != report.network.nodes:
+        echo(f"preferred order of nodes: {', '.join(report.preferred_order)}")
+
+
+def _milliseconds(value_s: float | None) -> str:
+    return "-" if value_s is None else f"{value_s * 1e3:.3g} ms"
 
 
 def _show_paths(trial: "PathTrial") -> None:

@@ -25,7 +25,8 @@ class CollectiveFigure(msgspec.Struct, frozen=True):
     size_bytes: int
     seconds: float  # the slowest rank's median
     bus_bytes_per_s: float  # as nccl-tests defines it
-    expected_s: float | None = None  # by the cost model, where pairs were measured too
+    expected_s: float | None = None  # by the cost model
+    preferred_s: float | None = None  # the same, with the nodes in the order that the model prefers
 
 
 class PathTrial(msgspec.Struct, frozen=True):
@@ -44,6 +45,7 @@ class FabricReport(msgspec.Struct, frozen=True):
     verdict: FabricVerdict | None = None
     total_bytes_per_s: float | None = None  # of ring, bisect and all-to-all: all flows at once
     collectives: tuple[CollectiveFigure, ...] = ()
+    preferred_order: tuple[str, ...] = ()  # of nodes, for a ring or a pipeline
     paths: PathTrial | None = None
     absent: tuple[str, ...] = ()  # nodes that did not tell what they measured
     problems: tuple[str, ...] = ()

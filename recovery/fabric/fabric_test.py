@@ -279,22 +279,29 @@ class _Session:
             if len(found) == self._count
         )
         verdict = judge(self._network, readings)
-        return self._report(readings=tuple(readings), verdict=verdict, collectives=figures)
+        order = cost_model.preferred_order(self._network)
+        return self._report(
+            readings=tuple(readings),
+            verdict=verdict,
+            collectives=figures,
+            preferred_order=tuple(self._network.nodes[node] for node in order),
+        )
 
     def _figure(
         self, operation: str, size: int, seconds: float, classes: Sequence[cost_model.PathClass]
     ) -> CollectiveFigure:
+        network, expected, preferred = self._network, None, None
         try:
             if operation == "all_reduce":
-                order = range(self._count)
-                expected = cost_model.ring_all_reduce_s(self._network, classes, order, size)
+                rank_order, best = range(self._count), cost_model.preferred_order(network)
+                expected = cost_model.ring_all_reduce_s(network, classes, rank_order, size)
+                preferred = cost_model.ring_all_reduce_s(network, classes, best, size)
             else:
-                expected = cost_model.all_to_all_s(self._network, classes, size)
+                expected = cost_model.all_to_all_s(network, classes, size)
         except RankmendError as error:
             self._problems.append(f"no expected time of {operation}: {error}")
-            expected = None
         bus = cost_model.bus_bytes_per_s(operation, size, seconds, self._count)
-        return CollectiveFigure(operation, size, seconds, bus, expected)
+        return CollectiveFigure(operation, size, seconds, bus, expected, preferred)
 
     def _paths(self) -> FabricReport:
         options, half = self._options, self._count // 2
