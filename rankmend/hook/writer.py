@@ -19,6 +19,9 @@ from rankmend.hook.notice import warn
 from rankmend.hook.plain_number import describe, plain_number
 
 _RECORD_AND_CRC = struct.Struct("<%dsI" % layout.RECORD.size)
+# layout.RECORD in two parts, of which the second changes with sections only. A step above STEP_MAX is an error.
+_TOTALS = struct.Struct("<QQQQQ")
+_STEP = struct.Struct("<QqQ%ds" % _TOTALS.size)
 _LIVE_AND_CRC = struct.Struct("<%dsI" % layout.LIVE.size)
 _NUMBERS_AND_CRC = struct.Struct("<%dsI" % layout.NUMBERS.size)
 _WORK_AND_CRC = struct.Struct("<%dsI" % layout.WORK.size)
@@ -313,6 +316,10 @@ class Writer:
         head_word, step_max = layout.HEAD_AT // 8, layout.STEP_MAX
         live_place = slice(layout.LIVE_AT, layout.LIVE_AT + _LIVE_AND_CRC.size)
         places = tuple(slice(at, at + _RECORD_AND_CRC.size) for at in layout.SLOTS_AT)
+        pack_step, pack_totals = _STEP.pack, _TOTALS.pack
+        packed = (
+            None  # the totals without idle, as a record has them; None: they have changed since
+        )
         slot_mask = layout.RING_SLOTS - 1
         code_bits, code_mask = layout.SECTION_BITS, (1 << layout.SECTION_BITS) - 1
         outer_mask = (1 << _DEPTH_MAX * code_bits) - 1
@@ -345,30 +352,37 @@ class Writer:
         # handler in between (KeyboardInterrupt) leaves a state that the next call puts right.
 
         def step(number, loss=None, grad_norm=None):
-            nonlocal count, changed_ns
+            nonlocal count, changed_ns, packed
             try:
-                if number > step_max:
+                if number < 0:
                     warn_once(number)
                     return
                 if loss is not None or grad_norm is not None:
+                    if number > step_max:
+                        warn_once(number)
+                        return
                     tell_numbers(number, loss, grad_norm)
                 at = now()
                 if current:  # a step reported inside a section: settle its time so far
+                    packed = None
                     totals[current] += at - changed_ns
                     changed_ns = at
                 following = count + 1
-                _idle, compute, sending, io, saving, waiting = totals
-                body = pack_record(following, number, at, compute, sending, io, saving, waiting)
+                if packed is None:
+                    _idle, compute, sending, io, saving, waiting = totals
+                    packed = pack_totals(compute, sending, io, saving, waiting)
+                body = pack_step(following, number, at, packed)
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
             except Exception as error:
                 if type(number) is int and not isinstance(error, struct.error):
                     raise  # from the script's signal handler: not ours to swallow
-                if type(number) is not int or number < 0 or min(totals) >= 0:
+                if type(number) is not int or not 0 <= number <= step_max or min(totals) >= 0:
                     warn_once(number)
                     return
                 # Of two threads in sections one can subtract what the other has added.
+                packed = None
                 settled = [max(total, 0) for total in totals]
                 totals[:] = settled
                 following = count + 1
@@ -431,7 +445,7 @@ class Writer:
                 self.code = code
 
             def __enter__(self):
-                nonlocal entered, current, outer, changed_ns, is_training
+                nonlocal entered, current, outer, changed_ns, is_training, packed
                 at = now()
                 code = self.code
                 if not is_training and code in training_codes:
@@ -441,6 +455,7 @@ class Writer:
                 body = pack_live(following | code, at)
                 memory[live_place] = seal_live(body, crc32(body))
                 if current or outer:
+                    packed = None
                     totals[current] += at - changed_ns
                     outer = (outer << code_bits | current) & outer_mask
                 changed_ns = at
@@ -448,11 +463,12 @@ class Writer:
                 current = code
 
             def __exit__(self, *_error):
-                nonlocal current, outer, changed_ns
+                nonlocal current, outer, changed_ns, packed
                 at = now()
                 code = outer & code_mask if outer else 0
                 body = pack_live(entered | code, at)
                 memory[live_place] = seal_live(body, crc32(body))
+                packed = None
                 totals[current] += at - changed_ns
                 changed_ns = at
                 current = code
@@ -464,13 +480,14 @@ class Writer:
         # nothing, and the marks of the start-up stay the script's.
 
         def enter(code):
-            nonlocal entered, current, outer, changed_ns
+            nonlocal entered, current, outer, changed_ns, packed
             if not count:
                 return False
             at = now()
             following = entered + one_section
             body = pack_live(following | code, at)
             memory[live_place] = seal_live(body, crc32(body))
+            packed = None
             totals[current] += at - changed_ns
             if current or outer:
                 outer = (outer << code_bits | current) & outer_mask
@@ -480,11 +497,12 @@ class Writer:
             return True
 
         def leave():
-            nonlocal current, outer, changed_ns
+            nonlocal current, outer, changed_ns, packed
             at = now()
             code = outer & code_mask
             body = pack_live(entered | code, at)
             memory[live_place] = seal_live(body, crc32(body))
+            packed = None
             totals[current] += at - changed_ns
             changed_ns = at
             current = code
@@ -505,6 +523,8 @@ class Writer:
                 memory[collectives_place] = seal_collectives(body, crc32(body))
 
         def add_wait(nanoseconds):
+            nonlocal packed
+            packed = None
             totals[wait_code] += nanoseconds
 
         def step_at(number, at):
