@@ -322,7 +322,7 @@ def _rows_of(found: Sequence[Row], journal: str, database: Database) -> list[Jou
             raise JournalError(
                 f"{journal} in {database.url} has journal version {major}, this rankmend reads {MAJOR}"
             )
-    return [JournalRow(*row) for row in found]
+    return list(map(JournalRow._make, found))
 
 
 def _verified(
@@ -352,8 +352,8 @@ def read_journals(database: Database, journals: Sequence[str]) -> Mapping[str, R
         is_binary=True,
     )
     by_journal: defaultdict[str, list[Row]] = defaultdict(list)
-    for *row, journal in rows:
-        by_journal[journal].append(tuple(row))
+    for row in rows:
+        by_journal[row[-1]].append(row[:-1])
     found = {}
     for journal in journals:
         with suppress(JournalError):
