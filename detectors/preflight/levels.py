@@ -63,7 +63,10 @@ class NodeParts:
 
 @dataclass(frozen=True, slots=True)
 class FlightStep:
-    """One process: its loads, and when it is killed."""
+    """One process: its loads, and when it is killed.
+
+    A ``program`` without a ``tool`` prints what loads print (rankmend/loads/start.py): so other probes join a check.
+    """
 
     name: str
     loads: tuple[dict[str, Any], ...]

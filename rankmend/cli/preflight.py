@@ -253,6 +253,7 @@ def fly(
             for problem in prepared.problems:
                 raise ConfigError(problem)
             plan = _plan(level, options, policy, prepared)
+            _refuse_short(time_s, plan)
             if options["dry_run"]:
                 return 0, None, plan
             if prepared.is_full:
@@ -279,6 +280,15 @@ def fly(
         if stopping.signal_number is not None:
             return stopping.exit_code, result, plan
     return exit_code(result), result, plan
+
+
+def _refuse_short(time_s: float | None, plan: "FlightRound") -> None:
+    from detectors.preflight.levels import HEALTH_S, MARGIN_S, PREPARE_S
+
+    least_s = plan.bound_s + HEALTH_S + MARGIN_S + PREPARE_S
+    if time_s is not None and time_s < least_s:
+        text = f"one round could take {least_s:.0f} s, with every load at its deadline"
+        raise ConfigError(f"--time of {time_s:g} s is too short: {text}")
 
 
 def _hold_options(options: dict[str, Any]) -> HoldOptions:

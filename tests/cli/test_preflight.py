@@ -144,6 +144,53 @@ def test_a_signal_ends_the_check_and_all_of_its_load(
     assert not (tmp_path / "state").exists()
 
 
+def test_a_burn_in_that_is_shorter_than_a_round_is_refused(tmp_path: Path) -> None:
+    done = start(tmp_path, "burn-in", "--time", "40", "--no-disk")
+    _out, errors = done.communicate(timeout=100)
+
+    assert done.returncode == 64
+    assert "--time of 40 s is too short: one round could take" in errors
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("begun", ["a child", "a load", "the scan of the health"])
+def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path, begun: str) -> None:
+    """The whole command, its scan by the agent's collectors included."""
+    running = start(tmp_path, "burn-in", "--disk", str(tmp_path), "--json")
+    least = {"a child": 1, "a load": 2, "the scan of the health": 2}[begun]
+    wait_for(lambda: len(_below(running.pid)) >= least, "children")
+    if begun != "a child":
+        wait_for(lambda: _loads_of(running.pid), "a load")
+    if begun == "the scan of the health":
+        wait_for(lambda: len(_below(running.pid)) >= 3, "what the scan starts")
+    below = _below(running.pid)
+
+    running.kill()
+    running.communicate(timeout=100)
+
+    wait_for(lambda: not [pid for pid in below if _is_alive(pid)], "all of them to be gone")
+    assert [one for one in tmp_path.iterdir() if one.name != "state"] == []
+
+
+def _below(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            found += [int(child), *_below(int(child))]
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def _loads_of(pid: int) -> Sequence[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
