@@ -187,7 +187,8 @@ def _mounted(bed: Bed) -> Iterator[None]:
     for path in (bed.disk, bed.faults, served):
         path.mkdir()
     words = ["-m", "tests.support.faults.slow_disk", str(bed.disk), str(served), str(bed.faults)]
-    server = subprocess.Popen([sys.executable, *words])
+    # It complains at its end of the lazy unmount.
+    server = subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL)
     try:
         while not os.path.ismount(bed.disk):
             time.sleep(0.05)

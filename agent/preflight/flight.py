@@ -42,7 +42,7 @@ from rankmend.clock import Clock
 
 START: Final = Path(rankmend.__file__).resolve().parent / "loads" / "start.py"
 HEALTH: Final = "health"
-RETESTS_MAX: Final = 1
+RETESTS_MAX: Final = 2  # other programs disturb for seconds, a fault stays
 
 MakeHealth = Callable[[int], Mapping[str, Any]]
 
@@ -220,7 +220,7 @@ class Flight:
         ]
 
     def _measure_again(self, until_s: float) -> None:
-        """Run the steps of figures that are too bad once more, if there is time: another program may have disturbed them."""
+        """Run the steps of figures that are too bad again, while there is time: another program may have disturbed them."""
         for _try in range(RETESTS_MAX):
             bad = {
                 one.part

@@ -17,7 +17,7 @@ DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFault:
+class BlamedNode:
     """One incident whose culprit was a node, or something on it."""
 
     node: str
@@ -34,11 +34,14 @@ class Lemon:
 
 
 def find_lemons(
-    faults: Iterable[NodeFault], now_unix_s: float, days: float = DAYS, faults_min: int = FAULTS_MIN
+    faults: Iterable[BlamedNode],
+    now_unix_s: float,
+    days: float = DAYS,
+    faults_min: int = FAULTS_MIN,
 ) -> list[Lemon]:
     """Return the nodes with that many faults within these days, the worst first."""
     since_s = now_unix_s - days * DAY_S
-    by_node: dict[str, list[NodeFault]] = {}
+    by_node: dict[str, list[BlamedNode]] = {}
     for one in faults:
         if one.node and one.unix_s >= since_s:
             by_node.setdefault(one.node, []).append(one)

@@ -140,11 +140,11 @@ def lemons(
     Exit codes: 0 there are none, 1 there are some.
     """
     from detectors.finding import Blame
-    from detectors.node.lemons import NodeFault, find_lemons
+    from detectors.node.lemons import BlamedNode, find_lemons
 
     with reading(access, state_dir) as reader:
         faults = [
-            NodeFault(one.node, one.cause, one.opened_unix_s)
+            BlamedNode(one.node, one.cause, one.opened_unix_s)
             for one in reader.incidents(None)
             if one.blame == Blame.RANK.value
         ]

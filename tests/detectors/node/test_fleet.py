@@ -1,7 +1,7 @@
 """Who differs from the fleet, and who fails again and again."""
 
 from detectors.node.fleet_drift import find_drift
-from detectors.node.lemons import DAY_S, NodeFault, find_lemons
+from detectors.node.lemons import DAY_S, BlamedNode, find_lemons
 
 NOW_S = 100 * DAY_S
 
@@ -32,9 +32,9 @@ def test_of_two_nodes_neither_is_the_odd_one() -> None:
 
 
 def test_lemons_are_counted_by_kind_within_the_days() -> None:
-    faults = [NodeFault("bad", "device", NOW_S - DAY_S * n) for n in (0, 1, 27)]
-    faults += [NodeFault("bad", "hung", NOW_S), NodeFault("bad", "device", NOW_S - 29 * DAY_S)]
-    faults += [NodeFault("good", "device", NOW_S), NodeFault("", "device", NOW_S)]
+    faults = [BlamedNode("bad", "device", NOW_S - DAY_S * n) for n in (0, 1, 27)]
+    faults += [BlamedNode("bad", "hung", NOW_S), BlamedNode("bad", "device", NOW_S - 29 * DAY_S)]
+    faults += [BlamedNode("good", "device", NOW_S), BlamedNode("", "device", NOW_S)]
 
     (lemon,) = find_lemons(faults, NOW_S)
 
@@ -43,4 +43,4 @@ def test_lemons_are_counted_by_kind_within_the_days() -> None:
 
 
 def test_two_faults_make_no_lemon() -> None:
-    assert find_lemons([NodeFault("n", "device", NOW_S)] * 2, NOW_S) == []
+    assert find_lemons([BlamedNode("n", "device", NOW_S)] * 2, NOW_S) == []
