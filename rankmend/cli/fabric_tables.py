@@ -18,8 +18,10 @@ def rate(value_bytes_per_s: float | None) -> str:
 
 
 def show_report(report: "FabricReport") -> None:
-    if report.verdict is not None:
+    if report.verdict is not None and len(report.network.nodes) > 2:
         _show_verdict(report.verdict)
+    elif report.verdict is not None:
+        echo("Two nodes: if a test is slow, either may be the cause.")
     if report.total_bytes_per_s is not None:
         echo(f"all {len(report.readings)} flows at once: {rate(report.total_bytes_per_s)} together")
     if report.readings:

@@ -12,7 +12,6 @@ from typing import Final
 
 from rankmend.errors import ConfigError
 from rankmend.foreign_links import make_private
-from recovery.api.contact import is_loopback
 from recovery.run.meeting_note import HostFolder
 from recovery.run.slurm.meeting_folder import make_meeting_folder
 from recovery.run.slurm.step import read_step
@@ -31,6 +30,9 @@ class FabricPlace:
     secret: str | None = None  # from a token file; None: the note has it
     folder: HostFolder | None = None
     run: str = ""  # tells the note of this start from an old one
+    other: str = (
+        ""  # name of another node, where it is known: the way to it shows the interface to test
+    )
 
     @property
     def is_coordinator(self) -> bool:
@@ -62,7 +64,9 @@ def find_place(
             )
             folder = HostFolder(base)
         host, port = _endpoint(endpoint) if endpoint is not None else (None, 0)
-        return FabricPlace(step.place, len(step.nodes), host, port, secret, folder, step.run)
+        other = next((name for at, name in enumerate(step.nodes) if at != step.place), "")
+        count = len(step.nodes)
+        return FabricPlace(step.place, count, host, port, secret, folder, step.run, other)
     if nnodes is None and _number("LOCAL_RANK", environment, 0):
         return None
     count, rank = _count_and_rank(environment, nnodes, node_rank)
@@ -78,12 +82,12 @@ def find_place(
             "where do the nodes meet? Start this by srun, or give --rdzv-endpoint HOST:PORT of the first node "
             "(or MASTER_ADDR and MASTER_PORT), or --shared with a folder that all nodes see"
         )
-    if secret is None and not is_loopback(host):
+    if secret is None:
         raise ConfigError(
             f"the nodes share no secret for {host}:{port}: give each the same --token-file (mode 0600; "
             f"openssl rand -hex 32 makes one), or --shared with a folder that all nodes see"
         )
-    return FabricPlace(rank, count, host, port, secret or "loopback" * 8)
+    return FabricPlace(rank, count, host, port, secret)
 
 
 def _count_and_rank(

@@ -21,6 +21,7 @@ from detectors.fabric.pair_rounds import first_rounds
 from detectors.fabric.slow_part import FabricVerdict, judge
 from detectors.fabric.slow_search import plan
 from rankmend.errors import ConfigError, LaunchError, RankmendError
+from recovery.api.contact import is_loopback
 from recovery.fabric.coordinator import Coordinator
 from recovery.fabric.fabric_messages import (
     CollectiveWork,
@@ -40,6 +41,7 @@ from recovery.fabric.peer import FabricPeer, find_rails
 from recovery.fabric.tcp_probe import GRACE_S, HELLO_S_MAX, SOURCE_PORTS_FIRST
 from recovery.run.meeting_note import HostNote
 from recovery.run.meeting_site import url_of
+from recovery.run.slurm.address import node_address
 from recovery.service.meeting_secret import Identity, new_secret
 
 ALL_TO_ALL_NODES_MAX: Final = 128
@@ -105,7 +107,17 @@ def _rails(place: FabricPlace, options: FabricOptions) -> list[tuple[str, str]]:
                 raise LaunchError(f"the first node has left no note in {place.folder.folder}")
             else:
                 time.sleep(0.2)
-    return find_rails(options.rails, host or socket.gethostname(), place.port)
+    if host is None and not options.rails:
+        host_asked = node_address(place.other) if place.other else socket.gethostname()
+    else:
+        host_asked = host or ""
+    found = find_rails(options.rails, host_asked, place.port)
+    if host is None and not options.rails and is_loopback(found[0][1]):
+        raise ConfigError(
+            f"which interface leads to the other nodes? {socket.gethostname()} has the address {found[0][1]} here: "
+            f"name the interface with --rail"
+        )
+    return found
 
 
 def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> FabricRun:

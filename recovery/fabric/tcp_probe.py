@@ -20,13 +20,13 @@ from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
 
 TOKEN_BYTES: Final = 16
 HELLO_S_MAX: Final = 5.0  # to connect; to hear of a flow whose other end has connected
-BLOCK_BYTES: Final = 1 << 18
+BLOCK_BYTES: Final = 1 << 17
 PINGS: Final = 12
 GRACE_S: Final = 3.0  # beyond the time of sending, until what is under way has arrived
 WAITING_MAX: Final = 1024  # connections whose order has not come yet
 # The number of a path is added. Where another program has the port, the next of these ranges is taken.
 SOURCE_PORTS_FIRST: Final = (43_000, 47_096, 51_192, 55_288)
-_UNSENT_BYTES: Final = 4 * BLOCK_BYTES  # what the kernel may hold that was not sent yet
+_UNSENT_BYTES: Final = 2 * BLOCK_BYTES  # what the kernel may hold that was not sent yet
 # struct tcp_info of linux/tcp.h, Linux 4.2 and later: offsets of tcpi_total_retrans and tcpi_segs_out
 _TCP_INFO_OFFSETS: Final = (100, 136)
 _LAST, _MORE = b"\1", b"\0"
