@@ -19,7 +19,7 @@ from typing import Final
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
 
 TOKEN_BYTES: Final = 16
-HELLO_S_MAX: Final = 5.0  # to connect; to hear of a flow whose other end has connected
+HELLO_S_MAX: Final = 10.0  # to connect; to hear of a flow whose other end has connected
 BLOCK_BYTES: Final = 1 << 17
 PINGS: Final = 12
 GRACE_S: Final = 3.0  # beyond the time of sending, until what is under way has arrived
