@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from rankmend.errors import SourceError
 from rankmend.hook import layout
-from rankmend.hook.writer import Writer
+from rankmend.hook.writer import _CODES, Writer
 from rankmend.progress import (
     ProgressReader,
     RankIdentity,
@@ -209,6 +209,47 @@ try:
 except KeyboardInterrupt:
     pass
 """
+
+
+def test_each_step_has_the_times_of_what_came_before_it(tmp_path: Path) -> None:
+    rank = Rank(tmp_path)
+    writer = Writer(str(rank.path))
+
+    writer.step(1)
+    with writer.section("compute"):
+        pass
+    writer.step(2)
+    writer.add_wait(10**9)
+    writer.step(3)
+    writer.enter(_CODES["communication"])
+    writer.step(4)  # inside: its time so far counts
+    writer.step(5)
+    writer.leave()
+    writer.step(6)
+    with writer.section("io"), writer.section("checkpoint"):
+        pass
+    writer.step(7)
+    writer.step(8)
+
+    one, two, three, four, five, six, seven, eight = rank.read(records_max=8).records
+    assert one.compute_s == 0 < two.compute_s == eight.compute_s
+    assert (two.waited_s, three.waited_s, eight.waited_s) == (0, 1.0, 1.0)
+    assert three.communication_s < four.communication_s < five.communication_s
+    assert five.communication_s < six.communication_s == eight.communication_s
+    assert 0 == six.io_s < seven.io_s == eight.io_s
+    assert 0 == six.checkpoint_s < seven.checkpoint_s == eight.checkpoint_s
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 2**64, 2**70, 1.5, "3", None])
+def test_a_step_that_is_no_step_number_is_not_told(tmp_path: Path, number: object) -> None:
+    rank = Rank(tmp_path)
+    writer = Writer(str(rank.path))
+
+    writer.step(number)
+    writer.step(number, loss=1.0)
+    writer.step(2**63 - 1)
+
+    assert [record.step for record in rank.read(records_max=8).records] == [2**63 - 1]
 
 
 @pytest.mark.real
