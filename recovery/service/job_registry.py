@@ -348,6 +348,11 @@ class JobRegistry:
         return self._store.away_s()
 
     @property
+    def has_freed(self) -> bool:
+        """Return whether jobs wait to be taken up, of which one turn takes some."""
+        return bool(self._freed)
+
+    @property
     def is_taking_over(self) -> bool:
         """Return whether more jobs are to be taken up than one turn takes, or may be in a moment."""
         return bool(self._freed) or self._clock.now_s() - self._taken_over_at_s < TAKE_OVER_PAUSE_S

@@ -146,6 +146,8 @@ class Worker:
             self.desk.catch_up()
 
     def _sleep_s(self) -> float:
+        if self.jobs.has_freed:
+            return 0.0
         is_busy = self.jobs.is_taking_over or any(
             job.is_touched for job in self.jobs.running.values()
         )
