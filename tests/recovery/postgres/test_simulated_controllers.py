@@ -68,10 +68,13 @@ def test_random_faults_of_controllers_and_database_break_no_rule(tmp_path: Path)
 def test_without_the_databases_refusal_the_checker_finds_what_two_owners_write(
     tmp_path: Path,
 ) -> None:
-    world = LeasedCluster(*draw(4), tmp_path / "unfenced", is_fenced=False).run()
+    """Not at every seed: two controllers must write at the same time."""
+    found: set[Rule] = set()
+    for seed in range(1, 41):
+        world = LeasedCluster(*draw(seed), tmp_path / str(seed), is_fenced=False).run()
+        found |= {one.rule for one in world.violations()}
 
-    assert Rule.SOUND in {one.rule for one in world.violations()}
-    assert LeasedCluster(*draw(4), tmp_path / "fenced").run().violations() == ()
+    assert {Rule.SOUND, Rule.JOURNALED} <= found
 
 
 @pytest.mark.parametrize(
