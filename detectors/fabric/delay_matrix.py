@@ -21,6 +21,9 @@ DELAY_MAX: Final = 1e6  # a cell over which nothing arrived
 # Switches for training drop nothing in good health. A shaped link drops from everybody: then loss is what is far above the median.
 LOSS_MIN: Final = 0.005
 LOSS_OVER_MEDIAN: Final = 4.0
+LOSS_USUAL_MAX: Final = (
+    0.02  # a network that loses more from everybody: loss tells nodes apart no more
+)
 CLASS_MIN: Final = 4  # readings from which a kind of test has a usual rate of its own
 
 
@@ -74,7 +77,8 @@ def tabulate(network: Network, readings: Sequence[Reading]) -> Tests:
 
 
 def _loss_limit(lost: NDArray[np.float64]) -> float:
-    return max(LOSS_MIN, LOSS_OVER_MEDIAN * float(np.median(lost))) if len(lost) else LOSS_MIN
+    usual = float(np.median(lost)) if len(lost) else 0.0
+    return max(LOSS_MIN, LOSS_OVER_MEDIAN * usual) if usual <= LOSS_USUAL_MAX else float("inf")
 
 
 def delay_matrix(tests: Tests, rail: int) -> Matrix:

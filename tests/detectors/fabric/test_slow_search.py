@@ -189,6 +189,18 @@ def test_lossy_node_is_named_though_its_rate_is_the_usual() -> None:
     assert part.delay_ratio == 1.0
 
 
+def test_loss_says_nothing_where_every_test_loses_much() -> None:
+    network = make_network(8)
+    tests = [test for number in range(3) for test in plan(network, (), number) or ()]
+    readings = tuple(
+        Reading(0, s, r, 0, 0, 1e9, resent_ratio=0.9 if 6 in (s, r) else 0.2)
+        for test in tests
+        for s, r in ((test.low, test.high), (test.high, test.low))
+    )
+
+    assert judge(network, readings).parts == ()
+
+
 def test_two_nodes_are_too_few_for_a_verdict() -> None:
     verdict = SimulatedNetwork(make_network(2), 1, lambda *_test: 0.1).search()
 
