@@ -10,7 +10,6 @@ import mmap
 import os
 import struct
 import zlib
-from operator import index
 from time import monotonic_ns
 
 from rankmend.hook import layout
@@ -203,15 +202,16 @@ class Writer:
     def groups(self, dp=None, tp=None, pp=None, cp=None, ep=None):
         """Report the rank's index along each dimension of parallelism."""
         try:
-            place = tuple(-1 if one is None else index(one) for one in (dp, tp, pp, cp, ep))
-            given = (one for one in (dp, tp, pp, cp, ep) if one is not None)
-            if any(not 0 <= index(one) < layout.PLACE_MAX for one in given):
+            told = (dp, tp, pp, cp, ep)
+            given = [one.__index__() for one in told if one is not None]  # numpy's integers, too
+            if not all(0 <= one < layout.PLACE_MAX for one in given):
                 raise ValueError("not an index from 0 to %d" % (layout.PLACE_MAX - 1))
+            place = tuple(-1 if one is None else given.pop(0) for one in told)
             self._is_place_told = True
             if place != self._place:
                 self._place = place
                 self._put(layout.PLACE_AT, layout.PLACE.pack(layout.TOLD_BY_SCRIPT, *place))
-        except (TypeError, ValueError, OverflowError) as error:
+        except (AttributeError, TypeError, ValueError) as error:
             if not self._is_place_refused:
                 self._is_place_refused = True
                 text = "groups() takes this rank's index in dp, tp, pp, cp and ep: not told: %s: %s"
