@@ -89,6 +89,7 @@ _TEXT: Final = """\
 #clock = 5.0
 #services = 30.0
 #versions = 60.0
+#preflight = 60.0
 #network = 1.0
 #thermal = 10.0
 # gpu is also the sampling interval of NVML, read only at the start.

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rankmend.cli.controller import controller
+from recovery.postgres.migration import SCHEMA_VERSION
 from tests.support.postgres import PostgresServer, running_server
 
 pytestmark = pytest.mark.real
@@ -31,11 +32,15 @@ def test_a_schema_is_tried_made_and_found(postgres: PostgresServer) -> None:
     again = run("--database", url)
 
     assert [one.exit_code for one in (tried, done, again)] == [0, 0, 0]
-    told = {"applied": [{"compatible_from": 1, "version": 1}], "database": url, "found": 0}
-    told |= {"has_role": True, "wanted": 1}
+    versions = range(1, SCHEMA_VERSION + 1)
+    applied = [{"compatible_from": 1, "version": version} for version in versions]
+    told = {"applied": applied, "database": url, "found": 0}
+    told |= {"has_role": True, "wanted": SCHEMA_VERSION}
     assert json.loads(tried.stdout) == told | {"is_dry": True}
     assert json.loads(done.stdout) == told | {"is_dry": False}
-    assert again.stdout == f"{url}: the schema has version 1, as this rankmend needs\n"
+    assert (
+        again.stdout == f"{url}: the schema has version {SCHEMA_VERSION}, as this rankmend needs\n"
+    )
 
 
 def test_a_dry_run_shows_the_statements(postgres: PostgresServer) -> None:

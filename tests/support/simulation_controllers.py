@@ -8,7 +8,7 @@ be broken, and `bench.jepsen.checker` reads everything at the end.
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -353,7 +353,7 @@ class LeasedControl:
     def entry(self, _job: Job, entry: Entry) -> None:
         self.world.read(entry)
 
-    def journal_opened(self, _job: Job, _through: int) -> None:
+    def journal_opened(self, _job: Job, _opened: Sequence[Any], _through: int) -> None:
         return
 
     def failed(self, _job: Job, error: Exception) -> None:

@@ -73,6 +73,11 @@ class SimServer:
 
     def ask(self, statement: str, values: Sequence[Any]) -> list[Row]:
         """Carry a statement out as one transaction, and return its rows."""
+        if statement.startswith("SELECT free.name"):
+            return self._take_free(*values)
+        called = _FUNCTION.findall(statement)
+        if called and set(called) == {"append"} and len(called) > 1:
+            return self._append_group(list(values), len(called))
         found = _FUNCTION.search(statement)
         if statement.startswith("SELECT") and found is not None and found[1] != "is_alive":
             if self.is_full and found[1] not in ("end_controller", "release"):
@@ -118,6 +123,19 @@ class SimServer:
             kept.rows.append((row, by, epoch, self.now_unix_s()))
         return [(None,)]
 
+    def _append_group(self, values: list[Any], count: int) -> list[Row]:
+        """Carry all appends of one statement out, or none."""
+        each = len(values) // count
+        before = {name: list(kept.rows) for name, kept in self.journals.items()}
+        try:
+            for place in range(count):
+                self._append(*values[place * each : (place + 1) * each])
+        except StatementRefusedError:
+            for name, rows in before.items():
+                self.journals[name].rows = rows
+            raise
+        return [(None,) * count]
+
     def _confirm(self, asked: str, at: int, checksum: bytes) -> list[Row]:
         rows = self.journals[asked].rows if asked in self.journals else []
         return [(0 < at <= len(rows) and rows[at - 1][0].checksum == checksum,)]
@@ -156,6 +174,14 @@ class SimServer:
         kept.epoch += 1
         return [(kept.epoch, None, None, None)]
 
+    def _take_free(self, taker: uuid.UUID, names: list[str], by: uuid.UUID) -> list[Row]:
+        wanted = sorted(name for name in names if name in self.journals)
+        free = [name for name in wanted if self.journals[name].holder != by]
+        return [(name, self._take(name, taker)[0][0]) for name in free]
+
+    def _tell_peers(self, _by: uuid.UUID, _secret: str, _certificate: str) -> list[Row]:
+        return [(None,)]
+
     def _release(self, asked: str, by: uuid.UUID, epoch: int) -> list[Row]:
         kept = self.journals.get(asked)
         if kept is not None and kept.holder == by and kept.epoch == epoch:
@@ -191,12 +217,30 @@ class SimServer:
     def _query(self, statement: str, values: list[Any]) -> list[Row]:  # noqa: PLR0911 - a query each
         if "rankmend.schema_version" in statement:
             return [(SCHEMA_VERSION, SCHEMA_VERSION)]
+        if statement.startswith("SELECT asked.name"):
+            asked = [
+                (name, self.journals[name].rows) for name in values[0] if name in self.journals
+            ]
+            return [(name, rows[-1][0].number, rows[-1][3]) for name, rows in asked if rows]
+        if "journal = ANY" in statement:
+            found = [
+                (name, self.journals[name].rows)
+                for name in sorted(values[0])
+                if name in self.journals
+            ]
+            return [(*row, name) for name, rows in found for row, *_rest in rows]
+        if statement.startswith("SELECT stored"):
+            return [(self.jobs[values[0]].stored,)] if values[0] in self.jobs else []
         if "FROM rankmend.record" in statement:
             return self._read_records(statement, *values)
         if statement.startswith("SELECT controller_id, started_at"):
             now_s = self.now_unix_s()
             return [
-                (one, starter.started_s < now_s - values[0] * starter.lease_s)
+                (
+                    one,
+                    starter.started_s < now_s - values[0] * starter.lease_s,
+                    starter.expires_s - now_s,
+                )
                 for one, starter in self.starters.items()
                 if self.is_alive(one)
             ]
@@ -297,7 +341,13 @@ class SimLink:
         self._run("SELECT 1", (), is_write=False)
         self.away_since_s = None
 
-    def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+    def read(
+        self,
+        statement: str,
+        values: Sequence[Any] = (),
+        *,
+        is_binary: bool = False,
+    ) -> list[Row]:
         self._refuse_away()
         return self._run(statement, values, is_write=False)
 
