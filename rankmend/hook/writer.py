@@ -368,17 +368,18 @@ class Writer:
                     totals[current] += at - changed_ns
                     changed_ns = at
                 following = count + 1
-                if packed is None:
+                times = packed  # once: another thread may take it back at any moment
+                if times is None:
                     _idle, compute, sending, io, saving, waiting = totals
-                    packed = pack_totals(compute, sending, io, saving, waiting)
-                body = pack_step(following, number, at, packed)
+                    times = packed = pack_totals(compute, sending, io, saving, waiting)
+                body = pack_step(following, number, at, times)
                 memory[places[following & slot_mask]] = seal_record(body, crc32(body))
                 count = following
                 words[head_word] = following
             except Exception as error:
                 if type(number) is int and not isinstance(error, struct.error):
                     raise  # from the script's signal handler: not ours to swallow
-                if type(number) is not int or not 0 <= number <= step_max or min(totals) >= 0:
+                if type(number) is not int or not 0 <= number <= step_max:
                     warn_once(number)
                     return
                 # Of two threads in sections one can subtract what the other has added.
