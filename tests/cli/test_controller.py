@@ -539,6 +539,7 @@ def test_drain_that_a_job_can_not_follow_is_told_with_a_failing_exit_code(
     )
 
 
+@pytest.mark.long
 def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     service: Service, start: Callable[..., Fleet]
 ) -> None:

@@ -460,8 +460,8 @@ input()
     "by",
     [
         "shutil.rmtree(ROOT)",
-        "[os.unlink(one) for one in files()]",
-        "os.rename(ROOT, '/dev/shm/elsewhere')",
+        pytest.param("[os.unlink(one) for one in files()]", marks=pytest.mark.long),
+        pytest.param("os.rename(ROOT, '/dev/shm/elsewhere')", marks=pytest.mark.long),
     ],
 )
 def test_rank_whose_files_somebody_removes_makes_them_anew_and_loses_no_step(
