@@ -191,7 +191,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--settle", type=float, default=10.0)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     options = parser.parse_args()
-    options.spares = 0
+    options.spares, options.job = 0, "load"
     raise_descriptors(options.nodes)
     return options
 

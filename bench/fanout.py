@@ -63,7 +63,12 @@ def main() -> None:
                 psutil.Process().cpu_affinity([options.generator_core])
             try:
                 one = argparse.Namespace(
-                    nodes=nodes, spares=0, ranks=8, every=options.every, rounds=options.rounds
+                    nodes=nodes,
+                    spares=0,
+                    ranks=8,
+                    every=options.every,
+                    rounds=options.rounds,
+                    job="load",
                 )
                 told.append(uvloop.run(measure(one, server)))
             finally:
