@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.free_port import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "train.py"
@@ -38,11 +40,6 @@ def load_example(name: str) -> ModuleType:
 
 
 ring = load_example("ring.py")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def wait_until(is_so: Callable[[], Any], what: str) -> None:
@@ -223,6 +220,14 @@ class Job:
         outputs = [rank.communicate(timeout=DEADLINE_S)[0] for rank in self.ranks]
         return [rank.returncode for rank in self.ranks], outputs
 
+    def wait_for_checkpoint(self, folder: Path) -> None:
+        def is_there() -> bool:
+            ended = [rank for rank in self.ranks if rank.poll() is not None]
+            assert not ended, [rank.communicate(timeout=DEADLINE_S)[0] for rank in ended]
+            return bool(list(folder.glob("step-*")))
+
+        wait_until(is_there, "a first checkpoint")
+
     def kill(self) -> None:
         for rank in self.ranks:
             if rank.poll() is None:
@@ -364,7 +369,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
 def test_sigterm_at_one_rank_stops_all_at_one_step_and_saves_it(bench: Bench, script: Path) -> None:
     folder = bench.checkpoints("stopped")
     job = bench.start(script, "stopped", 3, "--steps=1000000")
-    wait_until(lambda: list(folder.glob("step-*")), "a first checkpoint")
+    job.wait_for_checkpoint(folder)
 
     job.ranks[2].send_signal(signal.SIGTERM)
     codes, outputs = job.wait()
@@ -378,7 +383,7 @@ def test_sigterm_at_one_rank_stops_all_at_one_step_and_saves_it(bench: Bench, sc
 def test_the_death_of_a_rank_ends_its_neighbours_with_an_error_that_names_it(bench: Bench) -> None:
     folder = bench.checkpoints("killed")
     job = bench.start(DIGITS, "killed", 3, "--steps=1000000")
-    wait_until(lambda: list(folder.glob("step-*")), "a first checkpoint")
+    job.wait_for_checkpoint(folder)
 
     job.ranks[1].kill()
     codes, outputs = job.wait()
