@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -14,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from agent.assembly.families import FAMILIES
 from tests.support.agent import ROOT, wait_for
+from tests.support.free_port import free_port
 
 PAGE = ROOT / "docs" / "operate" / "agent.md"
 SHARED, OWN, IDLE = "GPU-shared", "GPU-own", "GPU-idle"
@@ -29,13 +29,6 @@ def documented(start: str) -> str:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith(f"    {start} "))
     return " ".join(line.strip() for line in lines[first : first + 2])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def series(registry: CollectorRegistry, name: str, *rows: dict[str, str]) -> None:

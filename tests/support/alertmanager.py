@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -14,6 +13,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.support.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0
@@ -70,11 +71,6 @@ def wait_for(is_so: Callable[[], Any], what: Callable[[], object]) -> Any:
     return value
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def _receiver(people: People) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -107,8 +103,8 @@ def alerting(folder: Path, members: int = 1) -> Iterator[Alerting]:
     config = folder / "rankmend.yml"
     config.write_text(text[:controller] + "\n" + text[end:])
     shutil.copy(ROOT / "deploy/alertmanager/rankmend.tmpl", folder)
-    ports = [_free_port() for _member in range(members)]
-    mesh = [_free_port() for _member in range(members)]
+    ports = [free_port() for _member in range(members)]
+    mesh = [free_port() for _member in range(members)]
     running = []
     with contextlib.ExitStack() as undo:
         undo.callback(thread.join)

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.free_port import free_port
 from tests.support.service import Running, make_folder, running
 
 SHARED = (
@@ -23,11 +23,6 @@ SHARED = (
     "admin.token",
     "launch.token",
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def configure(

@@ -22,6 +22,7 @@ from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.leases import Leases
 from recovery.postgres.migration import migrate
+from tests.support.free_port import free_port
 from tests.support.service import wait_until
 
 DEADLINE_S = 60.0
@@ -78,7 +79,7 @@ class PostgresServer:
         return done.stdout
 
     def start(self, **settings: str) -> None:
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self.settings.update(settings)
         words = [f"-c{name}={value}" for name, value in self.settings.items()]
         self.process = subprocess.Popen(
@@ -158,12 +159,6 @@ class PostgresServer:
 
 def _as_user() -> list[str]:
     return ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from rankmend.errors import ConfigError
 from recovery.api.controller_errors import ControllerError, UnknownJobError
 from recovery.journal.job_records import LauncherStarted
 from recovery.messages.exchange import Order
+from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.service import (
     Running,
@@ -45,11 +46,6 @@ def configure(folder: Path, url: str, lease_s: float = 4.0, port: int = 0) -> Pa
         text = text.replace('#url = "https://controller-a.example:9477"', own)
     path.write_text(text)
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
+from tests.support.free_port import free_port
 from tests.support.service import make_folder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,11 +49,6 @@ retry_pause_s = 0.2
 [hang]
 stopped_floor_s = 2
 """
-
-
-def free_port(address: str = "127.0.0.1") -> int:
-    with socket.create_server((address, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def wait_for(is_so: Callable[[], Any], what: Callable[[], str] | str) -> Any:

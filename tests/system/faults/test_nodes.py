@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from recovery.launcher.processes.process_tree import descendants, pids, read_mar
 from recovery.report.overview import list_folders, read_entries
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
+from tests.support.free_port import free_port
 from tests.support.hosts import Fleet, Host, Process, why_not
 from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
 from tests.system.faults.harness import EXAMPLES, JOBS, wait_for
@@ -201,11 +201,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
     yield make_nodes
     for nodes in made:
         nodes.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @pytest.fixture
