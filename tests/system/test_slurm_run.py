@@ -348,3 +348,25 @@ def test_job_that_shares_its_allocation_is_not_requeued(
     assert f"job {job} is shared: a requeue would also end" in request.text
     assert "JobState=RUNNING" in told
     assert "Restarts=0" in told
+
+
+def test_fabric_test_of_the_readme_finds_its_place_and_judges_under_srun(
+    slurm: SlurmCluster, place: Path
+) -> None:
+    (command,) = re.findall(r"^\$ (rankmend fabric test find)\b", (ROOT / "README.md").read_text(), re.M)  # fmt: skip
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # All nodes are on this machine: without a word it refuses to test the loopback interface.
+    words = [*command.split(), "--rail=lo", "--seconds=0.1", "--timeout=90s", "--json"]
+
+    done = slurm.run(
+        "srun", "--nodes=4", "--ntasks-per-node=1", "--chdir", str(place), *words,
+        PATH=path, HOME=str(place / "home"),
+    )  # fmt: skip
+
+    assert done.returncode in (0, 3), (
+        done.stderr + slurm.logs()
+    )  # 3: one was slow on this busy machine
+    told = json.loads(done.stdout)
+    assert told["network"]["nodes"] == slurm.nodes
+    assert told["absent"] == []
+    assert told["verdict"]["rounds"] <= 4, "2 log2 4"
