@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError, LaunchError
 from recovery.fabric.fabric_messages import (
     BODY_BYTES_MAX,
@@ -69,8 +70,8 @@ class Coordinator:
         if len(self.joined) < self._count:
             missing = [rank for rank in range(self._count) if rank not in self.joined]
             raise LaunchError(
-                f"{len(missing)} of {self._count} nodes have not joined within {limit_s:g} s: "
-                f"ranks {', '.join(map(str, missing[:20]))}{' ...' if len(missing) > 20 else ''}"
+                f"{len(missing)} of {self._count} nodes did not join within {limit_s:g} s: "
+                f"{ranks_in_words(missing)}"
             )
         return self.joined
 

@@ -367,6 +367,6 @@ def test_fabric_test_of_the_readme_finds_its_place_and_judges_under_srun(
         done.stderr + slurm.logs()
     )  # 3: one was slow on this busy machine
     told = json.loads(done.stdout)
-    assert told["network"]["nodes"] == slurm.nodes
+    assert told["network"]["nodes"] == list(slurm.nodes)
     assert told["absent"] == []
     assert told["verdict"]["rounds"] <= 4, "2 log2 4"

@@ -98,7 +98,7 @@ def test_node_that_never_comes_is_named(tmp_path: Path) -> None:
     place = FabricPlace(0, 2, folder=HostFolder(tmp_path / "shared"))
     options = FabricOptions(FabricKind.FIND, rails=("lo",), join_s=0.5)
 
-    with pytest.raises(LaunchError, match=r"of 2 nodes have not joined .*: ranks .*1"):
+    with pytest.raises(LaunchError, match=r"of 2 nodes did not join .*: rank 1"):
         run_fabric_test(place, "n0", options)
 
 
