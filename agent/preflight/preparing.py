@@ -1,5 +1,6 @@
 """What a pre-flight check learns before its load, in children of its own: the node's facts, the baselines, its slot."""
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,13 @@ from detectors.preflight.answers import StepEndKind, judge_end
 from detectors.preflight.baseline import EMPTY, Baseline
 from detectors.preflight.levels import PREPARE_S, REAP_S
 from detectors.preflight.verdicts import CheckVerdict
-from rankmend.errors import ConfigError, RankmendError
+from rankmend.agent_page import read_agent
+from rankmend.errors import ConfigError, RankmendError, SourceError
+from rankmend.printable import printable
 
 GIVE_S: Final = 1.0
+_ASK_S_MAX: Final = 1.0  # the agent of this machine answers from memory
+_PAGE_BYTES_MAX: Final = 4_000_000
 _FILES_SEEN_MAX: Final = 2_000
 
 
@@ -33,6 +38,7 @@ class FlightPreparation:
     usual_file_bytes: int | None = None  # of the job's checkpoints
     slot: str | None = None  # which this node has taken
     is_full: bool = False  # too many nodes are checked
+    jobs: tuple[str, ...] = ()  # whose ranks run here, as far as the node's agent knows
     verdicts: tuple[CheckVerdict, ...] = ()  # of what gave no answer
     problems: tuple[str, ...] = field(default=())  # for people: files that are no baselines
 
@@ -50,6 +56,7 @@ class WantedFacts:
     own_baselines: Path  # this node's folder, which may not be there yet
     checkpoint_dir: Path | None
     policy: PreflightPolicy
+    ranks_url: str | None = None  # page of this node's agent; None: ranks don't matter
 
 
 def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
@@ -64,6 +71,8 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
     if wanted.policy.nodes_at_once or wanted.policy.start_within_s:
         reads["slot"] = partial(_begin, wanted)
         wait_s += wanted.policy.start_within_s
+    if wanted.ranks_url is not None:
+        reads["ranks"] = partial(_jobs_here, wanted.ranks_url)
     for name, read in reads.items():
         children.start_function(name, partial(_answer, read), wait_s)
     ends = children.wait(list(reads))
@@ -81,6 +90,7 @@ def prepare(children: LoadChildren, wanted: WantedFacts) -> FlightPreparation:
         (found.get("checkpoint sizes") or {}).get("bytes"),
         slot.get("slot"),
         bool(slot.get("is_full")),
+        tuple((found.get("ranks") or {}).get("jobs", ())),
         tuple(one for one in verdicts if one is not None),
         tuple(one["problem"] for one in found.values() if one and "problem" in one),
     )
@@ -112,6 +122,16 @@ def _answer_of(end: ChildEnd) -> dict[str, Any] | None:
 def _verdict(name: str, end: ChildEnd) -> CheckVerdict | None:
     kind = StepEndKind(end.kind.value)
     return judge_end(name, kind, end.status or 1, [], end.waits_in, end.errors, PREPARE_S)
+
+
+def _jobs_here(url: str) -> Mapping[str, Any]:
+    """Return the names of jobs with ranks on this node; none where no agent answers."""
+    try:
+        page = json.loads(read_agent(url, bytes_max=_PAGE_BYTES_MAX, timeout_s=_ASK_S_MAX))
+        names = {printable(str(rank["job_name"])) for rank in page["ranks"]}
+    except (SourceError, ValueError, KeyError, TypeError):
+        return {}
+    return {"jobs": sorted(names)}
 
 
 def _read_baselines(paths: Sequence[Path], own: Path) -> Mapping[str, Any]:

@@ -154,17 +154,23 @@ def _release(config: "AgentConfig", finding_id: str) -> None:
     echo(f"{finding_id}: released; the finding ends after the next good checks")
 
 
+def agent_address(config: "AgentConfig") -> str:
+    """Return where the agent of this node is asked: HOST:PORT."""
+    from agent.page.http_server import parse_address
+
+    host, port = parse_address(config.listen)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to ask, not to listen
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def ask_agent(config: "AgentConfig") -> dict[str, Any] | None:
     """Return the page of this node's agent, or None if no agent answers in time."""
     import json
 
-    from agent.page.http_server import parse_address
     from rankmend.agent_page import read_agent
     from rankmend.errors import SourceError
 
-    host, port = parse_address(config.listen)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to ask, not to listen
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = agent_address(config)
     try:
         url = f"http://{address}/api/v1/findings"
         page = json.loads(read_agent(url, bytes_max=PAGE_BYTES_MAX, timeout_s=ASK_S_MAX))

@@ -103,6 +103,11 @@ _FLIGHT_OPTIONS: Final = (
         type=click.Choice(["slurm", "controller"]),
         help="Keep the node out if it fails, and return it if it passes and we took it out. Dry without --act.",
     ),
+    click.option(
+        "--beside-ranks",
+        is_flag=True,
+        help="Load the node also while its agent knows of ranks on it: they will be slow, and it may seem so.",
+    ),
     click.option("--act", is_flag=True, help="Do what --hold says, rather than tell it."),
     click.option(
         "--hold-hung", is_flag=True, help="Also keep the node out if a load hangs in the kernel."
@@ -158,8 +163,8 @@ def _flight_options(command: Callable[..., None]) -> Callable[..., None]:
 def preflight() -> None:
     """Put this node under a bounded load, and say whether it is fit.
 
-    Exit codes: 0 passed, 1 a check gave no answer or hangs, 2 a check failed, 64 could not be begun, 75 too many
-    nodes are checked at once, 130 and 143 stopped by SIGINT and SIGTERM.
+    Exit codes: 0 passed, 1 a check gave no answer or hangs, 2 a check failed, 64 could not be begun, 75 not now
+    (too many nodes, or another check or ranks on this one), 130 and 143 stopped by SIGINT and SIGTERM.
     """
 
 
@@ -237,6 +242,7 @@ def fly(
     from agent.preflight.children import LoadChildren
     from agent.preflight.policy import read_policy
     from agent.preflight.preparing import give_back, prepare
+    from agent.preflight.sole_check import SoleCheck
     from agent.preflight.stopping import take_signals
     from rankmend.packages import Extra, require
 
@@ -246,7 +252,7 @@ def fly(
     bound_s = level.bound_s if time_s is None else time_s
     policy = read_policy(options["policy_path"])
     node = node_name(options["node_name"])
-    with take_signals() as stopping:
+    with take_signals() as stopping, SoleCheck(node) as sole:
         children = LoadChildren(stopping.wake)
         try:
             prepared = prepare(children, _wanted(options, node, bound_s, policy))
@@ -256,9 +262,9 @@ def fly(
             _refuse_short(time_s, plan)
             if options["dry_run"]:
                 return 0, None, plan
-            if prepared.is_full:
-                text = f"{policy.nodes_at_once} nodes are checked already ({policy.slots_folder})"
+            if text := _why_not(prepared, policy, is_first=sole.is_first):
                 echo(f"rankmend: not begun: {text}", err=True)
+                give_back(children, policy, prepared, node)
                 return TRY_LATER, _not_begun(node, level, bound_s, text), plan
             result = _run(
                 level, bound_s, options, node, prepared, plan, children,
@@ -280,6 +286,20 @@ def fly(
         if stopping.signal_number is not None:
             return stopping.exit_code, result, plan
     return exit_code(result), result, plan
+
+
+def _why_not(prepared: "FlightPreparation", policy: "PreflightPolicy", *, is_first: bool) -> str:
+    """Return why there is to be no load now; empty: there may be."""
+    from detectors.wording import names_in_words
+
+    if not is_first:
+        return "another check of this node runs, and each would find it slow"
+    if prepared.jobs:
+        jobs = names_in_words(prepared.jobs)
+        return f"ranks of {jobs} run on this node (--beside-ranks loads it all the same)"
+    if prepared.is_full:
+        return f"{policy.nodes_at_once} nodes are checked already ({policy.slots_folder})"
+    return ""
 
 
 def _refuse_short(time_s: float | None, plan: "FlightRound") -> None:
@@ -334,7 +354,16 @@ def _wanted(options: dict[str, Any], node: str, bound_s: float, policy: "Preflig
         state_folder(options),
         options["checkpoint_dir"] if needs_size else None,
         policy,
+        None if options.get("beside_ranks") else _ranks_url(options["config_path"]),
     )
+
+
+def _ranks_url(config_path: Path | None) -> str:
+    from agent import config as configuration
+    from rankmend.cli.check_node import agent_address
+
+    config = configuration.load(config_path) if config_path else configuration.AgentConfig()
+    return f"http://{agent_address(config)}/api/v1/ranks"
 
 
 def _plan(

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,34 @@ import pytest
 
 from agent.preflight import baseline_file
 from detectors.preflight.baseline import Baseline, BaselineSample
-from tests.support.agent import wait_for
+from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.clock import SystemClock
+from tests.support.agent import JOB_ID, make_progress_file, ranks_page, running_agent, wait_for
 from tests.support.faults.fuse_mount import fuse_mount
 
 
 def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
     state = ("--state-dir", str(folder / "state"))
     return subprocess.Popen(
-        [sys.executable, "-m", "rankmend.cli", "preflight", *words, "--node-name", "me", *state],
+        [
+            *(sys.executable, "-m", "rankmend.cli", "preflight", *words),
+            *("--node-name", "me", *state, "--config", str(_config(folder))),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
     )
+
+
+def _config(folder: Path, port: int = 1) -> Path:
+    """Return the configuration of an agent that isn't there, whatever else runs on this machine."""
+    path = folder.with_name(
+        f"{folder.name}-agent.toml"
+    )  # beside it: a test looks at what is left there
+    if not path.exists():
+        path.write_text(f'listen = "127.0.0.1:{port}"\n')
+    return path
 
 
 def quick(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -142,6 +158,50 @@ def test_a_signal_ends_the_check_and_all_of_its_load(
     assert running.returncode == 128 + number
     assert not [pid for pid in loads if Path(f"/proc/{pid}").exists()]
     assert not (tmp_path / "state").exists()
+
+
+def test_a_node_is_checked_once_at_a_time_and_again_once_that_check_was_killed(
+    tmp_path: Path,
+) -> None:
+    first = start(tmp_path, "burn-in", "--no-health", "--no-disk", "--json")
+    wait_for(lambda: _loads_of(first.pid), "a load")
+
+    second = start(tmp_path, "quick", "--no-health", "--no-disk", "--json")
+    out, errors = second.communicate(timeout=100)
+    first.kill()
+    first.communicate(timeout=100)
+    third = start(tmp_path, "quick", "--no-health", "--no-disk", "--json")
+    wait_for(lambda: _loads_of(third.pid), "a load of the third")
+    third.send_signal(signal.SIGTERM)
+    third.communicate(timeout=100)
+
+    assert second.returncode == 75, errors
+    assert "not begun: another check of this node runs" in errors
+    assert json.loads(out)["checks"] == []
+    assert third.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.real
+def test_a_node_whose_agent_knows_of_ranks_is_not_loaded_but_on_demand(tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        running_agent("--socket", f"{folder}/agent.sock", "--interval", "0.1") as (agent, port),
+    ):
+        link = AgentLink([Path(folder) / "agent.sock"], SystemClock())
+        progress = make_progress_file(Path(folder), 0, 1)
+        link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 77), progress)])
+        wait_for(lambda: ranks_page(agent, port), "the rank on the page")
+        _config(tmp_path, port)
+
+        out, errors = start(tmp_path, "quick", "--no-disk", "--json").communicate(timeout=100)
+        beside = start(tmp_path, "quick", "--no-health", "--no-disk", "--beside-ranks")
+        wait_for(lambda: _loads_of(beside.pid), "a load")
+        beside.send_signal(signal.SIGTERM)
+        beside.communicate(timeout=100)
+        link.close()
+
+    assert "ranks of digits run on this node" in errors
+    assert json.loads(out)["exit_code"] == 75
 
 
 def test_a_burn_in_that_is_shorter_than_a_round_is_refused(tmp_path: Path) -> None:
