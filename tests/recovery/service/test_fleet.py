@@ -15,7 +15,7 @@ from tests.support.controllers import configure, listen_of, reach, running_contr
 from tests.support.postgres import PostgresServer, Wire, port_of
 from tests.support.service import FullClient, Running, Speaker, running, two_speakers, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tests.recovery.service.test_postgres_jobs import configure
 from tests.support.postgres import PostgresServer, connected
 from tests.support.service import join_of, running, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 RECORDS = 3  # of each job
 
 
