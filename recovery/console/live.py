@@ -6,8 +6,9 @@ newer self, with its own permissions.
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 STREAMS_MAX: Final = 200
@@ -20,6 +21,15 @@ class LiveFullError(Exception):
     """There are as many streams as there may be."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stream:
+    is_gone: Callable[[], bool]
+
+
+def _living(streams: list[_Stream]) -> int:
+    return sum(not one.is_gone() for one in streams)
+
+
 class Live:
     """Belongs to the event loop."""
 
@@ -30,28 +40,34 @@ class Live:
         self._revision = revision
         self._pace_s = pace_s
         self._changed = asyncio.Event()
-        self._streams: Counter[str] = Counter()
+        self._streams: defaultdict[str, list[_Stream]] = defaultdict(list)  # by viewer
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
-        return self._streams.total()
+        return sum(map(_living, self._streams.values()))
 
     @contextlib.contextmanager
-    def _hold(self, who: str) -> Iterator[None]:
-        if self._streams.total() >= STREAMS_MAX or self._streams[who] >= STREAMS_OF_VIEWER_MAX:
+    def _hold(self, who: str, is_gone: Callable[[], bool]) -> Iterator[None]:
+        if len(self) >= STREAMS_MAX or _living(self._streams.get(who, [])) >= STREAMS_OF_VIEWER_MAX:
             raise LiveFullError
-        self._streams[who] += 1
+        stream = _Stream(is_gone)
+        self._streams[who].append(stream)
         try:
             yield
         finally:
-            self._streams[who] -= 1
+            self._streams[who].remove(stream)
             if not self._streams[who]:
                 del self._streams[who]
 
-    async def events(self, who: str) -> AsyncGenerator[bytes, None]:
-        """Give the events of one page: the revision, at each change and at each beat."""
-        with self._hold(who):
+    async def events(
+        self, who: str, is_gone: Callable[[], bool] = lambda: False
+    ) -> AsyncGenerator[bytes, None]:
+        """Give the events of one page: the revision, at each change and at each beat.
+
+        ``is_gone`` tells that the page has been left. Its stream ends with the next event, and counts no more until then.
+        """
+        with self._hold(who, is_gone):
             if self._task is None or self._task.done():
                 self._task = asyncio.get_running_loop().create_task(self._look())
             yield b"retry: 2000\n\n"

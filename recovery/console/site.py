@@ -400,7 +400,9 @@ class ConsoleSite:
         viewer = self._known(request)
         if viewer is None:
             raise PageError("sign in", 401)
-        events = self._live.events(viewer.name if viewer.is_signed_in else viewer.peer)
+        events = self._live.events(
+            viewer.name if viewer.is_signed_in else viewer.peer, partial(_has_left, request)
+        )
         try:
             first = await anext(events)
         except LiveFullError as error:
@@ -428,6 +430,10 @@ class _Shown:
     title: str
     body: str
     packed: bytes
+
+
+def _has_left(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def _packed(request: web.Request, packed: bytes, content_type: str) -> web.Response:
