@@ -54,6 +54,7 @@ def _listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen()  # two may bind one port, and the first to listen has it
     except OSError as error:
         listener.close()
         raise ConfigError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}") from error

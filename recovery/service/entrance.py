@@ -122,7 +122,11 @@ class Entrance:
         self._opening: set[asyncio.Task[None]] = set()
         self._told_at_s: dict[str, float] = {}
         self.refused = 0
-        listener.listen(backlog)
+        try:
+            listener.listen(backlog)
+        except OSError as error:  # two may bind one port, and the first to listen has it
+            host, port = listener.getsockname()[:2]
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         self._loop.add_reader(listener.fileno(), self._accept)
 
     def take_limits(self, limits: Bounds) -> None:

@@ -1,5 +1,6 @@
 """Who gets a connection, and how much one sender may send: one address or node takes nothing from the others."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -17,7 +18,7 @@ from rankmend.errors import ConfigError
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX
 from recovery.service import authority, controller_config
 from recovery.service.body_reader import NODE_BODY_BYTES_MAX
-from recovery.service.entrance import Quota
+from recovery.service.entrance import Entrance, Quota
 from tests.support.service import LONG_S, Running, make_folder, running, wait_until
 
 
@@ -212,3 +213,22 @@ def test_message_of_a_node_is_no_larger_than_an_agents(
 
     assert status == 413
     assert str(NODE_BODY_BYTES_MAX) in str(said["error"])
+
+
+def test_of_two_that_bound_one_port_the_second_to_listen_names_it() -> None:
+    def bind(port: int) -> socket.socket:
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", port))
+        return bound
+
+    async def enter(listener: socket.socket) -> None:
+        Entrance(listener, None, controller_config.Limits(), None, 10)  # type: ignore[arg-type]
+
+    with bind(0) as first:
+        port = first.getsockname()[1]
+        with bind(port) as second:
+            first.listen()
+
+            with pytest.raises(ConfigError, match=f"127.0.0.1:{port}: Address already in use"):
+                asyncio.run(enter(second))

@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from rankmend.errors import ConfigError
 from recovery.api.controller_errors import ControllerError, UnknownJobError
 from recovery.journal.job_records import LauncherStarted
 from recovery.messages.exchange import Order
+from recovery.postgres.spread import choose_leaving
+from recovery.service.postgres_jobs import PostgresJobs
 from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.service import (
@@ -144,17 +147,23 @@ def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow
     with running(first_folder) as first:
         client = first.client()
         launchers = {}
-        for number in range(6):
+
+        def begin_job() -> None:
+            number = len(launchers)
             pair = two_speakers(client, key=f"job:{number}", name=f"job-{number}")
             for one in pair:
                 one.obey()
             launchers[pair[0].job_id] = pair
-        secrets = {
-            one.job_id: one.stored.secret for one in first.service.worker.jobs.running.values()
-        }
+
+        for _ in range(6):
+            begin_job()
 
         with running(second_folder) as second:
             here, there = first.service.worker.jobs, second.service.worker.jobs
+            ours, theirs = controller_id_of(first), controller_id_of(second)
+            while len(choose_leaving(held_by(ours, launchers), ours, (ours, theirs))) < 2:
+                begin_job()  # the spread goes by random ids
+            secrets = {job_id: here.running[job_id].stored.secret for job_id in launchers}
 
             def has_moved() -> bool:
                 for pair in launchers.values():
@@ -191,6 +200,16 @@ def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow
                 assert job.controller is not None
                 assert job.controller.ledger.epoch > 1  # another start on the journal
                 assert job.controller.ledger.attempt == 1
+
+
+def controller_id_of(up: Running) -> uuid.UUID:
+    store = up.service._store
+    assert isinstance(store, PostgresJobs)
+    return store.leases.controller_id
+
+
+def held_by(holder: uuid.UUID, job_ids: Iterable[str]) -> dict[uuid.UUID, uuid.UUID]:
+    return {uuid.UUID(job_id): holder for job_id in job_ids}
 
 
 @contextmanager
