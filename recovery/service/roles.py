@@ -34,7 +34,7 @@ class Subject:
     @property
     def is_node(self) -> bool:
         """Return whether this is a node by its certificate, which any process of its agent's user can use."""
-        return self.how == "certificate"
+        return Role.REPORT in self.roles
 
     def may_use_node(self, node: str) -> bool:
         return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)

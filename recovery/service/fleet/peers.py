@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 FRESH_S: Final = 1.0  # an answer is shared for so long by all who may see the same
 VIEW_S_MAX: Final = 2.0  # for what is shown
 ACT_S_MAX: Final = 15.0  # for what is done, and for one job
+PASS_ON_S_MAX: Final = 5.0  # Prometheus waits 10 s for the answer to its alerts
 AGAIN_S: Final = 3.0  # to a silent controller, before it is asked again for a page
 LOOK_S: Final = (
     5.0  # at the jobs of all, so that there is something to show of one that falls silent
@@ -185,6 +186,28 @@ class OtherControllers:
         while len(self._held) > _HELD_MAX:
             self._held.popitem(last=False)
 
+    async def pass_on(self, name: str, subject: Subject, body: bytes) -> None:
+        """Send the body of a request to all the others. Raises PeerSilentError or AnsweredError once each has been tried.
+
+        Whoever did not answer within the last `AGAIN_S` is not waited for again.
+        """
+        if subject.via:  # one of them has sent it to all
+            return
+        call, now_s = Call[Any](subject, {}, body), self._clock.now_s()
+        asked, missed = [], ""
+        for peer in self.fleet().peers.values():
+            if not peer.secret:  # of an older version, which can't be told
+                continue
+            if now_s - self._failed_at_s.get(peer.controller_id, float("-inf")) < AGAIN_S:
+                missed = peer.title
+            else:
+                asked.append(self.ask(peer, self._route(name), call, PASS_ON_S_MAX))
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if missed:
+            raise PeerSilentError(f"the controller on {missed} does not answer")
+
     async def ask(
         self,
         peer: OtherController,
@@ -192,7 +215,10 @@ class OtherControllers:
         call: Call[Any],
         answer_s: float = ACT_S_MAX,
     ) -> Any:
-        """Return what a controller answers to this call. Raises PeerSilentError, AnsweredError, or HeldByOtherError of an older one."""
+        """Return what a controller answers to this call. Raises PeerSilentError, AnsweredError, or HeldByOtherError of an older one.
+
+        What the call was given is sent as it is where it is bytes.
+        """
         if not peer.secret:
             raise HeldByOtherError("this", peer.name, peer.url, 0.0)
         try:
@@ -235,7 +261,10 @@ class OtherControllers:
             **{name: quote(text, safe="") for name, text in call.parts.items()}
         )
         query = _query_of(call.given) if call.given is not None and route.query is not None else {}
-        body = msgspec.json.encode(call.given) if route.body is not None else None
+        body = None
+        if route.body is not None:
+            given = call.given
+            body = given if isinstance(given, bytes) else msgspec.json.encode(given)
         pinned = aiohttp.Fingerprint(bytes.fromhex(peer.certificate)) if peer.certificate else True
         async with self._open().request(
             route.method,

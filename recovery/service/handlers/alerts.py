@@ -23,18 +23,19 @@ class AlertMessage:
 
     alerts: tuple[IncomingAlert, ...]
     left_out: int = 0  # alerts that the sender's own limit kept back
+    body: bytes = b""  # as it came, for other controllers
 
 
 def read_posted(body: bytes, now_unix_s: float) -> AlertMessage:
-    return AlertMessage(decode_posted(body, now_unix_s))
+    return AlertMessage(decode_posted(body, now_unix_s), body=body)
 
 
 def read_webhook(body: bytes, _now_unix_s: float) -> AlertMessage:
-    return AlertMessage(*decode_webhook(body))
+    return AlertMessage(*decode_webhook(body), body=body)
 
 
 async def post(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
-    return await _take(backend, call)
+    return await _take(backend, call, "alerts")
 
 
 async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
@@ -44,10 +45,14 @@ async def webhook(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
             "Alertmanager's webhook left out alerts (max_alerts)", extra={"count": left_out}
         )
         backend.read_alerts()
-    return await _take(backend, call)
+    return await _take(backend, call, "webhook")
 
 
-async def _take(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
+async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.Taken:
+    """Take alerts in, and pass them to the other controllers of the database: each has jobs of its own.
+
+    Raises PeerSilentError if one of those that live doesn't take them. The sender tries again, and a repeat changes nothing.
+    """
     subject, rules, message = call.subject, call.rules, call.given
     sender = node_sender(subject.name) if subject.is_node else Sender(subject.name)
     most = NODE_MESSAGES_MAX if subject.is_node else MESSAGES_MAX
@@ -57,9 +62,12 @@ async def _take(backend: Backend, call: Call[AlertMessage]) -> wire.Taken:
             refused = await backend.ask(
                 lambda: backend.worker.alerts.take(message.alerts, sender, rules)
             )
+            message.alerts = ()
+            if backend.peers is not None:
+                await backend.peers.pass_on(route, subject, message.body)
         finally:
             # The deciding thread may be stuck with the call still queued: free the memory.
-            message.alerts = ()
+            message.alerts, message.body = (), b""
     backend.measures.alerts.inc(count - refused)
     backend.measures.alerts_refused.inc(refused)
     return wire.Taken(count - refused, refused)

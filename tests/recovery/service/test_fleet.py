@@ -11,6 +11,9 @@ import urllib3
 
 from recovery.api.controller_errors import BusyError, RefusedError, UnknownJobError
 from recovery.messages.outside import PersonAct
+from recovery.service.authority import make_node
+from recovery.service.peer_header import peer_headers
+from recovery.service.roles import Role, Subject
 from tests.support.controllers import configure, listen_of, reach, running_controllers
 from tests.support.postgres import PostgresServer, Wire, port_of
 from tests.support.service import FullClient, Running, Speaker, running, two_speakers, wait_until
@@ -119,6 +122,37 @@ def test_an_unknown_job_stays_unknown_and_a_limited_token_sees_no_more_than_at_t
     assert refused.value.status == 403
 
 
+def alert_of(node: str) -> dict[str, object]:
+    return {"labels": {"alertname": "RankmendGpuLost", "node": node}}
+
+
+def accused(up: Running) -> set[str]:
+    return {one.target.node for one in up.service.worker.desk.alerts.active}
+
+
+def test_alerts_reach_both_whichever_gets_them_and_whoever_sends_them(two: Two) -> None:
+    files = (two.owner.folder / "g8.crt", two.owner.folder / "g8.key")
+    make_node((two.owner.ca, two.owner.folder / "ca.key"), *files, "g8")
+
+    assert two.ask_other().post_alerts([alert_of("g7")]).alerts == 1
+    assert two.other.client("", certificate=files).post_alerts([alert_of("g8")]).alerts == 1
+    assert two.owner.client("admin").post_alerts([alert_of("g9")]).alerts == 1
+
+    assert accused(two.owner) == accused(two.other) == {"g7", "g8", "g9"}
+
+
+def test_a_node_may_not_speak_for_another_by_way_of_a_controller(two: Two) -> None:
+    node = Subject("node:n7", frozenset({Role.REPORT}), ("n7",), how="certificate")
+    secret = two.owner.service._store.peer_secret
+    headers = peer_headers(secret, node, "the other one")
+    with urllib3.PoolManager(ca_certs=str(two.owner.ca)) as pool:
+        answer = pool.request(
+            "POST", f"{two.owner.url}/api/v2/alerts", headers=headers, json=[alert_of("n6")]
+        )
+
+    assert answer.status == 403
+
+
 def test_a_stranger_who_claims_to_be_a_controller_is_refused(two: Two) -> None:
     headers = {"Authorization": "Rankmend-Peer guess", "Rankmend-Subject": "e30="}
     with urllib3.PoolManager(ca_certs=str(two.owner.ca)) as pool:
@@ -187,6 +221,8 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         (note,) = client.cluster().notes
         with pytest.raises(BusyError, match=r"does not answer.*may have been done all the same"):
             client.command(speaker.job_id, PersonAct.RESTART, reason="r")
+        with pytest.raises(BusyError, match="does not answer"):  # Alertmanager sends it again
+            client.post_alerts([alert_of("g7")])
 
         assert (job.attempt, job.controller) == (
             1,
@@ -200,6 +236,8 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         wire.is_open = True
         wait_until(lambda: client.jobs()[0].told_age_s is None, "it is new again")
         wait_until(lambda: client.cluster().notes == [], "and nothing is said")
+        assert client.post_alerts([alert_of("g7")]).alerts == 1
+        assert accused(owner) == {"g7"}
     wire.close()
 
 
