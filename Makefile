@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu jepsen scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu jepsen simulation scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -104,6 +104,10 @@ gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/refere
 
 jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m bench.jepsen --output results/jepsen.json $(JEPSEN_ARGS)
+
+simulation: export RANKMEND_SIM_SECONDS ?= 3600
+simulation: $(VENV)/.dev ## the same faults in simulated time, a seed after the other for an hour (RANKMEND_SIM_SECONDS, RANKMEND_SIM_SEED)
+	$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/recovery/postgres/test_simulated_controllers.py -k random
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

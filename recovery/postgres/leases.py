@@ -90,7 +90,7 @@ class Leases:
         self.on_renewed: Callable[[], float] = lambda: _TURN_S
         self._should_stop = threading.Event()
         self._has_begun = False
-        self._has_thread = has_thread
+        self.has_thread = has_thread
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class Leases:
         )
         self.clock.note(unix_s, asked_at_s)
         self._has_begun = True
-        if self._has_thread:
+        if self.has_thread:
             self._thread.start()
 
     def end(self) -> None:
@@ -110,7 +110,7 @@ class Leases:
         self._should_stop.set()
         if not self._has_begun:
             return
-        if self._has_thread:
+        if self.has_thread:
             self._thread.join(2 * self._lease_s)
         try:
             self.database.write("SELECT rankmend.end_controller(%s)", (self.controller_id,))

@@ -203,7 +203,12 @@ class PostgresJobs:
         self._group = AppendGroup(self._database, self._leases)
         self._together: list[LeasedJob] = []  # that hold their records back
         self.peer_secret = secrets.token_urlsafe(32)
-        self._fleet = FleetReader(self._database, self._leases.controller_id, self._decode)
+        self._fleet = FleetReader(
+            self._database,
+            self._leases.controller_id,
+            self._decode,
+            has_thread=self._leases.has_thread,
+        )
         self._lock = threading.Lock()
         self._leaving: frozenset[str] = frozenset()
         self._newer: set[uuid.UUID] = set()  # jobs that only a newer controller can manage

@@ -131,7 +131,7 @@ class LeasedControl:
         self.generation = 0
         self.still_until_s = self.cut_until_s = self.silent_until_s = 0.0
         self.stop_at_write_s = 0.0  # it stops for so long before it sends its next write
-        self._is_busy = self._is_renewing = False
+        self._is_busy = self._is_renewing = self._is_looking = False
         self._queue: list[tuple[Report, Callable[[], None]]] = []
         self._hearing = Hearing(self.clock)
 
@@ -205,6 +205,7 @@ class LeasedControl:
         self.registry, self.desk = registry, desk
         self._turn(generation)
         self._renew(generation)
+        self._look(generation)
 
     def _make_core(self, journal: Any, orders: Any, settings: Any, *rest: Any) -> Any:
         named = replace(settings, controller_id=f"controller-{self.number}-{self.generation}")
@@ -217,7 +218,7 @@ class LeasedControl:
         self.world.crashed += 1
         store, self.store = self.store, None
         (folder or store._folder).close() if folder or store else None
-        self._is_busy = self._is_renewing = False
+        self._is_busy = self._is_renewing = self._is_looking = False
         self.world.clock.call_after(self.world.troubles.uniform(0.2, 10.0), self._boot_if_dead)
 
     def _boot_if_dead(self) -> None:
@@ -288,6 +289,25 @@ class LeasedControl:
                 return
             self._is_renewing = False
         self.world.clock.call_after(wait_s, lambda: self._renew(generation))
+
+    def _look(self, generation: int) -> None:
+        """What the thread that reads of other controllers does once."""
+        if self.generation != generation or self.store is None:
+            return
+        wait_s = 0.2
+        if not self.stands_still and not self._is_looking:
+            self._is_looking = True
+            fleet = self.store._fleet
+
+            def turn() -> None:
+                nonlocal wait_s
+                wait_s = fleet.turn()
+
+            self._guarded(turn)
+            if self.generation != generation:
+                return
+            self._is_looking = False
+        self.world.clock.call_after(wait_s, lambda: self._look(generation))
 
     # What launchers and people ask.
 
@@ -453,6 +473,7 @@ class LeasedCluster(Cluster):
             shutil.rmtree(self._folder, ignore_errors=True)
         if self.failures:
             raise self.failures[0]
+        assert not self.server.unknown, f"no answers to {self.server.unknown[:3]}"
         return self
 
     def _run(self) -> None:

@@ -1,6 +1,6 @@
 """A PostgreSQL with rankmend's schema, in memory and under a simulated clock, and the links of controllers to it.
 
-`SimServer` does what `recovery/postgres/schema/0001.sql` says; `tests/recovery/postgres/test_simulated_database.py` holds
+`SimServer` does what the files of `recovery/postgres/schema` say; `tests/recovery/postgres/test_simulated_database.py` holds
 both against each other. `SimLink` stands in the place of `recovery.postgres.database.Database`: what it does to a
 statement (answer lost, statement lost, late, cut off, refused for a full disk) is drawn from the seed.
 """
@@ -19,14 +19,25 @@ from recovery.postgres.database_errors import (
     DatabaseAwayError,
     StatementRefusedError,
 )
-from recovery.postgres.leases import JOURNAL_MOVED, LEASE_OVER, NO_JOURNAL
-from recovery.postgres.migration import SCHEMA_VERSION
+from recovery.postgres.leases import (
+    _TAKE_FREE,
+    _UNIX_S,
+    JOURNAL_MOVED,
+    LEASE_OVER,
+    NO_JOURNAL,
+)
+from tests.support.simulation_queries import QUERIES
 
 Row = tuple[Any, ...]
 DISK_FULL = "53100"
 ANSWER_S = 5.0  # after which a controller gives a statement up
 PAUSE_S = 0.1
 _FUNCTION = re.compile(r"rankmend\.(\w+)\(")
+# Calls of functions, and the time.
+_CALL = re.compile(
+    r"SELECT (\* FROM )?rankmend\.\w+\([^()]*\)(, rankmend\.\w+\([^()]*\))*"
+    rf"(?P<clock>, {re.escape(_UNIX_S)})?"
+)
 
 
 @dataclass
@@ -38,6 +49,8 @@ class Starter:
     lease_s: float
     started_s: float
     expires_s: float
+    peer_secret: str = ""
+    certificate: str = ""
 
 
 @dataclass
@@ -57,6 +70,7 @@ class KeptJob:
     key: str
     stored: bytes
     ended: bytes | None = None
+    version: int = 1  # of the row
 
 
 class SimServer:
@@ -70,23 +84,37 @@ class SimServer:
         self.journals = {"cluster": Kept(is_shared=True), "slurm": Kept(), "kubernetes": Kept()}
         self.is_down = False
         self.is_full = False
+        self.unknown: list[
+            str
+        ] = []  # statements that have no answer here: no run with one proves anything
 
     def ask(self, statement: str, values: Sequence[Any]) -> list[Row]:
         """Carry a statement out as one transaction, and return its rows."""
-        if statement.startswith("SELECT free.name"):
+        query = QUERIES.get(statement)
+        if query is not None:
+            return query(self, *values)
+        if statement == _TAKE_FREE:
             return self._take_free(*values)
-        called = _FUNCTION.findall(statement)
-        if called and set(called) == {"append"} and len(called) > 1:
-            return self._append_group(list(values), len(called))
-        found = _FUNCTION.search(statement)
-        if statement.startswith("SELECT") and found is not None and found[1] != "is_alive":
-            if self.is_full and found[1] not in ("end_controller", "release"):
-                raise StatementRefusedError("could not extend file: No space left on device", DISK_FULL)  # fmt: skip
-            rows: list[Row] = getattr(self, f"_{found[1]}")(*values)
-            if "clock_timestamp()" in statement:
-                rows = [(*row, self.now_unix_s()) for row in rows]
-            return rows
-        return self._query(statement, list(values))
+        called = _CALL.fullmatch(statement)
+        names = _FUNCTION.findall(statement)
+        functions = [getattr(self, f"_{name}", None) for name in names]
+        if called is None or None in functions or (len(names) > 1 and set(names) != {"append"}):
+            raise self._refuse_unknown(statement)
+        if names[0] not in ("end_controller", "release"):
+            self._demand_space()
+        if len(names) > 1:
+            return self._append_group(list(values), len(names))
+        rows: list[Row] = functions[0](*values)  # type: ignore[misc]
+        return [(*row, self.now_unix_s()) for row in rows] if called["clock"] else rows
+
+    def _demand_space(self) -> None:
+        if self.is_full:
+            raise StatementRefusedError("could not extend file: No space left on device", DISK_FULL)  # fmt: skip
+
+    def _refuse_unknown(self, statement: str) -> AssertionError:
+        """Remember a statement that has no answer here, since whoever sent it may swallow the error."""
+        self.unknown.append(statement)
+        return AssertionError(f"the simulated database does not know this statement: {statement}")
 
     # Functions of the schema.
 
@@ -177,9 +205,13 @@ class SimServer:
     def _take_free(self, taker: uuid.UUID, names: list[str], by: uuid.UUID) -> list[Row]:
         wanted = sorted(name for name in names if name in self.journals)
         free = [name for name in wanted if self.journals[name].holder != by]
+        if free:
+            self._demand_space()
         return [(name, self._take(name, taker)[0][0]) for name in free]
 
-    def _tell_peers(self, _by: uuid.UUID, _secret: str, _certificate: str) -> list[Row]:
+    def _tell_peers(self, by: uuid.UUID, secret: str, certificate: str) -> list[Row]:
+        if by in self.starters:
+            self.starters[by].peer_secret, self.starters[by].certificate = secret, certificate
         return [(None,)]
 
     def _release(self, asked: str, by: uuid.UUID, epoch: int) -> list[Row]:
@@ -204,90 +236,21 @@ class SimServer:
 
     def _save_job(self, asked: uuid.UUID, by: uuid.UUID, epoch: int, stored: bytes) -> list[Row]:
         self._demand_lease(f"job:{asked}", by, epoch)
-        self.jobs[asked].stored, self.jobs[asked].ended = stored, None
+        self._keep(asked, stored, None)
         return [(None,)]
 
     def _end_job(self, asked: uuid.UUID, by: uuid.UUID, epoch: int, outcome: bytes) -> list[Row]:
         self._demand_lease(f"job:{asked}", by, epoch)
-        self.jobs[asked].ended = outcome
+        self._keep(asked, self.jobs[asked].stored, outcome)
         return [(None,)]
 
-    # Queries of `recovery.service.postgres_jobs`, `postgres_journal` and `migration`.
+    def _keep(self, job_id: uuid.UUID, stored: bytes, ended: bytes | None) -> None:
+        job = self.jobs[job_id]
+        job.stored, job.ended, job.version = stored, ended, job.version + 1
 
-    def _query(self, statement: str, values: list[Any]) -> list[Row]:  # noqa: PLR0911 - a query each
-        if "rankmend.schema_version" in statement:
-            return [(SCHEMA_VERSION, SCHEMA_VERSION)]
-        if statement.startswith("SELECT asked.name"):
-            asked = [
-                (name, self.journals[name].rows) for name in values[0] if name in self.journals
-            ]
-            return [(name, rows[-1][0].number, rows[-1][3]) for name, rows in asked if rows]
-        if "journal = ANY" in statement:
-            found = [
-                (name, self.journals[name].rows)
-                for name in sorted(values[0])
-                if name in self.journals
-            ]
-            return [(*row, name) for name, rows in found for row, *_rest in rows]
-        if statement.startswith("SELECT stored"):
-            return [(self.jobs[values[0]].stored,)] if values[0] in self.jobs else []
-        if "FROM rankmend.record" in statement:
-            return self._read_records(statement, *values)
-        if statement.startswith("SELECT controller_id, started_at"):
-            now_s = self.now_unix_s()
-            return [
-                (
-                    one,
-                    starter.started_s < now_s - values[0] * starter.lease_s,
-                    starter.expires_s - now_s,
-                )
-                for one, starter in self.starters.items()
-                if self.is_alive(one)
-            ]
-        if statement.startswith("SELECT n.job_id, n.holder"):
-            return [
-                (kept.job_id, kept.holder)
-                for kept in self.journals.values()
-                if kept.job_id and kept.holder and self.jobs[kept.job_id].ended is None
-            ]
-        if statement.startswith("SELECT c.name, c.url"):
-            kept = self.journals.get(values[0])
-            holder = None if kept is None else kept.holder
-            if holder is None or holder == values[1] or not self.is_alive(holder):
-                return []
-            one = self.starters[holder]
-            return [(one.name, one.url, one.expires_s - self.now_unix_s())]
-        return self._read_jobs(statement, values)
-
-    def _read_records(self, statement: str, journal: str, number: int) -> list[Row]:
-        rows = [row for row, *_rest in self.journals[journal].rows] if journal in self.journals else []  # fmt: skip
-        if statement.startswith("SELECT checksum"):
-            return [(row.checksum,) for row in rows if row.number == number]
-        return [tuple(row) for row in rows if row.number > number]
-
-    def _read_jobs(self, statement: str, values: list[Any]) -> list[Row]:
-        named = [
-            (i, one)
-            for i, one in self.jobs.items()
-            if "owner = %s" not in statement or (one.owner, one.key) == (values[0], values[1])
-        ]
-        if statement.startswith("SELECT job_id"):
-            return [(i,) for i, _one in named]
-        assert statement.startswith("SELECT j.job_id"), statement
-        found = [(i, one.stored, one.ended) for i, one in named if one.stored]
-        if "holder" not in statement:
-            return found
-        holders = {i: self.journals[f"job:{i}"].holder for i, _one in named}
-        free = {
-            i for i, holder in holders.items() if holder in (None, values[-1]) or not self.is_alive(holder)
-        }  # fmt: skip
-        if "j.ended IS NOT NULL OR" in statement:
-            return [one for one in found if one[2] is not None or one[0] in free]
-        return [
-            one
-            for one in found
-            if one[2] is None and one[0] in free and holders[one[0]] != values[0]
-        ]
+    def rows_of(self, journal: str) -> list[JournalRow]:
+        kept = self.journals.get(journal)
+        return [] if kept is None else [row for row, *_rest in kept.rows]
 
 
 @dataclass

@@ -42,8 +42,10 @@ class FleetReader:
         database: Database,
         controller_id: uuid.UUID,
         decode: Callable[[list[Row]], tuple[list[FoundJobs], list[str]]],
+        *,
+        has_thread: bool = True,
     ) -> None:
-        """``decode`` makes jobs of rows with id, settings and end."""
+        """``decode`` makes jobs of rows with id, settings and end. Without a thread the caller calls `turn`."""
         self._database = database
         self._ours = controller_id
         self._decode = decode
@@ -51,10 +53,12 @@ class FleetReader:
         self._versions: dict[uuid.UUID, str] = {}
         self._looks = 0
         self._should_stop = threading.Event()
+        self._has_thread = has_thread
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        if self._has_thread:
+            self._thread.start()
 
     def stop(self) -> None:
         self._should_stop.set()
@@ -64,14 +68,18 @@ class FleetReader:
     def _run(self) -> None:
         wait_s = 0.0
         while not self._should_stop.wait(wait_s):
-            wait_s = LOOK_S
-            try:
-                self.look()
-            except RankmendError as error:  # the database is away: the last picture stays
-                log.debug("other controllers are not known now: %s", error)
-            except Exception:
-                log.exception("cannot find out about other controllers")
-                wait_s = 10.0
+            wait_s = self.turn()
+
+    def turn(self) -> float:
+        """Look once; return how long to wait before the next time."""
+        try:
+            self.look()
+        except RankmendError as error:  # the database is away: the last picture stays
+            log.debug("other controllers are not known now: %s", error)
+        except Exception:
+            log.exception("cannot find out about other controllers")
+            return 10.0
+        return LOOK_S
 
     def look(self) -> None:
         """Replace the picture where anything has changed."""

@@ -60,8 +60,11 @@ def test_random_faults_of_controllers_and_database_break_no_rule(tmp_path: Path)
                 f"tests/recovery/postgres/test_simulated_controllers.py -k random"
             )
             raise AssertionError(f"{setting}\n{troubles}\n{error}\nrun it again: {command}") from error  # fmt: skip
+        if seed % 100 == 0:
+            print(f"seeds {FIRST_SEED} to {seed} broke no rule", flush=True)
         if time.monotonic() >= until_s:
             break
+    print(f"{seed - FIRST_SEED + 1} seeds, {FIRST_SEED} to {seed}, broke no rule")
 
 
 @pytest.mark.long
