@@ -19,12 +19,15 @@ class Kind(Enum):
     FROM_DATABASE = "packets of the database to a controller lost"
     TO_CONTROLLER = "packets of launchers to a controller lost"
     FROM_CONTROLLER = "packets of a controller to launchers lost"
+    FROM_NODE = "packets of a launcher's node to all controllers lost"
+    TO_NODE = "packets of all controllers to a launcher's node lost"
     CLOCK = "wall clock of a controller jumps"
     CUT_COMMITS = "answers to commits, or the statements, lost with their connections"
     CUT_ALL = "all connections of a controller to the database cut"
     END_SESSIONS = "the server ends sessions of controllers"
     DISK_FULL = "disk of the database full"
     DATABASE_KILLED = "all processes of the database killed"
+    FAILOVER = "the database killed for good, and its synchronous standby promoted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class PlannedFault:
     lasts_s: float
     target: int  # number of a controller
     amount: float  # seconds that a clock jumps
+    node: float  # where in the list of nodes the one is that is cut off, from 0 to 1
 
 
 def draw_faults(seed: int, seconds: float, controllers: int, lease_s: float) -> list[PlannedFault]:
@@ -50,11 +54,13 @@ def draw_faults(seed: int, seconds: float, controllers: int, lease_s: float) -> 
         lasts_s = draw.uniform(0.3, 3.0) * lease_s
         if kind is Kind.STOP:
             lasts_s = draw.uniform(1.1, 3.0) * lease_s
-        if kind in (Kind.KILL, Kind.DATABASE_KILLED):
+        if kind in (Kind.KILL, Kind.DATABASE_KILLED, Kind.FAILOVER):
             lasts_s = draw.choice([0.0, 0.5 * lease_s, 2.0 * lease_s])
         jump_s = draw.choice([-1, 1]) * draw.choice([5.0, 600.0, 5000.0, 90_000.0])
         lasts_s = min(lasts_s, max(1.0, seconds - at_s))
-        planned.append(PlannedFault(kind, at_s, lasts_s, draw.randrange(controllers), jump_s))
+        planned.append(
+            PlannedFault(kind, at_s, lasts_s, draw.randrange(controllers), jump_s, draw.random())
+        )
         at_s += draw.choice([0.3, 1.0, 1.0, 1.5]) * lease_s
     return planned
 
@@ -63,9 +69,15 @@ class Breaker:
     """Makes the planned faults, each in a thread of its own, and ends them."""
 
     def __init__(
-        self, stage: Stage, planned: list[PlannedFault], say: Callable[[str], None]
+        self,
+        stage: Stage,
+        planned: list[PlannedFault],
+        say: Callable[[str], None],
+        addresses: list[str],
     ) -> None:
+        """``addresses``: of the launchers' nodes."""
         self._stage, self._planned, self._say = stage, planned, say
+        self._addresses = addresses
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self.made: dict[str, int] = {}
@@ -98,12 +110,10 @@ class Breaker:
 
     @contextlib.contextmanager
     def _broken(self, fault: PlannedFault) -> Iterator[None]:
-        standing = _MAKERS[fault.kind](self, fault)
-        try:
+        with contextlib.ExitStack() as stack:
+            for one in reversed(_MAKERS[fault.kind](self, fault)):
+                stack.callback(one.end)
             yield
-        finally:
-            for one in standing:
-                one.end()
 
     # Each returns what is to be ended.
 
@@ -120,50 +130,53 @@ class Breaker:
     def _lose(self, fault: PlannedFault) -> list[Fault]:
         one = self._stage.controllers[fault.target]
         is_database = fault.kind in (Kind.TO_DATABASE, Kind.FROM_DATABASE)
-        port = one.wire.port if is_database else one.port
+        ports = [wire.port for wire in one.wires.each] if is_database else [one.port]
         is_to = fault.kind in (Kind.TO_DATABASE, Kind.TO_CONTROLLER)
-        return [self._stage.lose(port, to_port=is_to)]
+        return [self._stage.lose(port, to_port=is_to) for port in ports]
+
+    def _cut_node(self, fault: PlannedFault) -> list[Fault]:
+        address = self._addresses[int(fault.node * len(self._addresses))]
+        return [self._stage.cut_node(address, from_node=fault.kind is Kind.FROM_NODE)]
 
     def _clock(self, fault: PlannedFault) -> list[Fault]:
         return [self._stage.controllers[fault.target].clock.jump(fault.amount)]
 
     def _cut_commits(self, fault: PlannedFault) -> list[Fault]:
-        wire = self._stage.controllers[fault.target].wire
+        wires = self._stage.controllers[fault.target].wires
         until_s = time.monotonic() + fault.lasts_s
         draw = random.Random(fault.at_s)
         while time.monotonic() < until_s and not self._over.wait(0.4):
             text = draw.choice(
                 [b"rankmend.append", b"rankmend.append", b"rankmend.take", b"rankmend."]
             )
-            draw.choice([wire.lose_answer, wire.lose_statement])(text)
+            wires.lose(text, only_answer=draw.choice([True, False]))
         return []
 
     def _cut_all(self, fault: PlannedFault) -> list[Fault]:
-        wire = self._stage.controllers[fault.target].wire
-        wire.close_all()
-        return [Fault("wire closed", lambda: setattr(wire, "is_open", True))]
+        wires = self._stage.controllers[fault.target].wires
+        wires.close_all()
+        return [Fault("wires closed", wires.allow)]
 
     def _end_sessions(self, fault: PlannedFault) -> list[Fault]:
         until_s = time.monotonic() + fault.lasts_s
         while time.monotonic() < until_s and not self._over.wait(0.3):
-            self._stage.end_backend()
+            self._stage.servers.end_backend()
         return []
 
     def _fill_disk(self, _fault: PlannedFault) -> list[Fault]:
         self._disk.acquire()
-        full = self._stage.fill_disk()
+        full = self._stage.servers.fill_disk()
         return [full, Fault("disk taken", self._disk.release)]
 
-    def _kill_database(self, _fault: PlannedFault) -> list[Fault]:
+    def _kill_database(self, fault: PlannedFault) -> list[Fault]:
         self._disk.acquire()
-        self._stage.is_server_wanted = False
-        self._stage.kill_server()
-
-        def allow() -> None:
-            self._stage.is_server_wanted = True
-            self._disk.release()
-
-        return [Fault("database away", allow)]
+        servers = self._stage.servers
+        servers.kill()
+        is_for_good = fault.kind is Kind.FAILOVER
+        return [
+            Fault("database away", servers.fail_over if is_for_good else servers.allow),
+            Fault("database taken", self._disk.release),
+        ]
 
 
 _MAKERS: dict[Kind, Callable[[Breaker, PlannedFault], list[Fault]]] = {
@@ -173,10 +186,13 @@ _MAKERS: dict[Kind, Callable[[Breaker, PlannedFault], list[Fault]]] = {
     Kind.FROM_DATABASE: Breaker._lose,
     Kind.TO_CONTROLLER: Breaker._lose,
     Kind.FROM_CONTROLLER: Breaker._lose,
+    Kind.FROM_NODE: Breaker._cut_node,
+    Kind.TO_NODE: Breaker._cut_node,
     Kind.CLOCK: Breaker._clock,
     Kind.CUT_COMMITS: Breaker._cut_commits,
     Kind.CUT_ALL: Breaker._cut_all,
     Kind.END_SESSIONS: Breaker._end_sessions,
     Kind.DISK_FULL: Breaker._fill_disk,
     Kind.DATABASE_KILLED: Breaker._kill_database,
+    Kind.FAILOVER: Breaker._kill_database,
 }

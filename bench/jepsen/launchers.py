@@ -9,7 +9,9 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from bench.jepsen.history import RankLife, SeenOrder
 from rankmend.clock import SystemClock
@@ -46,14 +48,23 @@ class Running:
 class Job:
     """One job with its launchers; a new run of it begins when one has ended."""
 
-    def __init__(self, number: int, spares: int, urls: list[str], seen: "Seen") -> None:
-        self.number, self.urls, self.seen = number, urls, seen
+    def __init__(
+        self, number: int, spares: int, urls: list[str], authority: Path | None, seen: "Seen"
+    ) -> None:
+        self.number, self.urls, self.authority, self.seen = number, urls, authority, seen
         self.lock = threading.RLock()
-        self.nodes = [f"j{number}n{place}" for place in range(2 + spares)]
+        self.place_on([f"j{number}n{place}" for place in range(2 + spares)])
         self.run = 0
         self.outcomes: list[JobOutcome] = []
         self.launchers: list[Launcher] = []
         self.fail_at: tuple[float, str] | None = None
+
+    def place_on(self, nodes: Sequence[str]) -> None:
+        """Have the next run be on these nodes, each with an address of its own; it needs two of them."""
+        self.nodes = list(nodes)
+        self.addresses = {
+            node: f"127.1.{self.number}.{place + 1}" for place, node in enumerate(nodes)
+        }
 
     @property
     def job_id(self) -> str:
@@ -136,13 +147,21 @@ class Seen:
         self.joins = 0
 
 
+class NodeClient(LauncherClient):
+    """The client of a launcher on a node with an address of its own, which can be cut off."""
+
+    def __init__(self, urls: list[str], authority: Path | None, address: str) -> None:
+        super().__init__(urls, ca_file=authority)
+        self._pool.connection_pool_kw["source_address"] = (address, 0)
+
+
 class Launcher:
     """One node's launcher: a thread that reconciles and reports, and the two of its link."""
 
     def __init__(self, job: Job, node: str) -> None:
         self.job, self.node, self.seen = job, node, job.seen
         self.launcher_id = str(uuid.uuid4())
-        self.client = LauncherClient(job.urls)
+        self.client = NodeClient(job.urls, job.authority, job.addresses[node])
         self.job_id = ""
         self.orders: FollowedOrders | None = None
         self.running: Running | None = None

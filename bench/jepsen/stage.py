@@ -1,7 +1,9 @@
-"""What the run happens on: a real PostgreSQL on a small disk, three controllers, and the network between all of them.
+"""What the run happens on: PostgreSQL with a standby, three controllers, and the network between all of them.
 
 All of it stands in network and mount namespaces of its own (`__main__` makes them), so that nftables' rules and the full
-disk are nobody else's. A controller reaches the database through a wire that can be cut in mid-commit.
+disk are nobody else's. A controller reaches each server of the database through a wire that can be cut in mid-commit. Launchers
+speak TLS to the controllers, and controllers to each other; so does the first controller to the database, where the wire can't
+read what it cuts.
 """
 
 import contextlib
@@ -10,24 +12,22 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from bench.jepsen.history import Limits, WrittenEntry, WrittenJournal
+from bench.jepsen.servers import Servers, make_certificates, running_servers
 from rankmend.errors import JournalError
 from recovery.cluster.cluster_limits_file import read_policy_file
 from recovery.journal.journal_rows import JournalRow, verify_rows
 from tests.support.faults import process
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.fault import Fault
-from tests.support.postgres import PostgresServer, Wire, running_server
+from tests.support.postgres import Wire
 
 CONTROLLERS = 3
-DISK_MIB = 320  # of the database, its log of writes among it
+TLS_TO_DATABASE = (0,)
 START_S_MAX = 120.0
 _TABLE = "jepsen"
 
@@ -82,6 +82,36 @@ $$;
 """
 
 
+@dataclass(frozen=True)
+class Wires:
+    """A controller's ways to both servers of the database."""
+
+    each: tuple[Wire, ...]
+    is_legible: bool  # what passes can be read, so that a wire knows what to cut
+
+    def lose(self, text: bytes, *, only_answer: bool) -> None:
+        """Lose the next statement with this text, or its answer; where nothing can be read, whatever comes next."""
+        for one in self.each:
+            lose = one.lose_answer if only_answer else one.lose_statement
+            lose(text if self.is_legible else b"")
+
+    def close_all(self) -> None:
+        for one in self.each:
+            one.close_all()
+
+    def allow(self) -> None:
+        for one in self.each:
+            one.is_open = True
+
+    def close(self) -> None:
+        for one in self.each:
+            one.close()
+
+    @property
+    def cuts(self) -> int:
+        return sum(one.cuts for one in self.each)
+
+
 @dataclass
 class Controller:
     """One `rankmend controller`, its way to the database, and its wall clock."""
@@ -90,7 +120,7 @@ class Controller:
     folder: Path
     config: Path
     port: int
-    wire: Wire
+    wires: "Wires"
     clock: FakeClock
     running: "subprocess.Popen[bytes] | None" = None
     starts: int = 0
@@ -99,7 +129,7 @@ class Controller:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"https://127.0.0.1:{self.port}"
 
     @property
     def log(self) -> Path:
@@ -142,24 +172,23 @@ class Controller:
 @dataclass
 class Stage:
     folder: Path
-    server: PostgresServer
+    servers: Servers
     database: str
     controllers: list[Controller]
     limits: Limits
-    is_server_wanted: bool = True
-    server_starts: int = 1
 
     @property
     def urls(self) -> list[str]:
         return [one.url for one in self.controllers]
 
+    @property
+    def authority(self) -> Path:
+        """The file of the authority that the controllers' certificate is from."""
+        return self.folder / "ca.crt"
+
     def keep(self) -> None:
         """Start again what has ended, as a service manager does."""
-        process_ = self.server.process
-        if self.is_server_wanted and (process_ is None or process_.poll() is not None):
-            with contextlib.suppress(AssertionError):  # it doesn't start: its disk is full
-                self.server_starts += 1
-                self.server.start()
+        self.servers.keep()
         for one in self.controllers:
             one.keep()
 
@@ -175,53 +204,21 @@ class Stage:
 
     def lose(self, port: int, *, to_port: bool) -> Fault:
         """Have all packets to a port, or from it, be lost."""
-        words = f"tcp {'dport' if to_port else 'sport'} {port} drop"
-        told = nft(f"add rule inet {_TABLE} lost {words}", "--echo", "--handle")
-        handle = told.split("# handle ")[1].split()[0]
-        return Fault(words, lambda: nft(f"delete rule inet {_TABLE} lost handle {handle}") and None)
+        return lose(f"tcp {'dport' if to_port else 'sport'} {port}")
 
-    def fill_disk(self) -> Fault:
-        """Leave the database's disk without a free byte."""
-        filler = self.server.data.parent / "filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(65536))
-        with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
-            while True:
-                file.write(bytes(512))
-        return Fault("disk full", lambda: filler.unlink(missing_ok=True))
-
-    def kill_server(self) -> None:
-        """End all processes of the database at once."""
-        with contextlib.suppress(OSError, ValueError, psutil.Error):
-            pid = int((self.server.data / "postmaster.pid").read_text().split()[0])
-            master = psutil.Process(pid)
-            processes = [master, *master.children(recursive=True)]
-            for one in processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
-            psutil.wait_procs(processes, timeout=30)
-        if self.server.process is not None:
-            self.server.process.wait(30)
-
-    def end_backend(self) -> None:
-        """Have the server end a session of a controller, if possible one that commits."""
-        with contextlib.suppress(Exception):
-            self.server.ask(
-                "postgres",
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'rankmend-controller'"
-                " ORDER BY (state = 'active') DESC, random() LIMIT 1",
-            )
+    def cut_node(self, address: str, *, from_node: bool) -> Fault:
+        """Have all packets of a launcher's node to every controller, or the other way, be lost."""
+        return lose(f"ip {'saddr' if from_node else 'daddr'} {address}")
 
     def unfence(self) -> None:
         """Have the database refuse nothing: anybody takes any lease and appends behind whatever is there."""
-        self.server.ask(self.database, _UNFENCED)
+        self.servers.ask(self.database, _UNFENCED)
 
     # What is left.
 
     def read_journals(self) -> tuple[list[WrittenJournal], WrittenJournal]:
         """Return the journals of all jobs and that of the cluster, read as the administrator, row by row."""
-        rows = self.server.ask(
+        rows = self.servers.ask(
             self.database,
             "SELECT journal, written_by::text, epoch, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8,"
             " number, kind, major, minor, unix_s, monotonic_s, boot_id, body, checksum"
@@ -249,6 +246,13 @@ def _journal(name: str, rows: list[tuple[object, ...]]) -> WrittenJournal:
     return WrittenJournal(name, written, damage)
 
 
+def lose(what: str) -> Fault:
+    """Have packets be lost."""
+    told = nft(f"add rule inet {_TABLE} lost {what} drop", "--echo", "--handle")
+    handle = told.split("# handle ")[1].split()[0]
+    return Fault(what, lambda: nft(f"delete rule inet {_TABLE} lost handle {handle}") and None)
+
+
 def nft(rule: str, *words: str) -> str:
     done = subprocess.run(["nft", *words, rule], capture_output=True, text=True, check=True)
     return done.stdout
@@ -262,39 +266,28 @@ def standing(
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     nft(f"add table inet {_TABLE}")
     nft(f"add chain inet {_TABLE} lost {{ type filter hook input priority 0; }}")
-    disk = Path(f"/tmp/rankmend-jepsen-{uuid.uuid4().hex[:8]}")
-    disk.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=0777", "tmpfs", disk], check=True
-    )
+    make_certificates(folder)
     policy = folder / "policy.toml"
     policy.write_text(
         POLICY.format(restarts_max=restarts_max, stops_per_hour_max=stops_per_hour_max)
     )
-    try:
-        with running_server(
-            data_folder=disk / "data", initdb_words=("--wal-segsize=1",), track_commit_timestamp="on",
-            max_wal_size="48MB", min_wal_size="4MB", checkpoint_timeout="60s", log_min_messages="warning",
-        ) as server:  # fmt: skip
-            database = server.make_database()
-            made = [
-                _make_controller(folder, number, server, database, policy, lease_s)
-                for number in range(CONTROLLERS)
-            ]
-            stage = Stage(folder, server, database, made, _limits(policy))
-            try:
-                for one in made:
-                    one.start()
-                stage.wait_started()
-                yield stage
-            finally:
-                for one in made:
-                    one.should_run = False
-                    one.kill()
-                    one.wire.close()
-    finally:
-        subprocess.run(["umount", "-l", disk], check=False)
-        disk.rmdir()
+    with running_servers(folder) as servers:
+        database = servers.primary.make_database()
+        made = [
+            _make_controller(folder, number, servers, database, policy, lease_s)
+            for number in range(CONTROLLERS)
+        ]
+        stage = Stage(folder, servers, database, made, _limits(policy))
+        try:
+            for one in made:
+                one.start()
+            stage.wait_started()
+            yield stage
+        finally:
+            for one in made:
+                one.should_run = False
+                one.kill()
+                one.wires.close()
 
 
 def _limits(policy: Path) -> Limits:
@@ -308,16 +301,21 @@ def _limits(policy: Path) -> Limits:
 
 
 def _make_controller(
-    folder: Path, number: int, server: PostgresServer, database: str, policy: Path, lease_s: float
+    folder: Path, number: int, servers: Servers, database: str, policy: Path, lease_s: float
 ) -> Controller:
     home = folder / f"controller-{number}"
     (home / "state").mkdir(parents=True)
-    wire, port = Wire(server.port), 9400 + number  # the namespace is ours alone
+    assert servers.standby is not None, "nothing has failed yet"
+    each = tuple(Wire(one.port) for one in (servers.primary, servers.standby))
+    wires, port = Wires(each, number not in TLS_TO_DATABASE), 9400 + number  # a namespace of ours
+    hosts = ",".join(f"localhost:{one.port}" for one in each)
+    tls = "disable" if wires.is_legible else f"verify-full&sslrootcert={folder}/ca.crt"
     config = home / "controller.toml"
     config.write_text(
         f'listen = "127.0.0.1:{port}"\nstate_dir = "{home}/state"\npolicy_file = "{policy}"\n'
-        f'journal = "{server.url(database, "controller", wire.port)}"\n'
-        f'[postgres]\nlease_s = {lease_s}\nurl = "http://127.0.0.1:{port}"\n'
+        f'journal = "postgresql://controller@{hosts}/{database}?sslmode={tls}"\n'
+        f'[tls]\ncert_file = "{folder}/host.crt"\nkey_file = "{folder}/host.key"\n'
+        f'[postgres]\nlease_s = {lease_s}\nurl = "https://127.0.0.1:{port}"\n'
         '[limits]\nshared_addresses = ["127.0.0.0/8"]\nalerts = 200.0\nacts = 200.0\n'
     )
-    return Controller(number, home, config, port, wire, FakeClock(home / "clock"))
+    return Controller(number, home, config, port, wires, FakeClock(home / "clock"))

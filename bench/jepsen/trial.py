@@ -67,13 +67,14 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
             setting.seed,
             setting.jobs,
             stage.urls,
+            stage.authority,
             deaths_per_job_s=setting.deaths_per_job_s,
             alert_s=setting.alert_s,
         )
         workload.start()
         keeper.start()
         planned = draw_faults(setting.seed, setting.seconds, CONTROLLERS, setting.lease_s)
-        breaker = Breaker(stage, planned, say)
+        breaker = Breaker(stage, planned, say, workload.addresses)
         say(f"{setting}: {len(planned)} faults")
         began_s = time.monotonic()
         breaker.start()
@@ -93,8 +94,9 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
         )  # fmt: skip
         counts = count(history) | dict(workload.counts)
         counts["controller starts"] = sum(one.starts for one in stage.controllers)
-        counts["database starts"] = stage.server_starts
-        counts["connections cut in mid-commit"] = sum(one.wire.cuts for one in stage.controllers)
+        counts["database starts"] = stage.servers.starts
+        counts["failovers of the database"] = stage.servers.failovers
+        counts["connections cut in mid-commit"] = sum(one.wires.cuts for one in stage.controllers)
         counts["reports accepted"] = workload.seen.accepted
         counts["joins again"] = workload.seen.joins
     return Trial(

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from bench.jepsen.launchers import Job, Seen
 from recovery.api.controller_errors import (
@@ -26,13 +27,20 @@ PATIENCE_S = 120.0  # of a person who takes a node back
 
 class Workload:
     def __init__(
-        self, seed: int, jobs: int, urls: list[str], *, deaths_per_job_s: float, alert_s: float
+        self,
+        seed: int,
+        jobs: int,
+        urls: list[str],
+        authority: Path,
+        *,
+        deaths_per_job_s: float,
+        alert_s: float,
     ) -> None:
-        """``deaths_per_job_s``, ``alert_s``: seconds between two deaths of ranks of a job, and between two alerts, in the mean."""
+        """``authority``: of the controllers' certificates. ``deaths_per_job_s``, ``alert_s``: seconds between two deaths of ranks of a job, and between two alerts, in the mean."""
         self.seen = Seen()
-        self.jobs = [Job(n, n % SPARE_EVERY == 0, urls, self.seen) for n in range(jobs)]
+        self.jobs = [Job(n, n % SPARE_EVERY == 0, urls, authority, self.seen) for n in range(jobs)]
         self.counts: Counter[str] = Counter()
-        self._urls = urls
+        self._urls, self._authority = urls, authority
         self._pause_s = deaths_per_job_s / jobs
         self._seed = seed
         self._alert_s = alert_s
@@ -41,6 +49,11 @@ class Workload:
             threading.Thread(target=act, name=act.__name__, daemon=True)
             for act in (self._kill_ranks, self._accuse, self._begin_again)
         ]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the addresses of all nodes."""
+        return [address for job in self.jobs for address in job.addresses.values()]
 
     def start(self) -> None:
         for job in self.jobs:
@@ -91,7 +104,7 @@ class Workload:
 
     def _accuse_one(self, node: str, job_id: str, number: int) -> None:
         """Post an alert to every controller, as Prometheus does, and its end; then a person takes the node back."""
-        clients = [OperatorClient([url]) for url in self._urls]
+        clients = [OperatorClient([url], ca_file=self._authority) for url in self._urls]
         draw = random.Random(number)
         draw.shuffle(clients)
         self._post(clients, node, number, is_over=False)

@@ -58,11 +58,14 @@ class PostgresServer:
     def data(self) -> Path:
         return self.data_folder or self.folder / "data"
 
-    def make(self) -> None:
+    def make_folder(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if os.getuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(self.folder, user.pw_uid, user.pw_gid)
+
+    def make(self) -> None:
+        self.make_folder()
         words = ("-A", "trust", "-U", "admin", "--no-locale", "-E", "UTF8", "--no-sync")
         self.run("initdb", "-D", str(self.data), *words, *self.initdb_words)
 
@@ -147,6 +150,30 @@ class PostgresServer:
             is_seen.set()
             self.ask("postgres", f"SELECT pg_cancel_backend(pid) FROM ({waiting}) AS waiting")
             writer.join(DEADLINE_S)
+
+    def follow(self, primary: "PostgresServer", *, is_synchronous: bool = True) -> None:
+        """Start as a standby with a copy of the primary, and return once it streams."""
+        name = "standby_a"
+        primary.run(
+            "pg_basebackup", "-D", str(self.data), "-R", "-c", "fast", "-X", "stream", "--no-sync",
+            "-d", f"{primary.url('postgres')}?application_name={name}",
+        )  # fmt: skip
+        self.start()
+        if is_synchronous:
+            primary.ask("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+            primary.ask("postgres", "SELECT pg_reload_conf()")
+        state = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
+        wanted = "sync" if is_synchronous else "async"
+        wait_until(lambda: primary.ask("postgres", state) == [(wanted,)], "the standby streams")
+
+    def promote(self) -> None:
+        """Make a standby the primary.
+
+        Its own synchronous standby is gone with the roles: nothing is acknowledged before a person says so, as here.
+        """
+        self.run("pg_ctl", "promote", "-D", str(self.data), "-w")
+        self.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
+        self.ask("postgres", "SELECT pg_reload_conf()")
 
     def make_database(self, *, is_migrated: bool = True) -> str:
         """Return the name of a new database with the schema of rankmend."""

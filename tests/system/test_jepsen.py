@@ -67,3 +67,4 @@ def test_three_controllers_keep_every_rule_under_every_kind_of_fault(tmp_path: P
     assert told["counts"]["job journals"] >= 40
     assert told["counts"]["incidents recovered"] > 5
     assert told["counts"]["connections cut in mid-commit"] > 0
+    assert told["counts"]["failovers of the database"] > 0

@@ -30,20 +30,9 @@ def primary() -> Iterator[PostgresServer]:
 
 def make_standby(primary: PostgresServer, *, is_synchronous: bool) -> PostgresServer:
     """Start a server that streams from the primary."""
-    standby = PostgresServer(primary.programs, primary.folder / "standby")
-    name = "standby_a"
-    primary.run(
-        "pg_basebackup", "-D", str(standby.folder), "-R", "-c", "fast", "-X", "stream", "--no-sync",
-        "-d", f"{primary.url('postgres')}?application_name={name}",
-    )  # fmt: skip
-    standby.data_folder = standby.folder
-    standby.start()
-    if is_synchronous:
-        primary.ask("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
-        primary.ask("postgres", "SELECT pg_reload_conf()")
-    state = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
-    wanted = "sync" if is_synchronous else "async"
-    wait_until(lambda: primary.ask("postgres", state) == [(wanted,)], "the standby streams")
+    folder = primary.folder / "standby"
+    standby = PostgresServer(primary.programs, folder, data_folder=folder)
+    standby.follow(primary, is_synchronous=is_synchronous)
     return standby
 
 
@@ -112,11 +101,7 @@ def test_no_decision_is_lost_or_made_twice_when_the_primary_is_killed_and_the_st
         before = len(writer.effects)
         if is_late:
             wait_until(lambda: "CommitUnknownError" in writer.failures, "it gives up")
-        standby.run("pg_ctl", "promote", "-D", str(standby.data), "-w")
-
-        # Its own synchronous standby is gone with the roles: nothing may be acknowledged before a person says so.
-        standby.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
-        standby.ask("postgres", "SELECT pg_reload_conf()")
+        standby.promote()
         wait_until(lambda: len(writer.effects) > before + 50, "decisions on the new primary")
         writer.should_stop.set()
         writer.join(30)
