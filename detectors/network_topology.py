@@ -1,7 +1,7 @@
-"""The topology file: which node stands below which switches, how sure that is, and where it is from.
+"""The topology file: which node hangs on which switches, rack, power feeds and coolant loops, how sure that is, and where it is from.
 
-JSON, so that a person can read it and every part can use it: `parse_topology` gives its leaf switches to blame and to the judge of fabric tests. Where
-sources disagree about a node's leaf, the surer one holds; both stay in the file.
+JSON, so that a person can read it and every part can use it: `detectors.parts.fleet_parts` gives its parts to blame, `leaf_switches` its leaves to the judge
+of fabric tests. Where sources disagree about a node's leaf, the surer one holds; both stay in the file.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +23,16 @@ class EdgeOrigin(Enum):
     LLDP = "lldp"  # the neighbour of the cable itself
     IBNETDISCOVER = "ibnetdiscover"  # the same, by the subnet's own management
     LATENCY = "latency"  # guessed from round trips
+    SITE = "site"  # the site's own file of racks, power feeds and coolant loops
+
+
+class HangsOn(Enum):
+    """What the upper end of an edge is."""
+
+    SWITCH = "switch"
+    RACK = "rack"
+    POWER_FEED = "power_feed"
+    COOLANT_LOOP = "coolant_loop"
 
 
 # How sure each is. A cable's own word holds before a file that somebody may have forgotten to change; latency is a guess.
@@ -31,12 +41,13 @@ CONFIDENCE: Final = {
     EdgeOrigin.LLDP: 0.98,
     EdgeOrigin.SLURM: 0.9,
     EdgeOrigin.LATENCY: 0.5,
+    EdgeOrigin.SITE: 0.9,
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class TopologyEdge:
-    """``below`` hangs on ``above``; ``below`` is a node or a switch."""
+    """``below`` hangs on ``above``; ``below`` is a node, else a switch, or the rack that a feed or loop supplies."""
 
     below: str
     above: str
@@ -44,6 +55,8 @@ class TopologyEdge:
     port: str  # interface of the node, or port of the switch; "": unknown
     confidence: float
     origin: EdgeOrigin
+    kind: HangsOn = HangsOn.SWITCH  # of ``above``
+    below_kind: HangsOn | None = None  # of ``below``; None: a node, or a switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +73,22 @@ def edge(
     is_node: bool = True,
     port: str = "",
     confidence: float | None = None,
+    kind: HangsOn = HangsOn.SWITCH,
 ) -> TopologyEdge:
+    """Return an edge; what hangs on a switch and is no node is a switch, on anything else a rack."""
     sure = CONFIDENCE[origin] if confidence is None else confidence
-    return TopologyEdge(below, above, is_node, port, sure, origin)
+    below_kind = None if is_node or kind is HangsOn.SWITCH else HangsOn.RACK
+    return TopologyEdge(below, above, is_node, port, sure, origin, kind, below_kind)
 
 
 def merge(sources: Iterable[Iterable[TopologyEdge]]) -> NetworkTopology:
     """Return all edges, each once, in one order. Raises SourceError for too many."""
     edges = sorted(
         {one for source in sources for one in source},
-        key=lambda one: (one.below, one.above, one.port, one.origin.value, one.confidence),
+        key=lambda one: (
+            *(one.below, one.kind.value, one.above),
+            *(one.port, one.origin.value, one.confidence),
+        ),
     )
     if len(edges) > EDGES_MAX:
         raise SourceError(f"{len(edges)} edges of topology: more than {EDGES_MAX}")
@@ -80,7 +99,7 @@ def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
     """Return the leaf switch of each node; of several, that of the surest edge, then the first port (the first rail)."""
     best: dict[str, TopologyEdge] = {}
     for one in topology.edges:
-        if not one.below_is_node:
+        if not one.below_is_node or one.kind is not HangsOn.SWITCH:
             continue
         held = best.get(one.below)
         if held is None or (-one.confidence, one.port, one.above) < (
@@ -97,7 +116,7 @@ def contradictions(topology: NetworkTopology) -> tuple[tuple[TopologyEdge, Topol
     held: dict[tuple[str, str], TopologyEdge] = {}
     found = []
     for one in topology.edges:
-        if one.below_is_node and one.port:
+        if one.below_is_node and one.port and one.kind is HangsOn.SWITCH:
             other = held.setdefault((one.below, one.port), one)
             if other.above != one.above:
                 found.append((other, one))
@@ -119,10 +138,6 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
             f"topology file of format {topology.format!r:.40} with {len(topology.edges)} edges: want {FORMAT}, at most {EDGES_MAX}"
         )
     return topology
-
-
-def slurm_edges(switch_of: Mapping[str, str]) -> tuple[TopologyEdge, ...]:
-    return tuple(edge(node, switch, EdgeOrigin.SLURM) for node, switch in switch_of.items())
 
 
 def cluster_by_latency(

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from detectors.fabric.network import Network, Reading
-from detectors.slow.placement import RATIO, SHARE_MIN
+from detectors.parts.shared_blame import SHARE_MIN
+from detectors.slow.placement import RATIO
 from detectors.slow.work_table import Matrix
 
 # A leaf of four whose uplink is slow takes part in half of all tests that cross; most of the rest is sound.

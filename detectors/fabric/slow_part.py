@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from detectors.fabric.delay_matrix import Tests, delay_matrix, tabulate
 from detectors.fabric.network import Network, Reading
-from detectors.slow.placement import RATIO, SHARE_MIN, locate, locate_delay
+from detectors.parts.fleet_parts import FleetParts, HungPart, Part, SharedKind
+from detectors.parts.shared_blame import SHARE_MIN
+from detectors.slow.placement import RATIO, locate, locate_delay
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
@@ -287,7 +289,10 @@ def _leaves_of(network: Network, ends: set[End]) -> list[tuple[str, list[End]]]:
         for row, (node, rail) in enumerate(everyone)
     ]
     rows = [row for row, end in enumerate(everyone) if end in ends]
-    names = {part.name for part in locate(workers, rows, network.leaf_of) if part.kind == "switch"}
+    parts = FleetParts(
+        {node: (HungPart(Part(SharedKind.LEAF, name)),) for node, name in network.leaf_of.items()}
+    )
+    names = {part.name for part in locate(workers, rows, parts) if part.kind == "switch"}
     return [
         (name, sorted(end for end in ends if network.leaf(end[0]) == name))
         for name in sorted(names)

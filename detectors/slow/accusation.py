@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from detectors.diagnosis import Verdict
+from detectors.parts.fleet_parts import FleetParts
 from detectors.slow.placement import locate
 from detectors.slow.slow_verdict import Reason, SlowDiagnosis, SlowLimits, Span, Suspect
 from detectors.slow.together import JointChange
@@ -20,14 +21,14 @@ def accuse(
     table: WorkTable,
     suspects: tuple[Suspect, ...],
     changes: Sequence[JointChange],
-    switch_of: Mapping[str, str],
+    fleet: FleetParts,
     limits: SlowLimits,
 ) -> SlowDiagnosis:
     suspects = tuple(sorted(suspects, key=lambda suspect: -suspect.ratio))
     spans = _spans(suspects, changes, limits)
     culprits = tuple(table.workers[suspect.row] for suspect in suspects)
     worst = spans[0]
-    found = locate(table.workers, [suspect.row for suspect in suspects], switch_of)
+    found = locate(table.workers, [suspect.row for suspect in suspects], fleet)
     parts = tuple(f"{part.kind} {part.name}" for part in found if part.kind != "rank")
     lines = [_headline(table, span, parts if len(spans) == 1 else ()) for span in spans]
     where = f" All of {', '.join(parts)} is slow." if parts and len(spans) > 1 else ""

@@ -12,11 +12,12 @@ sources):
 5. Otherwise the costliest reason is given: stage balance, sequence lengths, garbage collection.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from detectors.diagnosis import Verdict
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from detectors.slow.abstention import abstain
 from detectors.slow.accusation import accuse
 from detectors.slow.peers import Rows, column_medians, group_rows, log_ratios
@@ -29,11 +30,11 @@ from detectors.slow.work_table import Matrix, TracedWorker, WorkTable, total_wor
 def diagnose_slow(
     table: WorkTable,
     limits: SlowLimits | None = None,
-    switch_of: Mapping[str, str] | None = None,
+    parts: FleetParts = NO_PARTS,
 ) -> SlowDiagnosis:
     """Return who is slow in a work table, or the reason why nobody is named.
 
-    ``switch_of``: the leaf switch of each host, if the topology is known.
+    ``parts``: what each host hangs on, if the topology is known.
     """
     limits = limits or SlowLimits()
     total = total_work(table)
@@ -52,7 +53,7 @@ def diagnose_slow(
             table.workers, (*together.values(), *(s for s in alone if s.row not in together))
         )
         if suspects:
-            return accuse(table, suspects, changes, switch_of or {}, limits)
+            return accuse(table, suspects, changes, parts, limits)
     return abstain(table, total, groups, limits)
 
 

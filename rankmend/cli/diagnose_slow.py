@@ -77,21 +77,22 @@ def slow(
     Exit codes: 0 a verdict was reached, 2 unreadable input.
     """
     from detectors.diagnosis import diagnosis_page
+    from detectors.formats.slurm_topology import parse_parts
+    from detectors.parts.fleet_parts import NO_PARTS
     from detectors.slow.explanation import explanation_page
     from detectors.slow.from_records import diagnose_slow
-    from detectors.slow.placement import parse_topology
 
     if plot is not None and plot.suffix not in (".svg", ".png"):
         fail(f"--plot {plot}: name a .svg or .png file")
     try:
-        switch_of = parse_topology(read_text(topology)) if topology else {}
+        parts = parse_parts(read_text(topology)) if topology else NO_PARTS
         places = read_hosts(hosts) if hosts else {}
         columns = load(file)
         if isinstance(columns, Delays):
             _tell_delays(columns, as_json)
             return
         columns = _place(columns, places, {name: more[name] for name in SIZES})
-        found = diagnose_slow(columns, switch_of=switch_of)
+        found = diagnose_slow(columns, parts=parts)
         found, explanations = _explain(columns, found, more)
     except RankmendError as error:
         named = "" if str(file) in str(error) else f"{file}: "

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rankmend.cli.options import NAME, fail, find_state, json_option, print_json, state_option
+from rankmend.cli.options import (
+    NAME,
+    fail,
+    find_state,
+    json_option,
+    print_json,
+    state_option,
+    to_plain,
+)
 from rankmend.cli.output import echo, echo_exact
 from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
@@ -168,6 +176,7 @@ def test(
 Examples:
   rankmend fabric topology --slurm /etc/slurm/topology.conf -o topology.json
   ibnetdiscover > ib.txt; rankmend fabric topology --ibnetdiscover ib.txt -o topology.json
+  rankmend fabric topology --slurm /etc/slurm/topology.conf --site racks.toml -o topology.json
   for n in n1 n2; do ssh $n lldpctl -f json > $n.json; done; rankmend fabric topology --lldp n1.json --lldp n2.json
 """
 )
@@ -196,6 +205,14 @@ Examples:
     help="Slurm's topology.conf. Repeatable.",
 )
 @click.option(
+    "--site",
+    "site",
+    multiple=True,
+    type=_file,
+    metavar="FILE",
+    help="The site's file of racks, power feeds and coolant loops (TOML). Repeatable.",
+)
+@click.option(
     "--result",
     "results",
     multiple=True,
@@ -215,6 +232,7 @@ def topology(
     lldp: tuple[Path, ...],
     ib: tuple[Path, ...],
     slurm: tuple[Path, ...],
+    site: tuple[Path, ...],
     results: tuple[Path, ...],
     target: Path | None,
 ) -> None:
@@ -227,10 +245,10 @@ def topology(
     from recovery.fabric.topology_sources import read_sources
 
     try:
-        found = merge(read_sources(lldp, ib, slurm, results))
+        found = merge(read_sources(lldp, ib, slurm, results, site))
         if not found.edges:
             fail(
-                "no source names a switch: give --lldp, --ibnetdiscover, --slurm or --result",
+                "no source names a switch or rack: give --lldp, --ibnetdiscover, --slurm, --site or --result",
                 _USAGE,
             )
         body = encode_topology(found)
@@ -248,6 +266,66 @@ def topology(
             f"rankmend: {one.below} {one.port}: {one.origin.value} says {one.above}, {other.origin.value} says {other.above}",
             err=True,
         )
+
+
+@fabric.command(
+    epilog="""\b
+Examples:
+  rankmend fabric blame --topology topology.json node3 node7 node12
+  rankmend fabric blame --topology topology.json --among node[1-16] --by heat node3 node4
+"""
+)
+@click.argument("nodes", nargs=-1, required=True)
+@click.option(
+    "--topology",
+    type=_file,
+    required=True,
+    metavar="FILE",
+    help="The file of `rankmend fabric topology`.",
+)
+@click.option(
+    "--among",
+    metavar="NODES",
+    help="All nodes that could have failed, as a host list.  [default: all of the topology]",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["anything", "network", "heat", "power"]),
+    default="anything",
+    show_default=True,
+    help="What kind of fault it is: leaves out parts that can't cause it.",
+)
+@json_option
+def blame(
+    nodes: tuple[str, ...], topology: Path, among: str | None, by: str, as_json: bool
+) -> None:
+    """Name the smallest part that explains why NODES (host lists) failed or slowed down together.
+
+    Parts are leaf switches and switches above them, racks, power feeds and coolant loops. Where two explain it equally well, none
+    is named.
+
+    Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.
+    """
+    from detectors.formats.slurm_topology import expand_hosts, parse_parts
+    from detectors.parts.shared_blame import BlameEnd, Worker, explain_shared
+    from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
+
+    try:
+        parts = parse_parts(_read_topology(topology))
+        known = expand_hosts(among) if among else tuple(parts.on)
+        bad = {node for listed in nodes for node in expand_hosts(listed)}
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+    strange = sorted(bad - set(known))
+    if strange:
+        fail(f"{strange[0]} is not in {'--among' if among else 'the topology'}", _USAGE)
+    workers = [Worker(node, node) for node in dict.fromkeys(known)]
+    found = explain_shared(workers, bad, parts, CAUSES_OF[SharedSymptom(by)])
+    if as_json:
+        print_json({**to_plain(found), "words": found.in_words()})
+    else:
+        echo(found.in_words() or "one node shares nothing")
+    sys.exit(0 if found.end is BlameEnd.NAMED else 1)
 
 
 @fabric.command()
@@ -323,14 +401,16 @@ def _run(kind: str, node: str, options: Mapping[str, Any]) -> "FabricReport | No
 
 
 def _read_leaves(path: Path | None) -> dict[str, str]:
-    from detectors.slow.placement import parse_topology
+    from detectors.formats.slurm_topology import parse_topology
+
+    return {} if path is None else parse_topology(_read_topology(path))
+
+
+def _read_topology(path: Path) -> str:
     from rankmend.errors import SourceError
     from rankmend.files import read_capped
 
-    if path is None:
-        return {}
-    text = read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError).decode("utf-8", "replace")
-    return parse_topology(text)
+    return read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError).decode("utf-8", "replace")
 
 
 def _tell(report: "FabricReport", *, as_json: bool, plot: Path | None, pyplot: Any) -> None:

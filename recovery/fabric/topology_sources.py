@@ -1,4 +1,4 @@
-"""Reads the sources of a topology file: outputs of LLDP and ibnetdiscover, Slurm's file, kept results of tests."""
+"""Reads the sources of a topology file: outputs of LLDP and ibnetdiscover, Slurm's file, the site's own, kept results of tests."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import Final
 
 from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
-from detectors.network_topology import TopologyEdge, cluster_by_latency, slurm_edges
-from detectors.slow.placement import parse_topology
+from detectors.formats.site_parts import parse_site_parts
+from detectors.formats.slurm_topology import parse_edges
+from detectors.network_topology import TopologyEdge, cluster_by_latency
 from rankmend.errors import SourceError
 from rankmend.files import read_capped
 from recovery.fabric.fabric_report import FabricReport, read_report
@@ -20,6 +21,7 @@ def read_sources(
     ibnetdiscover: Sequence[Path],
     slurm: Sequence[Path],
     results: Sequence[Path],
+    site: Sequence[Path] = (),
 ) -> list[tuple[TopologyEdge, ...]]:
     """Return the edges of each file. Raises SourceError that names the file."""
     found = []
@@ -30,7 +32,9 @@ def read_sources(
     for path in ibnetdiscover:
         found.append(_named(path, lambda path: parse_ibnetdiscover(_text(path))))
     for path in slurm:
-        found.append(_named(path, lambda path: slurm_edges(parse_topology(_text(path)))))
+        found.append(_named(path, lambda path: parse_edges(_text(path))))
+    for path in site:
+        found.append(_named(path, lambda path: parse_site_parts(_text(path))))
     for path in results:
         found.append(latency_edges(read_report(path)))
     return found

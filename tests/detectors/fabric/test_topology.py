@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from detectors.formats.ib_write_bw import parse_ib_write_bw
 from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
+from detectors.formats.slurm_topology import parse_topology
 from detectors.network_topology import (
     EdgeOrigin,
     cluster_by_latency,
@@ -20,7 +21,6 @@ from detectors.network_topology import (
     leaf_switches,
     merge,
 )
-from detectors.slow.placement import parse_topology
 from rankmend.cli.fabric import fabric
 from rankmend.errors import SourceError
 

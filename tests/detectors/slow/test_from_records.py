@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from bench.scoreboard.cases import slow_down, synthetic_job
 from detectors.diagnosis import Verdict
+from detectors.formats.slurm_topology import expand_hosts, parse_topology
+from detectors.parts.fleet_parts import FleetParts, HungPart, Part, SharedKind
 from detectors.slow.change_point import find_episode
 from detectors.slow.from_records import diagnose_slow
-from detectors.slow.placement import expand_hosts, locate, locate_delay, parse_topology
+from detectors.slow.placement import locate, locate_delay
 from detectors.slow.slow_verdict import Reason, SlowLimits
 from detectors.slow.suspects import find_suspects
 from detectors.slow.work_table import TracedWorker, WorkTable
@@ -395,7 +397,9 @@ def test_shapes_lead_to_parts() -> None:
     leaf = {"n0": "leaf0", "n1": "leaf0", "n2": "leaf1", "n3": "leaf1"}
 
     def kinds(*slow: int) -> list[tuple[str, str]]:
-        return [(part.kind, part.name) for part in locate(workers, slow, leaf)]
+        parts = {n: (HungPart(Part(SharedKind.LEAF, name)),) for n, name in leaf.items()}
+        found = locate(workers, slow, FleetParts(parts))
+        return [(part.kind, part.name) for part in found]
 
     assert kinds(5) == [("rank", "rank 5")]
     assert kinds(4, 5, 6, 7) == [("host", "n1")]

@@ -1,0 +1,160 @@
+"""The parts that each node hangs on, from the topology file. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+from detectors.network_topology import HangsOn, NetworkTopology, TopologyEdge
+
+ABOVE_MAX: Final = (
+    64  # switches above a node: 16 rails with a leaf, a spine and a core each, and some
+)
+
+
+class SharedKind(Enum):
+    """A kind of part, the narrowest first; the value is its name in words."""
+
+    NIC = "NIC"
+    NODE = "node"
+    RAIL = "rail"
+    LEAF = "leaf switch"
+    SWITCH = "switch"  # above the leaves
+    RACK = "rack"
+    POWER_FEED = "power feed"
+    COOLANT_LOOP = "coolant loop"
+
+
+NETWORK: Final = frozenset({SharedKind.NIC, SharedKind.RAIL, SharedKind.LEAF, SharedKind.SWITCH})
+_KINDS: Final = {
+    HangsOn.RACK: SharedKind.RACK,
+    HangsOn.POWER_FEED: SharedKind.POWER_FEED,
+    HangsOn.COOLANT_LOOP: SharedKind.COOLANT_LOOP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    kind: SharedKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class HungPart:
+    """A part on which a node hangs, and by which of its ports ("": by all of it)."""
+
+    part: Part
+    port: str = ""
+
+
+@dataclass(frozen=True)
+class FleetParts:
+    """``on``: what each node hangs on, leaves before the switches above them."""
+
+    on: Mapping[str, tuple[HungPart, ...]]
+
+    def of_node(self, node: str) -> frozenset[Part]:
+        return frozenset(one.part for one in self._on(node))
+
+    def of_worker(self, node: str, nic: str | None = None) -> frozenset[Part]:
+        """Return the parts of a rank: of the switches only those of its own NIC, where both are known."""
+        found = self._on(node)
+        if nic is not None:
+            own = [one for one in found if not one.port or is_port_of(one.port, nic)]
+            found = tuple(own) if any(one.port for one in own) else found
+        return frozenset(one.part for one in found)
+
+    def name_of(self, node: str, kind: SharedKind) -> str | None:
+        """Return the node's part of a kind, the first rail's where there are several."""
+        return next((one.part.name for one in self._on(node) if one.part.kind is kind), None)
+
+    @cached_property
+    def nodes_of(self) -> Mapping[Part, frozenset[str]]:
+        found: dict[Part, set[str]] = {}
+        for node, hung in self.on.items():
+            for one in hung:
+                found.setdefault(one.part, set()).add(node)
+        return {part: frozenset(nodes) for part, nodes in found.items()}
+
+    def _on(self, node: str) -> tuple[HungPart, ...]:
+        found = self.on.get(node)
+        return self.on.get(node.partition(".")[0], ()) if found is None else found
+
+
+NO_PARTS: Final = FleetParts({})
+
+
+def is_port_of(port: str, nic: str) -> bool:
+    """Return whether a port such as ``mlx5_0/1`` is of the NIC ``mlx5_0``, or is the interface itself."""
+    return nic in (port, port.partition("/")[0])
+
+
+def find_parts(topology: NetworkTopology) -> FleetParts:
+    """Return the parts of each node: of contradicting leaves of one port the surer one."""
+    above_switch: dict[str, list[str]] = {}
+    above_rack: dict[str, list[TopologyEdge]] = {}
+    of_node: dict[str, list[TopologyEdge]] = {}
+    for one in topology.edges:
+        if one.below_is_node:
+            of_node.setdefault(one.below, []).append(one)
+        elif one.kind is HangsOn.SWITCH:
+            above_switch.setdefault(one.below, []).append(one.above)
+        else:
+            above_rack.setdefault(one.below, []).append(one)
+    return FleetParts(
+        {
+            node: (*_switches(edges, above_switch), *_site_parts(edges, above_rack))
+            for node, edges in of_node.items()
+        }
+    )
+
+
+def with_racks(
+    parts: FleetParts, nodes: Iterable[str], rack_of: Callable[[str], str | None]
+) -> FleetParts:
+    """Return the parts with racks that another source names, where the topology file names none."""
+    on = dict(parts.on)
+    for node in nodes:
+        if parts.name_of(node, SharedKind.RACK) is None and (rack := rack_of(node)) is not None:
+            on[node] = (*on.get(node, ()), HungPart(Part(SharedKind.RACK, rack)))
+    return FleetParts(on)
+
+
+def _switches(
+    edges: Iterable[TopologyEdge], above: Mapping[str, list[str]]
+) -> tuple[HungPart, ...]:
+    best: dict[str, TopologyEdge] = {}
+    for one in edges:
+        if one.kind is HangsOn.SWITCH:
+            held = best.get(one.port)
+            if held is None or (-one.confidence, one.above) < (-held.confidence, held.above):
+                best[one.port] = one
+    if any(port for port in best):
+        sure = max(one.confidence for port, one in best.items() if port)
+        if "" in best and best[""].confidence <= sure:
+            del best[""]  # a cable's own word holds before a file that names no port
+    leaves = [one for _port, one in sorted(best.items())]
+    found = [HungPart(Part(SharedKind.LEAF, one.above), one.port) for one in leaves]
+    for leaf in leaves:
+        seen = {leaf.above}
+        due = list(above.get(leaf.above, ()))
+        while due and len(found) < ABOVE_MAX:
+            switch = due.pop(0)
+            if switch not in seen:  # a ring of cables ends here
+                seen.add(switch)
+                found.append(HungPart(Part(SharedKind.SWITCH, switch), leaf.port))
+                due += above.get(switch, ())
+    return tuple(dict.fromkeys(found))
+
+
+def _site_parts(
+    edges: Iterable[TopologyEdge], above_rack: Mapping[str, list[TopologyEdge]]
+) -> tuple[HungPart, ...]:
+    own = [one for one in edges if one.kind is not HangsOn.SWITCH]
+    racks = [one.above for one in own if one.kind is HangsOn.RACK]
+    own += [one for rack in racks for one in above_rack.get(rack, ())]
+    return tuple(dict.fromkeys(HungPart(Part(_KINDS[one.kind], one.above)) for one in own))

@@ -1,0 +1,180 @@
+"""Which shared part explains workers that slow down or fail together: the smallest one, or none. Pure.
+
+A worker is a rank or a node. To explain bad workers one by one costs 1 each. A part that explains them costs 1, and 1 for each sound worker below it, since a
+broken part should have hurt that one, too. The cheapest account holds, so of two parts around the same bad workers the smaller one is named, and a
+sound part never is: it would cost more than the workers one by one. Where two parts cost the same and one leaves nothing for the other to explain, both are
+told and none is named.
+
+Nobody is named either where almost all are bad: then everything explains it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.parts.fleet_parts import FleetParts, Part, SharedKind
+from detectors.wording import counted, names_in_words
+
+SHARE_MIN: Final = 0.75  # of a part's workers that must be bad; noise hides some
+BAD_SHARE_MAX: Final = 0.75  # of all workers; above it there is nothing sound to compare with
+TIES_TOLD_MAX: Final = 8
+_ORDER: Final = {kind: place for place, kind in enumerate(SharedKind)}
+
+
+class BlameEnd(Enum):
+    NAMED = "named"
+    TIED = "tied"  # several parts explain it equally well
+    NO_PART = "no_part"  # no shared part explains it
+    ALMOST_ALL = "almost_all"  # bad: whatever they share explains it
+    TOO_FEW = "too_few"  # one bad worker shares nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A rank, or a node with ``name`` equal to ``node``."""
+
+    name: str
+    node: str
+    nic: str | None = None  # that the rank uses; its name is the rail, too
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainingPart:
+    part: Part
+    bad: tuple[str, ...]  # workers below it
+    sound: int  # workers below it
+
+    def __str__(self) -> str:
+        return f"{self.part} ({len(self.bad)} of {len(self.bad) + self.sound})"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBlame:
+    end: BlameEnd
+    named: tuple[ExplainingPart, ...] = ()
+    tied: tuple[ExplainingPart, ...] = ()
+    alone: tuple[str, ...] = ()  # bad workers that nothing named or tied explains
+
+    def in_words(self, noun: str = "node") -> str:
+        """Return one sentence; empty for a single bad worker."""
+        if self.end is BlameEnd.TOO_FEW:
+            return ""
+        if self.end is BlameEnd.ALMOST_ALL:
+            return f"almost all {noun}s are hit: no part of the fleet can be told from the others"
+        if self.end is BlameEnd.NO_PART:
+            return f"no shared part explains these {noun}s"
+        texts = []
+        if self.named:
+            texts.append(f"explained by {names_in_words([str(one) for one in self.named])}")
+        if self.tied:
+            tied = " or ".join(str(one) for one in self.tied[:TIES_TOLD_MAX])
+            texts.append(f"{tied} explain it equally well, so none is named")
+        if self.alone:
+            texts.append(f"{counted(len(self.alone), f'{noun}')} on their own")
+        return "; ".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    part: Part
+    hit: frozenset[str]
+    sound: int
+
+    def gain(self, left: Collection[str]) -> int:
+        return len(self.hit & set(left)) - self.sound - 1
+
+
+def explain_shared(
+    workers: Sequence[Worker],
+    bad: Collection[str],
+    parts: FleetParts,
+    kinds: Collection[SharedKind] | None = None,
+) -> SharedBlame:
+    """Return what explains the ``bad`` ones of all ``workers`` that are known.
+
+    ``kinds``: the parts that can cause such a fault at all, as a leaf switch can't heat a GPU; None: all.
+    """
+    names = {one.name for one in workers}
+    hit = frozenset(bad) & names
+    if len(hit) < 2:
+        return SharedBlame(BlameEnd.TOO_FEW, alone=tuple(sorted(hit)))
+    if len(hit) > BAD_SHARE_MAX * len(names):
+        return SharedBlame(BlameEnd.ALMOST_ALL, alone=tuple(sorted(hit)))
+    return _cheapest(_candidates(workers, hit, parts, kinds), hit)
+
+
+def together(since_s: Mapping[str, float], within_s: float) -> tuple[frozenset[str], ...]:
+    """Return the workers whose faults began within so long of the first of them, the largest group first."""
+    groups: list[list[str]] = []
+    first_s = 0.0
+    for name in sorted(since_s, key=lambda one: (since_s[one], one)):
+        if not groups or since_s[name] - first_s > within_s:
+            groups.append([])
+            first_s = since_s[name]
+        groups[-1].append(name)
+    return tuple(frozenset(one) for one in sorted(groups, key=lambda one: (-len(one), one)))
+
+
+def _cheapest(candidates: Sequence[_Candidate], bad: frozenset[str]) -> SharedBlame:
+    left, named, tied = set(bad), list[ExplainingPart](), list[ExplainingPart]()
+    due = list(candidates)
+    while due:
+        due = [one for one in due if one.gain(left) > 0]
+        if not due:
+            break
+        best = max(one.gain(left) for one in due)
+        first = next(one for one in due if one.gain(left) == best)
+        rest = left - first.hit
+        rivals = [
+            one
+            for one in due
+            if one.gain(left) == best and one.hit & first.hit & left and one.gain(rest) <= 0
+        ]
+        if len(rivals) > 1:
+            tied += [_told(one) for one in rivals]
+            left -= frozenset().union(*(one.hit for one in rivals))
+        else:
+            named.append(_told(first))
+            left = rest
+    end = BlameEnd.NAMED if named else BlameEnd.TIED if tied else BlameEnd.NO_PART
+    return SharedBlame(end, tuple(named), tuple(tied), tuple(sorted(left)))
+
+
+def _told(one: _Candidate) -> ExplainingPart:
+    return ExplainingPart(one.part, tuple(sorted(one.hit)), one.sound)
+
+
+def _candidates(
+    workers: Sequence[Worker],
+    bad: frozenset[str],
+    parts: FleetParts,
+    kinds: Collection[SharedKind] | None,
+) -> list[_Candidate]:
+    below: dict[Part, list[Worker]] = {}
+    for worker in workers:
+        for part in _parts_of(worker, parts):
+            if kinds is None or part.kind in kinds:
+                below.setdefault(part, []).append(worker)
+    found = []
+    for part, members in below.items():
+        hit = frozenset(one.name for one in members if one.name in bad)
+        if len(hit) < max(2.0, SHARE_MIN * len(members)) or len(members) == len(workers):
+            continue
+        # What is wider than a node shows on several of them: else the node is the cause.
+        nodes = {one.node for one in members if one.name in hit}
+        if len(nodes) < 2 and part.kind not in (SharedKind.NIC, SharedKind.NODE):
+            continue
+        found.append(_Candidate(part, hit, len(members) - len(hit)))
+    return sorted(found, key=lambda one: (_ORDER[one.part.kind], one.part.name))
+
+
+def _parts_of(worker: Worker, parts: FleetParts) -> set[Part]:
+    found = {Part(SharedKind.NODE, worker.node)} if worker.node else set()
+    if worker.node:
+        found |= parts.of_worker(worker.node, worker.nic)
+    if worker.nic:
+        found.add(Part(SharedKind.RAIL, worker.nic))
+        if worker.node:
+            found.add(Part(SharedKind.NIC, f"{worker.node} {worker.nic}"))
+    return found
