@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from detectors.fabric.delay_matrix import Tests, delay_matrix, tabulate
 from detectors.fabric.network import Network, Reading
-from detectors.parts.fleet_parts import FleetParts, HungPart, Part, SharedKind
+from detectors.parts.fleet_parts import FleetPart, FleetParts, HungPart, SharedKind
 from detectors.parts.shared_blame import SHARE_MIN
 from detectors.slow.placement import RATIO, locate, locate_delay
 from detectors.slow.work_table import Matrix, TracedWorker
@@ -290,7 +290,10 @@ def _leaves_of(network: Network, ends: set[End]) -> list[tuple[str, list[End]]]:
     ]
     rows = [row for row, end in enumerate(everyone) if end in ends]
     parts = FleetParts(
-        {node: (HungPart(Part(SharedKind.LEAF, name)),) for node, name in network.leaf_of.items()}
+        {
+            node: (HungPart(FleetPart(SharedKind.LEAF, name)),)
+            for node, name in network.leaf_of.items()
+        }
     )
     names = {part.name for part in locate(workers, rows, parts) if part.kind == "switch"}
     return [

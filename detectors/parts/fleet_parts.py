@@ -1,13 +1,14 @@
 """The parts that each node hangs on, from the topology file. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from detectors.network_topology import HangsOn, NetworkTopology, TopologyEdge
 
+RackFinder: TypeAlias = Callable[[str], str | None]
 ABOVE_MAX: Final = (
     64  # switches above a node: 16 rails with a leaf, a spine and a core each, and some
 )
@@ -35,7 +36,7 @@ _KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FleetPart:
     kind: SharedKind
     name: str
 
@@ -47,22 +48,26 @@ class Part:
 class HungPart:
     """A part on which a node hangs, and by which of its ports ("": by all of it)."""
 
-    part: Part
+    part: FleetPart
     port: str = ""
 
 
 @dataclass(frozen=True)
 class FleetParts:
-    """``on``: what each node hangs on, leaves before the switches above them."""
+    """``on``: what each node hangs on, leaves before the switches above them.
+
+    ``rack_of``: names the rack of nodes for which ``on`` names none, as a naming scheme does.
+    """
 
     on: Mapping[str, tuple[HungPart, ...]]
+    rack_of: RackFinder | None = None
 
-    def of_node(self, node: str) -> frozenset[Part]:
-        return frozenset(one.part for one in self._on(node))
+    def of_node(self, node: str) -> frozenset[FleetPart]:
+        return frozenset(one.part for one in self.hung(node))
 
-    def of_worker(self, node: str, nic: str | None = None) -> frozenset[Part]:
+    def of_worker(self, node: str, nic: str | None = None) -> frozenset[FleetPart]:
         """Return the parts of a rank: of the switches only those of its own NIC, where both are known."""
-        found = self._on(node)
+        found = self.hung(node)
         if nic is not None:
             own = [one for one in found if not one.port or is_port_of(one.port, nic)]
             found = tuple(own) if any(one.port for one in own) else found
@@ -70,19 +75,32 @@ class FleetParts:
 
     def name_of(self, node: str, kind: SharedKind) -> str | None:
         """Return the node's part of a kind, the first rail's where there are several."""
-        return next((one.part.name for one in self._on(node) if one.part.kind is kind), None)
+        return next((one.part.name for one in self.hung(node) if one.part.kind is kind), None)
+
+    @property
+    def has_racks(self) -> bool:
+        return self.rack_of is not None or any(
+            one.part.kind is SharedKind.RACK for hung in self.on.values() for one in hung
+        )
 
     @cached_property
-    def nodes_of(self) -> Mapping[Part, frozenset[str]]:
-        found: dict[Part, set[str]] = {}
-        for node, hung in self.on.items():
-            for one in hung:
+    def nodes_of(self) -> Mapping[FleetPart, frozenset[str]]:
+        """Return the nodes of each part that ``on`` names."""
+        found: dict[FleetPart, set[str]] = {}
+        for node in self.on:
+            for one in self.hung(node):
                 found.setdefault(one.part, set()).add(node)
         return {part: frozenset(nodes) for part, nodes in found.items()}
 
-    def _on(self, node: str) -> tuple[HungPart, ...]:
+    def hung(self, node: str) -> tuple[HungPart, ...]:
+        """Return what a node hangs on; a long name counts as its short one where only that is known."""
         found = self.on.get(node)
-        return self.on.get(node.partition(".")[0], ()) if found is None else found
+        if found is None:
+            found = self.on.get(node.partition(".")[0], ())
+        if self.rack_of is None or any(one.part.kind is SharedKind.RACK for one in found):
+            return found
+        rack = self.rack_of(node)
+        return found if rack is None else (*found, HungPart(FleetPart(SharedKind.RACK, rack)))
 
 
 NO_PARTS: Final = FleetParts({})
@@ -113,15 +131,15 @@ def find_parts(topology: NetworkTopology) -> FleetParts:
     )
 
 
-def with_racks(
-    parts: FleetParts, nodes: Iterable[str], rack_of: Callable[[str], str | None]
-) -> FleetParts:
-    """Return the parts with racks that another source names, where the topology file names none."""
-    on = dict(parts.on)
-    for node in nodes:
-        if parts.name_of(node, SharedKind.RACK) is None and (rack := rack_of(node)) is not None:
-            on[node] = (*on.get(node, ()), HungPart(Part(SharedKind.RACK, rack)))
-    return FleetParts(on)
+def with_domains(parts: FleetParts, domains: Mapping[str, Sequence[str]]) -> FleetParts:
+    """Return the parts with the switches above nodes as their scheduler told them, the widest first, where the file names none."""
+    told: dict[str, tuple[HungPart, ...]] = {}
+    for node, switches in domains.items():
+        held = parts.on.get(node, ())
+        if switches and not any(one.part.kind in NETWORK for one in held):
+            above = [HungPart(FleetPart(SharedKind.SWITCH, one)) for one in reversed(switches[:-1])]
+            told[node] = (HungPart(FleetPart(SharedKind.LEAF, switches[-1])), *above, *held)
+    return FleetParts({**parts.on, **told}, parts.rack_of) if told else parts
 
 
 def _switches(
@@ -138,7 +156,7 @@ def _switches(
         if "" in best and best[""].confidence <= sure:
             del best[""]  # a cable's own word holds before a file that names no port
     leaves = [one for _port, one in sorted(best.items())]
-    found = [HungPart(Part(SharedKind.LEAF, one.above), one.port) for one in leaves]
+    found = [HungPart(FleetPart(SharedKind.LEAF, one.above), one.port) for one in leaves]
     for leaf in leaves:
         seen = {leaf.above}
         due = list(above.get(leaf.above, ()))
@@ -146,7 +164,7 @@ def _switches(
             switch = due.pop(0)
             if switch not in seen:  # a ring of cables ends here
                 seen.add(switch)
-                found.append(HungPart(Part(SharedKind.SWITCH, switch), leaf.port))
+                found.append(HungPart(FleetPart(SharedKind.SWITCH, switch), leaf.port))
                 due += above.get(switch, ())
     return tuple(dict.fromkeys(found))
 
@@ -157,4 +175,4 @@ def _site_parts(
     own = [one for one in edges if one.kind is not HangsOn.SWITCH]
     racks = [one.above for one in own if one.kind is HangsOn.RACK]
     own += [one for rack in racks for one in above_rack.get(rack, ())]
-    return tuple(dict.fromkeys(HungPart(Part(_KINDS[one.kind], one.above)) for one in own))
+    return tuple(dict.fromkeys(HungPart(FleetPart(_KINDS[one.kind], one.above)) for one in own))

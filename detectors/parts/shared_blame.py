@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.parts.fleet_parts import FleetParts, Part, SharedKind
+from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
 from detectors.wording import counted, names_in_words
 
 SHARE_MIN: Final = 0.75  # of a part's workers that must be bad; noise hides some
@@ -31,7 +31,7 @@ class BlameEnd(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class PlacedWorker:
     """A rank, or a node with ``name`` equal to ``node``."""
 
     name: str
@@ -41,7 +41,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class ExplainingPart:
-    part: Part
+    part: FleetPart
     bad: tuple[str, ...]  # workers below it
     sound: int  # workers below it
 
@@ -77,7 +77,7 @@ class SharedBlame:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    part: Part
+    part: FleetPart
     hit: frozenset[str]
     sound: int
 
@@ -86,7 +86,7 @@ class _Candidate:
 
 
 def explain_shared(
-    workers: Sequence[Worker],
+    workers: Sequence[PlacedWorker],
     bad: Collection[str],
     parts: FleetParts,
     kinds: Collection[SharedKind] | None = None,
@@ -146,12 +146,12 @@ def _told(one: _Candidate) -> ExplainingPart:
 
 
 def _candidates(
-    workers: Sequence[Worker],
+    workers: Sequence[PlacedWorker],
     bad: frozenset[str],
     parts: FleetParts,
     kinds: Collection[SharedKind] | None,
 ) -> list[_Candidate]:
-    below: dict[Part, list[Worker]] = {}
+    below: dict[FleetPart, list[PlacedWorker]] = {}
     for worker in workers:
         for part in _parts_of(worker, parts):
             if kinds is None or part.kind in kinds:
@@ -169,12 +169,12 @@ def _candidates(
     return sorted(found, key=lambda one: (_ORDER[one.part.kind], one.part.name))
 
 
-def _parts_of(worker: Worker, parts: FleetParts) -> set[Part]:
-    found = {Part(SharedKind.NODE, worker.node)} if worker.node else set()
+def _parts_of(worker: PlacedWorker, parts: FleetParts) -> set[FleetPart]:
+    found = {FleetPart(SharedKind.NODE, worker.node)} if worker.node else set()
     if worker.node:
         found |= parts.of_worker(worker.node, worker.nic)
     if worker.nic:
-        found.add(Part(SharedKind.RAIL, worker.nic))
+        found.add(FleetPart(SharedKind.RAIL, worker.nic))
         if worker.node:
-            found.add(Part(SharedKind.NIC, f"{worker.node} {worker.nic}"))
+            found.add(FleetPart(SharedKind.NIC, f"{worker.node} {worker.nic}"))
     return found

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from detectors.parts.fleet_parts import FleetParts, SharedKind
-from detectors.parts.shared_blame import SHARE_MIN, Worker, explain_shared
+from detectors.parts.shared_blame import SHARE_MIN, PlacedWorker, explain_shared
 from detectors.slow.work_table import Matrix, TracedWorker
 from rankmend.errors import SourceError
 
@@ -35,7 +35,7 @@ def locate(
     Of parts that explain the same rows equally none is named: these rows are ranks, too.
     """
     named = explain_shared(
-        [Worker(str(row), one.host or "", one.nic) for row, one in enumerate(workers)],
+        [PlacedWorker(str(row), one.host or "", one.nic) for row, one in enumerate(workers)],
         {str(row) for row in slow},
         parts,
         _KINDS,

@@ -307,7 +307,7 @@ def blame(
     Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.
     """
     from detectors.formats.slurm_topology import expand_hosts, parse_parts
-    from detectors.parts.shared_blame import BlameEnd, Worker, explain_shared
+    from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared
     from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 
     try:
@@ -319,7 +319,7 @@ def blame(
     strange = sorted(bad - set(known))
     if strange:
         fail(f"{strange[0]} is not in {'--among' if among else 'the topology'}", _USAGE)
-    workers = [Worker(node, node) for node in dict.fromkeys(known)]
+    workers = [PlacedWorker(node, node) for node in dict.fromkeys(known)]
     found = explain_shared(workers, bad, parts, CAUSES_OF[SharedSymptom(by)])
     if as_json:
         print_json({**to_plain(found), "words": found.in_words()})

@@ -281,6 +281,10 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     table.add_column("ranks", overflow="fold")
     table.add_column("heard", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
+    has_leaves, has_racks = any(one.leaf for one in nodes), any(one.rack for one in nodes)
+    for name, is_known in (("leaf", has_leaves), ("rack", has_racks)):
+        if is_known:
+            table.add_column(name, overflow="fold")
     has_starts = any(_tells_starts(one) for one in nodes)
     if has_starts:
         table.add_column("start", overflow="fold")
@@ -292,7 +296,12 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
             state = Text(f"{state.plain if one.ranks else 'held back'}, {one.held}", style="red")
         start = [printable(_say_starts(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)
-        table.add_row(one.node, job, ranges(one.ranks), heard, state, *start)
+        place = [
+            printable(text)
+            for text, known in ((one.leaf, has_leaves), (one.rack, has_racks))
+            if known
+        ]
+        table.add_row(one.node, job, ranges(one.ranks), heard, state, *place, *start)
     return table
 
 

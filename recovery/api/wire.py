@@ -183,6 +183,8 @@ class NodeView(Struct):
     boot_id: str
     held: str | None = None  # why it gets no ranks, or the next restart leaves it
     starts: list[StartView] = []  # of the newest attempt; none: not reported
+    leaf: str = ""  # switch, as the topology file tells; empty: not known
+    rack: str = ""
 
 
 class CostView(Struct):

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 
 from detectors.finding import Finding
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
 
@@ -49,6 +50,11 @@ class Gate(Protocol):
 
 
 class Pool(Protocol):
+    @property
+    def parts(self) -> FleetParts:
+        """Return which switches, racks and supplies nodes hang on; NO_PARTS where nobody told."""
+        ...
+
     def unusable(self, node: str, /) -> str | None:
         """Return why the node must get no ranks (drained, quarantined ...), or None."""
         ...
@@ -66,7 +72,9 @@ class OpenGate:
 
 
 class OpenPool:
-    """Every node is usable."""
+    """Every node is usable, and nothing is known of what they share."""
+
+    parts: FleetParts = NO_PARTS
 
     def unusable(self, _node: str, /) -> str | None:
         return None

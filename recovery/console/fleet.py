@@ -51,6 +51,7 @@ class NodeRow:
     ranks: int
     jobs: tuple[tuple[str, str], ...]  # id and name
     heard_age_s: float | None
+    leaf: str = ""  # switch; empty: not known
 
     @property
     def path(self) -> str:
@@ -138,7 +139,8 @@ def _row(
     elif views:
         state = NodeUse.TRAINING if ranks else NodeUse.SPARE
     found = tuple((view.job_id, jobs.get(view.job_id, view.job_id)) for view in views)
-    return NodeRow(name, state, rack, why, ranks, found, age_s)
+    leaf = next((view.leaf for view in views if view.leaf), "")
+    return NodeRow(name, state, rack, why, ranks, found, age_s, leaf)
 
 
 def _own_rack(name: str) -> str:

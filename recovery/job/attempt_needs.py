@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from detectors.parts.fleet_parts import NO_PARTS, with_domains
 from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
 from recovery.cluster.gate import Pool
 from recovery.job.checkpoint_search import CheckpointSearch, StillLooking
@@ -83,7 +84,10 @@ class AttemptNeeds:
             return self._waits_for_nodes(usable, settings.nodes_max, gathered_s)
         if size is None:
             return self._waits_for_nodes(usable, settings.sizes[-1], gathered_s)
-        return choose_placement(settings, ledger.placement, usable, size)
+        parts = NO_PARTS
+        if any(one.node not in usable for one in ledger.placement):
+            parts = with_domains(self.pool.parts, self.nodes.domains())
+        return choose_placement(settings, ledger.placement, usable, size, parts)
 
     def _waits_for_nodes(
         self, usable: dict[str, Member], wanted: int, waited_s: float

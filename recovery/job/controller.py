@@ -347,7 +347,7 @@ class Controller:
                     ledger.attempt, self._policy.snapshot_copies
                 )
             heard = self._nodes.heard(ledger, now_s)
-            self._copying = self._copying.observe(ledger.placement, heard, now_s)
+            self._copying = self._copying.observe(ledger.placement, heard, now_s, self._pool.parts)
             copies = self._copying.orders(ledger.placement, heard)
         self._copy_requests = {
             node: CopyRequest(copies.get(node), fetches.get(node, ()))

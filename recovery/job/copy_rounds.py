@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from recovery.journal.attempt_records import Placement
 from recovery.messages.copying import CopyOrder, HeldFor
 from recovery.messages.exchange import HeldSnapshot, Peer, Report, SnapshotPoint
-from recovery.snapshots.copies.placement import Groups, PlacedNode, holders, place
+from recovery.snapshots.copies.placement import Groups, PlacedNode, holders, place, placed_node
 
 HEAR_S: Final = 3.0  # from a snapshot to the launchers' hearing of it: a report and its answer
 HEAR_S_MAX: Final = 60.0
@@ -53,16 +54,20 @@ class CopyRounds:
         return CopyRounds(attempt, copies, before=self.complete or self.before, hear_s=self.hear_s)
 
     def observe(
-        self, placement: Sequence[Placement], reports: Mapping[str, Report], now_s: float
+        self,
+        placement: Sequence[Placement],
+        reports: Mapping[str, Report],
+        now_s: float,
+        parts: FleetParts = NO_PARTS,
     ) -> "CopyRounds":
-        """Return the state after a look at the newest reports of the attempt's nodes."""
+        """Return the state after a look at the newest reports of the attempt's nodes; ``parts``: what these share."""
         told = [reports.get(one.node) for one in placement]
         if len(placement) < 2 or not self.copies:
             return replace(self, now=None)
         if any(one is None or one.copier is None or one.attempt != self.attempt for one in told):
             return self  # a launcher is being replaced, or is of a version without copies
         known = [one for one in told if one is not None]
-        after = self._placed(known)._timed(known, now_s)
+        after = self._placed(known, parts)._timed(known, now_s)
         return after._judged(placement, reports, now_s)._begun(placement, known, now_s)
 
     def orders(
@@ -90,8 +95,8 @@ class CopyRounds:
             )
         return orders
 
-    def _placed(self, reports: Sequence[Report]) -> "CopyRounds":
-        nodes = tuple(PlacedNode(one.node, one.domain) for one in reports)
+    def _placed(self, reports: Sequence[Report], parts: FleetParts) -> "CopyRounds":
+        nodes = tuple(placed_node(one.node, one.domain, parts) for one in reports)
         if nodes == self.placed:
             return self
         return replace(self, placed=nodes, groups=place(nodes, self.copies, self.groups))

@@ -9,7 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from recovery.job.settings import JobSettings
+from recovery.job.spare_choice import Spares
 from recovery.journal.attempt_records import GoneProof, Placement, Proof
 from recovery.journal.leaving import LeaveReason, cut_off_from
 from recovery.journal.ledger import Ledger, Member
@@ -184,11 +186,12 @@ def choose_placement(
     before: Sequence[Placement],
     usable: Mapping[str, Member],
     nodes: int,
+    parts: FleetParts = NO_PARTS,
 ) -> tuple[Placement, ...]:
     """Return a placement on ``nodes`` of the usable nodes.
 
-    Who had ranks keeps its place where it can; those that joined first take the places of who
-    left. Ranks are dense: group rank g has the ranks from g x slots on.
+    Who had ranks keeps its place where it can; the spares nearest to them take the places of who left, of
+    equally near ones those that joined first. Ranks are dense: group rank g has the ranks from g x slots on.
     """
     stay = [place.node if place.node in usable else None for place in before]
     held = {node for node in stay if node is not None}
@@ -196,20 +199,25 @@ def choose_placement(
         (member for node, member in usable.items() if node not in held),
         key=lambda member: (member.joined, member.node),
     )
-    names = iter(spare.node for spare in spares)
+    waiting = Spares(
+        [spare.node for spare in spares],
+        [one.node for one in before],
+        [one.node for one, node in zip(before, stay, strict=True) if node is None],
+        parts,
+    )
     if len(held) >= nodes:
         chosen: list[str] = [node for node in stay if node is not None][:nodes]
     else:
         # Vacant places are filled from the front, so that fewer nodes close the gaps behind.
         wanted = nodes - len(held)
         chosen = []
-        for node in stay:
+        for place, node in zip(before, stay, strict=True):
             if node is not None:
                 chosen.append(node)
-            elif wanted and (spare := next(names, None)) is not None:
+            elif wanted and (spare := waiting.take(place.node)) is not None:
                 chosen.append(spare)
                 wanted -= 1
-        chosen += [node for _place, node in zip(range(wanted), names, strict=False)]
+        chosen += waiting.take_first(wanted)
     slots = settings.slots
     return tuple(
         Placement(node, tuple(range(group * slots, (group + 1) * slots)))

@@ -421,6 +421,10 @@ class JobNodes:
             and now_s - self._heard[node].at_s < policy.node_silent_s
         }
 
+    def domains(self) -> dict[str, tuple[str, ...]]:
+        """Return the switches above each node, as its scheduler told its launcher."""
+        return {node: heard.report.domain for node, heard in self._heard.items()}
+
     @property
     def highest_attempt(self) -> int:
         """Return the highest attempt that any node has spoken of; 0 for none."""

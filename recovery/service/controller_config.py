@@ -83,6 +83,8 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     racks: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}  # before it
     # HOST:PORT of the agent, if it is not at the node's name and agent_port; {node} stands for the name
     addresses: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}
+    # What nodes share: the file of `rankmend fabric topology`, or Slurm's topology.conf.
+    topology_file: str | None = None
 
 
 class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

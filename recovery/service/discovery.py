@@ -85,20 +85,6 @@ def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:
     return rack_of
 
 
-class RackNames:
-    """The racks of the configuration in force."""
-
-    def __init__(self, told: Callable[[], Discovery]) -> None:
-        self._told = told
-        self._read: tuple[Discovery, Callable[[str], str | None] | None] | None = None
-
-    def finder(self) -> Callable[[str], str | None] | None:
-        told = self._told()
-        if self._read is None or self._read[0] is not told:
-            self._read = (told, rack_finder(told))
-        return self._read[1]
-
-
 def _address_of(node: str, given: str | None, told: Discovery) -> str | None:
     """Return HOST:PORT of a node's agent; None for a name that may not stand for {node}."""
     if given is None:

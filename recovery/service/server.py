@@ -44,9 +44,9 @@ from recovery.service.console_door import ServiceDoor
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, controller_base, make_context
 from recovery.service.desk_service import DeskService
-from recovery.service.discovery import RackNames
 from recovery.service.entrance import Entrance
 from recovery.service.fleet.peers import OtherControllers
+from recovery.service.fleet_places import rack_names, read_fleet_parts
 from recovery.service.guard import IDLE_S_MAX, ConnectionRoom
 from recovery.service.job_registry import JobRegistry
 from recovery.service.job_store import KUBERNETES, SLURM, JobStore
@@ -137,6 +137,7 @@ class Service:
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             self.slurm, self.kubernetes = self._open_managers(undo)
             desk.on_leave = self._leave_nodes
+            desk.parts = read_fleet_parts(config.discovery)
             jobs = JobRegistry(
                 self._store,
                 self.board,
@@ -216,7 +217,7 @@ class Service:
             ServiceSource(self.api, self._journal, self._store.read_cluster, read_boot_id(), title),
             ServiceDoor(self.api, lambda: self._context is not None),
             self._clock,
-            racks=RackNames(lambda: self.config.discovery).finder,
+            racks=lambda: rack_names(self.worker.desk.parts),
             wrap=self.api.serve_page,
         )
 
@@ -381,15 +382,20 @@ class Service:
             refuse_out_of_date(
                 config.tls.cert_file, config.tls.client_ca_file, self._clock.unix_s()
             )
+        loop = asyncio.get_running_loop()
         try:
-            loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, self._store.tell_peers, config)
         except JournalError as error:
             log.warning(
                 "other controllers do not know our certificate", extra={"error": str(error)}
             )
-        taking = self.worker.call(lambda: self.worker.desk.take_policy(policy.cluster))
-        await asyncio.wait_for(asyncio.wrap_future(taking), RELOAD_S_MAX)
+        parts = await loop.run_in_executor(None, read_fleet_parts, config.discovery)
+
+        def take() -> None:
+            self.worker.desk.take_policy(policy.cluster)
+            self.worker.desk.parts = parts
+
+        await asyncio.wait_for(asyncio.wrap_future(self.worker.call(take)), RELOAD_S_MAX)
         self.config = self.backend.config = config
         self.api.doorman.tokens = tokens
         self.policy = policy

@@ -97,6 +97,10 @@ state_dir = @state_dir@
 # Regular expression whose first group is the rack in a node's name: '^(r[0-9]+)-'. It becomes the label `rack`, and the console
 # shows nodes by it. Default: no such label, and the console goes by names without their last number.
 #rack_pattern = ""
+# What nodes share: the file of `rankmend fabric topology`, with leaf switches, racks, power feeds and coolant loops, or Slurm's
+# topology.conf. Spares are chosen near, copies of snapshots lie apart, and a message names the part that explains several nodes.
+# Default: nothing is known but what Slurm tells the launchers.
+#topology_file = "/etc/rankmend/controller/topology.json"
 
 # Node name or shell pattern to its rack, before rack_pattern: a name counts first, then the first pattern that matches.
 [discovery.racks]

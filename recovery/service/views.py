@@ -6,6 +6,7 @@ of what it adds to. Two nodes of one view may be a moment apart. The others are 
 
 import msgspec
 
+from detectors.parts.fleet_parts import SharedKind
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
@@ -100,6 +101,8 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
                 attempt=ledger.attempt,
                 ranks=list(ranks.get(node, ())),
                 is_spare=node not in ranks,
+                leaf=desk.parts.name_of(node, SharedKind.LEAF) or "",
+                rack=desk.parts.name_of(node, SharedKind.RACK) or "",
                 boot_id=member.boot_id if member is not None else "",
                 held=held,
                 starts=[

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
+from detectors.parts.fleet_parts import NO_PARTS
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointFormat, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
@@ -452,6 +453,8 @@ class Cluster:
         if self.clock.now_s() < self.gate_waits_until_s and request.approved_by is None:
             return self.reword(Answer(Judgement.WAIT, "a maintenance window"))
         return self.reword(Answer(Judgement.ALLOWED, "open"))
+
+    parts = NO_PARTS
 
     def unusable(self, _node: str) -> str | None:
         return None

@@ -7,20 +7,26 @@ https://doi.org/10.1145/3600006.3613145). Where COPIES + 1 doesn't divide the no
 
 The nodes are dealt out in the order of their failure domains, as cards are: a domain with at most as many nodes as
 there are groups has no two in one group. A larger domain can't avoid it, because memory bounds what a node
-may hold; then as few copies as possible stay inside their domain.
+may hold; then as few copies as possible stay inside their domain. After domains, copies keep apart racks, then
+coolant loops, then power feeds. Of dealings that are equally good the one that stays nearest is taken: below one spine, as far as
+that is possible.
 
 A change of nodes keeps each group that is still whole, unless dealing anew puts fewer copies into their own domain.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from detectors.parts.fleet_parts import FleetParts, SharedKind
+
 Domain = tuple[str, ...]  # from the widest part to the narrowest: ("spine1", "leaf3"); (): unknown
 Groups = tuple[tuple[str, ...], ...]
 
+_WEIGHT: Final = 1_000_000  # above the copies of all nodes that there can be
+_TURNS: Final = (1, 2, 4, 8, 16)
+_SHARED: Final = (SharedKind.RACK, SharedKind.COOLANT_LOOP, SharedKind.POWER_FEED)
 COPIES_MAX: Final = 8  # three replicas are usual; each takes memory on another node
 ADDRESS_CHARACTERS_MAX: Final = 1024
 ADDRESS_PARTS_MAX: Final = 16
@@ -33,6 +39,32 @@ _PART: Final = re.compile(r"[\w\[\],:-]+", re.ASCII)
 class PlacedNode:
     node: str
     domain: Domain = ()
+    # What else it shares with others and may fail with them: rack, coolant loop, power feed; "": unknown.
+    shares: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Place:
+    domain: Domain
+    shares: tuple[str, ...]
+
+
+def placed_node(node: str, told: Domain, parts: FleetParts) -> PlacedNode:
+    """Return where a node is by the topology file; ``told``: the switches above it as its scheduler told them, where the file has none."""
+    hung = parts.hung(node)
+    leaf = next((one for one in hung if one.part.kind is SharedKind.LEAF), None)
+    domain = told
+    if leaf is not None:
+        above = [
+            one.part.name
+            for one in hung
+            if one.part.kind is SharedKind.SWITCH and one.port == leaf.port
+        ]
+        domain = (*reversed(above), leaf.part.name)
+    shares = [
+        "+".join(sorted(one.part.name for one in hung if one.part.kind is kind)) for kind in _SHARED
+    ]
+    return PlacedNode(node, domain, tuple(shares) if any(shares) else ())
 
 
 def failure_domain(environment: Mapping[str, str]) -> Domain:
@@ -55,12 +87,28 @@ def place(nodes: Sequence[PlacedNode], copies: int = 1, before: Groups = ()) -> 
     """Return the groups of the nodes, which come in ring order; ``before``: the groups in force."""
     if not 0 <= copies <= COPIES_MAX:
         raise ValueError(f"{copies} copies of a snapshot: want 0 to {COPIES_MAX}")
-    domains = {one.node: one.domain for one in nodes}
-    if len(domains) != len(nodes):
+    places = dict(zip((one.node for one in nodes), _places(nodes), strict=True))
+    if len(places) != len(nodes):
         raise ValueError(f"a node is named twice: {[one.node for one in nodes]}")
-    fresh = _deal(list(domains), domains, copies)
-    kept = _repair(domains, copies, before)
-    return fresh if _cost(fresh, domains, copies) < _cost(kept, domains, copies) else kept
+    fresh = _deal(list(places), places, copies)
+    kept = _repair(places, copies, before)
+    return fresh if _cost(fresh, places, copies) < _cost(kept, places, copies) else kept
+
+
+def _places(nodes: Sequence[PlacedNode]) -> list[_Place]:
+    """Return where the nodes are; what all of them share, such as both feeds of a hall, tells none from another."""
+    width = max((len(one.shares) for one in nodes), default=0)
+    padded = [(*one.shares, *("",) * (width - len(one.shares))) for one in nodes]
+    common = [len({shares[at] for shares in padded}) < 2 for at in range(width)]
+    return [
+        _Place(
+            one.domain,
+            tuple(
+                "" if is_common else name for name, is_common in zip(shares, common, strict=True)
+            ),
+        )
+        for one, shares in zip(nodes, padded, strict=True)
+    ]
 
 
 def holders(groups: Groups, copies: int = 1) -> dict[str, tuple[str, ...]]:
@@ -72,25 +120,25 @@ def holders(groups: Groups, copies: int = 1) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _repair(domains: Mapping[str, Domain], copies: int, before: Groups) -> Groups:
+def _repair(places: Mapping[str, _Place], copies: int, before: Groups) -> Groups:
     """Return the groups with those of ``before`` that are whole, and the other nodes in new ones."""
     size = copies + 1
-    left = [tuple(node for node in group if node in domains) for group in before]
+    left = [tuple(node for node in group if node in places) for group in before]
     kept = [group for group in left if size <= len(group) < 2 * size]
     taken = {node for group in kept for node in group}
-    free = [node for node in domains if node not in taken]
+    free = [node for node in places if node not in taken]
     if not free:
         return tuple(kept)
-    dealt = _deal(free, domains, copies)
+    dealt = _deal(free, places, copies)
     # Nodes that can't form good groups of their own are mixed with those of some group.
     for _try in range(2):
-        costs = _cost(dealt, domains, copies), _extra(dealt, size)
+        costs = _cost(dealt, places, copies), _extra(dealt, size)
         if not kept or costs == (0, 0):
             break
         options = []
         for at, group in enumerate(kept):
-            mixed = _deal([*free, *group], domains, copies)
-            cost = _cost(mixed, domains, copies) - _cost((group,), domains, copies)
+            mixed = _deal([*free, *group], places, copies)
+            cost = _cost(mixed, places, copies) - _cost((group,), places, copies)
             options.append((cost, _extra(mixed, size) - _extra((group,), size), at, mixed))
         best = min(options)
         if best[:2] >= costs and len(free) >= size:
@@ -99,12 +147,67 @@ def _repair(domains: Mapping[str, Domain], copies: int, before: Groups) -> Group
     return (*kept, *dealt)
 
 
-def _deal(nodes: Sequence[str], domains: Mapping[str, Domain], copies: int) -> Groups:
-    order = sorted(
-        nodes, key=lambda node: domains[node]
-    )  # stable: the ring's order within a domain
+def _deal(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Groups:
+    """Return new groups: the best of a few orders in which the nodes can be dealt."""
+    plain = _deal_all(nodes, places, copies)
+    options = [plain]
+    if any(len(places[node].domain) > 1 for node in nodes):
+        options.append(_deal_near(nodes, places, copies))
+    best = min(options, key=lambda one: (_cost(one, places, copies), _distance(one, places)))
+    if not _cost(best, places, copies):
+        return best
+    # What nodes share beside switches may cut across these: some other order or turn may keep it apart.
+    groups_total = max(1, len(nodes) // (copies + 1))
+    for at in range(max((len(places[node].shares) for node in nodes), default=0)):
+        ordered = sorted(nodes, key=lambda node: (places[node].shares[at : at + 1], places[node]))
+        for turn in (0, *(one for one in _TURNS if one < groups_total)):
+            options.append(_dealt(ordered, copies, turn))
+    return min(options, key=lambda one: (_cost(one, places, copies), _distance(one, places)))
+
+
+def _deal_all(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Groups:
+    # stable: the ring's order within a domain
+    return _dealt(sorted(nodes, key=lambda node: places[node]), copies)
+
+
+def _dealt(order: Sequence[str], copies: int, turn: int = 0) -> Groups:
+    """Return the nodes dealt like cards; ``turn``: by how many places each further round is turned."""
     groups_total = max(1, len(order) // (copies + 1))
-    return tuple(tuple(order[start::groups_total]) for start in range(groups_total) if order)
+    rounds = [order[start : start + groups_total] for start in range(0, len(order), groups_total)]
+    return tuple(
+        tuple(
+            one[(group + number * turn) % len(one)]
+            for number, one in enumerate(rounds)
+            if group < len(one)
+        )
+        for group in range(groups_total)
+        if order
+    )
+
+
+def _deal_near(nodes: Sequence[str], places: Mapping[str, _Place], copies: int) -> Groups:
+    """Return groups that stay below one switch wherever its nodes can be dealt without two of a domain in a group."""
+    found: list[tuple[str, ...]] = []
+    left = list(nodes)
+    depth = max(len(places[node].domain) for node in nodes) - 1
+    for level in range(depth, -1, -1):
+        below: dict[Domain, list[str]] = {}
+        for node in left:
+            below.setdefault(places[node].domain[:level], []).append(node)
+        left = []
+        for some in below.values():
+            members = list(some)
+            while level == 0 and len(members) <= copies and found:
+                members += found.pop()
+            groups = _deal_all(members, places, copies)
+            is_whole = (
+                len(members) > copies and _cost(groups, places, copies) < _WEIGHT**3
+            )  # no two of a domain
+            if is_whole or level == 0:
+                found += groups
+            else:
+                left += members
+    return tuple(found)
 
 
 def _extra(groups: Groups, size: int) -> int:
@@ -112,10 +215,29 @@ def _extra(groups: Groups, size: int) -> int:
     return sum(abs(len(group) - size) for group in groups)
 
 
-def _cost(groups: Groups, domains: Mapping[str, Domain], copies: int) -> int:
-    """Return how many copies lack or stay in their node's domain or in that of another copy of it."""
+def _cost(groups: Groups, places: Mapping[str, _Place], copies: int) -> int:
+    """Return how many copies lack or stay in their node's domain or in that of another copy of it.
+
+    Racks, loops and feeds count behind that, each less than all of what is before it.
+    """
     cost = 0
     for node, held_by in holders(groups, copies).items():
-        found = Counter(domains[one] for one in (node, *held_by))
-        cost += copies + 1 - len(found)
+        some = [places[one] for one in (node, *held_by)]
+        cost += (copies + 1 - len({one.domain for one in some})) * _WEIGHT**3
+        for at, weight in enumerate((_WEIGHT**2, _WEIGHT, 1)):
+            known = [one.shares[at] for one in some if at < len(one.shares) and one.shares[at]]
+            cost += (len(known) - len(set(known))) * weight
     return cost
+
+
+def _distance(groups: Groups, places: Mapping[str, _Place]) -> int:
+    """Return over how many levels of switches the members of groups stand apart."""
+    apart = 0
+    for group in groups:
+        first = places[group[0]].domain
+        for node in group[1:]:
+            domain = places[node].domain
+            pairs = zip(first, domain, strict=False)
+            common = next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(domain)))  # fmt: skip
+            apart += max(len(first), len(domain)) - common
+    return apart

@@ -13,14 +13,14 @@ from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges, parse_parts
 from detectors.network_topology import EdgeOrigin, NetworkTopology, edge, encode_topology, merge
 from detectors.parts.fleet_parts import (
+    FleetPart,
     FleetParts,
     HungPart,
-    Part,
     SharedKind,
     find_parts,
-    with_racks,
+    with_domains,
 )
-from detectors.parts.shared_blame import BlameEnd, Worker, explain_shared, together
+from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared, together
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 from rankmend.cli.fabric import fabric
 from rankmend.errors import SourceError
@@ -63,7 +63,7 @@ def nodes(*numbers: int) -> list[str]:
 
 
 def named(bad: Sequence[str], symptom: SharedSymptom = SharedSymptom.ANYTHING) -> list[str]:
-    workers = [Worker(node, node) for node in nodes(*range(32))]
+    workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
     found = explain_shared(workers, bad, fleet(), CAUSES_OF[symptom])
     return [str(one.part) for one in found.named]
 
@@ -85,7 +85,7 @@ def test_smallest_part_around_the_bad_nodes_is_named(bad: list[str], part: str) 
 
 
 def test_nodes_that_share_nothing_are_alone() -> None:
-    workers = [Worker(node, node) for node in nodes(*range(32))]
+    workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
 
     found = explain_shared(workers, nodes(3, 9, 20), fleet())
 
@@ -94,7 +94,7 @@ def test_nodes_that_share_nothing_are_alone() -> None:
 
 
 def test_one_bad_node_and_almost_all_bad_nodes_name_no_part() -> None:
-    workers = [Worker(node, node) for node in nodes(*range(32))]
+    workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
 
     assert explain_shared(workers, ["n1"], fleet()).end is BlameEnd.TOO_FEW
     assert explain_shared(workers, nodes(*range(30)), fleet()).end is BlameEnd.ALMOST_ALL
@@ -104,13 +104,13 @@ def test_two_parts_around_the_same_nodes_are_told_and_none_is_named() -> None:
     parts = FleetParts(
         {
             node: (
-                HungPart(Part(SharedKind.LEAF, f"leaf{number // 4}")),
-                HungPart(Part(SharedKind.RACK, f"r{number // 4}")),
+                HungPart(FleetPart(SharedKind.LEAF, f"leaf{number // 4}")),
+                HungPart(FleetPart(SharedKind.RACK, f"r{number // 4}")),
             )
             for number, node in enumerate(nodes(*range(16)))
         }
     )
-    workers = [Worker(node, node) for node in parts.on]
+    workers = [PlacedWorker(node, node) for node in parts.on]
 
     found = explain_shared(workers, nodes(0, 1, 2, 3), parts)
     by_heat = explain_shared(workers, nodes(0, 1, 2, 3), parts, CAUSES_OF[SharedSymptom.HEAT])
@@ -123,7 +123,7 @@ def test_two_parts_around_the_same_nodes_are_told_and_none_is_named() -> None:
 
 
 def test_a_part_and_a_node_that_failed_by_chance_beside_it_are_told_apart() -> None:
-    workers = [Worker(node, node) for node in nodes(*range(32))]
+    workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
 
     found = explain_shared(workers, nodes(*range(8), 30), fleet())
 
@@ -135,9 +135,9 @@ def test_two_broken_parts_are_both_named() -> None:
     assert named([*nodes(0, 1, 2, 3), *nodes(*range(24, 32))]) == ["leaf switch leaf4", "rack r0"]
 
 
-def rank_workers() -> list[Worker]:
+def rank_workers() -> list[PlacedWorker]:
     return [
-        Worker(f"{node} {rail}", node, f"mlx5_{rail}")
+        PlacedWorker(f"{node} {rail}", node, f"mlx5_{rail}")
         for node in nodes(*range(32))
         for rail in range(4)
     ]
@@ -175,7 +175,7 @@ def test_the_broken_part_is_named_whatever_noise_hides_and_a_sound_one_never(
     parts = data.draw(fleets())
     below = parts.nodes_of
     broken = data.draw(st.sampled_from(sorted(below, key=str)))
-    workers = [Worker(node, node) for node in parts.on]
+    workers = [PlacedWorker(node, node) for node in parts.on]
     hidden_max = (len(below[broken]) - 1) // 4
     hidden = data.draw(st.sets(st.sampled_from(sorted(below[broken])), max_size=hidden_max))
     bad = below[broken] - hidden
@@ -199,7 +199,7 @@ def test_the_broken_part_is_named_whatever_noise_hides_and_a_sound_one_never(
 def test_order_of_workers_and_parts_changes_nothing(data: st.DataObject) -> None:
     parts = data.draw(fleets())
     bad = data.draw(st.sets(st.sampled_from(sorted(parts.on)), min_size=2))
-    workers = [Worker(node, node) for node in parts.on]
+    workers = [PlacedWorker(node, node) for node in parts.on]
     mixed = data.draw(st.permutations(workers))
 
     assert explain_shared(mixed, bad, parts) == explain_shared(workers, bad, parts)
@@ -213,7 +213,7 @@ def fleets(draw: st.DrawFn) -> FleetParts:
     return FleetParts(
         {
             f"n{number}": tuple(
-                HungPart(Part(kind, str(draw(st.integers(0, 5)))), "") for kind in kinds
+                HungPart(FleetPart(kind, str(draw(st.integers(0, 5)))), "") for kind in kinds
             )
             for number in range(count)
         }
@@ -246,11 +246,23 @@ def test_a_surer_leaf_holds_and_what_supplies_a_rack_supplies_its_nodes() -> Non
 
 
 def test_racks_of_another_source_fill_what_the_topology_does_not_tell() -> None:
-    parts = with_racks(find_parts(merge([parse_edges(SLURM)])), ["n0", "x"], {"n0": "k1"}.get)
+    told = find_parts(merge([parse_edges(SLURM)]))
+    parts = FleetParts(told.on, {"n0": "k1", "y": "k1"}.get)
 
     assert parts.name_of("n0", SharedKind.RACK) == "k1"
+    assert parts.name_of("y", SharedKind.RACK) == "k1"
     assert parts.name_of("n0", SharedKind.LEAF) == "leaf1"
     assert parts.name_of("x", SharedKind.RACK) is None
+
+
+def test_switches_that_a_scheduler_tells_fill_what_the_topology_does_not() -> None:
+    told = find_parts(merge([parse_edges("n0 leaf1\n")]))
+
+    parts = with_domains(told, {"n0": ("top", "other"), "n1": ("top", "leaf2"), "n2": ()})
+
+    assert {str(one) for one in parts.of_node("n0")} == {"leaf switch leaf1"}
+    assert {str(one) for one in parts.of_node("n1")} == {"leaf switch leaf2", "switch top"}
+    assert parts.of_node("n2") == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bench.scoreboard.cases import slow_down, synthetic_job
 from detectors.diagnosis import Verdict
 from detectors.formats.slurm_topology import expand_hosts, parse_topology
-from detectors.parts.fleet_parts import FleetParts, HungPart, Part, SharedKind
+from detectors.parts.fleet_parts import FleetPart, FleetParts, HungPart, SharedKind
 from detectors.slow.change_point import find_episode
 from detectors.slow.from_records import diagnose_slow
 from detectors.slow.placement import locate, locate_delay
@@ -397,7 +397,7 @@ def test_shapes_lead_to_parts() -> None:
     leaf = {"n0": "leaf0", "n1": "leaf0", "n2": "leaf1", "n3": "leaf1"}
 
     def kinds(*slow: int) -> list[tuple[str, str]]:
-        parts = {n: (HungPart(Part(SharedKind.LEAF, name)),) for n, name in leaf.items()}
+        parts = {n: (HungPart(FleetPart(SharedKind.LEAF, name)),) for n, name in leaf.items()}
         found = locate(workers, slow, FleetParts(parts))
         return [(part.kind, part.name) for part in found]
 

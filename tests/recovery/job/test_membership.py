@@ -5,6 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.formats.site_parts import parse_site_parts
+from detectors.formats.slurm_topology import parse_edges
+from detectors.network_topology import merge
+from detectors.parts.fleet_parts import find_parts
 from detectors.replicas.layout import parse_parallel
 from rankmend.errors import ConfigError
 from recovery.job.membership import (
@@ -275,6 +279,50 @@ def test_nodes_keep_their_places_and_spares_take_those_of_who_left(
     before: str, usable: str, nodes: int, after: str
 ) -> None:
     assert chosen(places(*before), usable, nodes) == list(after)
+
+
+LEAVES = """SwitchName=leaf1 Nodes=a,b,e,h
+SwitchName=leaf2 Nodes=c,d,f
+SwitchName=leaf3 Nodes=g,i,j
+SwitchName=top1 Switches=leaf[1-2]
+SwitchName=top2 Switches=leaf3
+"""
+RACKS = "[[rack]]\nname='r1'\nnodes=['a','b','f']\n[[rack]]\nname='r2'\nnodes=['c','d','e','g','h','i','j']"
+
+
+@pytest.mark.parametrize(
+    ("before", "usable", "after"),
+    [
+        ("abcd", "gfebcd", "ebcd"),  # e is below the lost node's leaf
+        ("abcd", "gfeabd", "abfd"),
+        ("abcd", "giabd", "abgd"),  # none is near: the first that joined
+        ("abcd", "gfabd", "abfd"),  # f is below the same leaf, g only in the same rack
+        ("abcd", "gfbcd", "fbcd"),  # f stands in a's rack
+        ("acdx", "fegcdx", "ecdx"),
+    ],
+)
+def test_the_nearest_spare_takes_the_place_of_a_lost_node(
+    before: str, usable: str, after: str
+) -> None:
+    parts = find_parts(merge([parse_edges(LEAVES), parse_site_parts(RACKS)]))
+    members = {node: member(node, joined=at) for at, node in enumerate(usable)}
+
+    made = choose_placement(SETTINGS, places(*before), members, len(before), parts)
+
+    assert [place.node for place in made] == list(after)
+
+
+def test_a_spare_below_the_part_that_broke_is_taken_last() -> None:
+    """a, b and h are lost together: leaf1 explains them, and e hangs on it, too."""
+    parts = find_parts(merge([parse_edges(LEAVES), parse_site_parts(RACKS)]))
+
+    def chosen_of(usable: str) -> list[str]:
+        members = {node: member(node, joined=at) for at, node in enumerate(usable)}
+        made = choose_placement(SETTINGS, places(*"abhcd"), members, 5, parts)
+        return [place.node for place in made]
+
+    assert chosen_of("efgicd") == ["f", "g", "i", "c", "d"]
+    assert chosen_of("efgcd") == ["f", "g", "e", "c", "d"], "else the job would stand"
 
 
 def test_a_job_that_says_nothing_of_its_size_keeps_that_of_its_minimum() -> None:

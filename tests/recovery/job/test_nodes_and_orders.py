@@ -10,6 +10,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
+from detectors.parts.fleet_parts import NO_PARTS
 from recovery.checkpoints.model import HeldPart, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
@@ -147,6 +148,8 @@ class Bench:
         if request.is_standing and self.answer_standing is not None:
             return self.answer_standing
         return self.answer
+
+    parts = NO_PARTS
 
     def unusable(self, node: str) -> str | None:
         return self.held.get(node)

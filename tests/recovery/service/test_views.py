@@ -7,12 +7,24 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from rankmend.errors import ConfigError
 from recovery.job.rank_picture import RankPicture, RankState
+from recovery.service.controller_config import Config, Discovery
 from recovery.service.served_job import Job
+from recovery.service.views import view_nodes
 from recovery.views.rank_view import view_ranks
-from tests.support.service import LONG_S, Running, join_of, make_folder, running
+from tests.support.service import (
+    LONG_S,
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    wait_until,
+)
 
 
 def start(up: Running, asked: Any) -> "Future[Any]":
@@ -43,6 +55,41 @@ def test_the_deciding_thread_goes_on_while_a_view_is_made(tmp_path: Path) -> Non
     assert decided == "decided"
     assert was_looking
     assert seen == ["train"]
+
+
+def test_nodes_show_their_leaf_and_rack_also_after_a_reload(tmp_path: Path) -> None:
+    """And a file that can't be read leaves the one in force."""
+    make_folder(tmp_path / "files")
+    (tmp_path / "topology.conf").write_text("SwitchName=leaf7 Nodes=n1\n")
+    told = Discovery(topology_file=str(tmp_path / "topology.conf"), racks={"n*": "r1"})
+
+    def configured(one: Config) -> Config:
+        return msgspec.structs.replace(one, discovery=told)
+
+    with running(tmp_path / "files", configured) as up:
+        client = up.client()
+        Speaker(client, "n1", client.join(join_of("n1")).job_id).say()
+        service = up.service
+
+        def places() -> list[tuple[str, str]]:
+            (job,) = service.worker.jobs.running.values()
+            return [(one.leaf, one.rack) for one in view_nodes(job, service.worker.desk)]
+
+        def reload() -> None:
+            asked = service.reload(service.config, service.api.doorman.tokens, service.policy)
+            start(up, asked).result(LONG_S)
+
+        wait_until(lambda: bool(places()), "the node's report")
+        at_first = places()
+        (tmp_path / "topology.conf").write_text("SwitchName=leaf8 Nodes=n1\n")
+        reload()
+        reloaded = places()
+        (tmp_path / "topology.conf").write_text("what is this\n")
+        with pytest.raises(ConfigError, match=r"topology_file .*topology.conf: .*line 1"):
+            reload()
+        kept = places()
+
+    assert (at_first, reloaded, kept) == ([("leaf7", "r1")], [("leaf8", "r1")], [("leaf8", "r1")])
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.formats.site_parts import parse_site_parts
+from detectors.formats.slurm_topology import parse_edges
+from detectors.network_topology import merge
+from detectors.parts.fleet_parts import find_parts
 from recovery.snapshots.copies.placement import (
     Groups,
     PlacedNode,
     failure_domain,
     holders,
     place,
+    placed_node,
 )
 
 
@@ -23,13 +28,65 @@ def nodes_of(*leaves: int) -> list[PlacedNode]:
 @st.composite
 def clusters(draw: st.DrawFn) -> list[PlacedNode]:
     leaves = draw(st.lists(st.integers(0, 5), min_size=1, max_size=24))
-    return draw(st.permutations(nodes_of(*leaves)))
+    spines = draw(st.integers(1, 3))
+    racks = draw(st.integers(0, 3))
+    nodes = [
+        PlacedNode(
+            f"n{at}", (f"spine{leaf % spines}", f"leaf{leaf}"), (f"r{at % racks}",) if racks else ()
+        )
+        for at, leaf in enumerate(leaves)
+    ]
+    return draw(st.permutations(nodes))
 
 
 def test_two_copies_of_neighbours_lie_in_the_other_rack() -> None:
     groups = place(nodes_of(0, 0, 1, 1))
 
     assert holders(groups) == {"n0": ("n2",), "n2": ("n0",), "n1": ("n3",), "n3": ("n1",)}
+
+
+def test_copies_stay_below_one_spine_and_outside_of_their_leaf() -> None:
+    nodes = [PlacedNode(f"n{at}", (f"spine{at // 8}", f"leaf{at // 4}")) for at in range(16)]
+    at = {one.node: one.domain for one in nodes}
+
+    for node, (holder,) in holders(place(nodes)).items():
+        assert at[node][0] == at[holder][0], "near: below the same spine"
+        assert at[node][1] != at[holder][1], "never below the same leaf"
+
+
+def test_a_spine_with_one_leaf_goes_further_rather_than_stay_in_its_leaf() -> None:
+    nodes = [
+        *(PlacedNode(f"a{at}", ("spine0", "leaf0")) for at in range(4)),
+        *(PlacedNode(f"b{at}", ("spine1", f"leaf{1 + at // 4}")) for at in range(8)),
+    ]
+    at = {one.node: one.domain for one in nodes}
+
+    found = holders(place(nodes))
+
+    assert all(at[node] != at[holder] for node, (holder,) in found.items())
+
+
+def test_copies_keep_apart_racks_and_coolant_loops_too() -> None:
+    nodes = [
+        PlacedNode(f"n{at}", ("spine", f"leaf{at // 4}"), (f"r{at % 4}", f"cdu{at % 2}", "feed"))
+        for at in range(16)
+    ]
+    at = {one.node: one for one in nodes}
+
+    for node, (holder,) in holders(place(nodes)).items():
+        assert at[node].domain != at[holder].domain
+        assert at[node].shares[:2] != at[holder].shares[:2]
+        assert at[node].shares[0] != at[holder].shares[0]
+        assert at[node].shares[1] != at[holder].shares[1]
+
+
+def test_a_nodes_place_comes_from_the_topology_file_before_its_scheduler() -> None:
+    text = "SwitchName=l1 Nodes=n[1-2]\nSwitchName=top Switches=l1\n"
+    site = "[[rack]]\nname='r1'\nnodes=['n1']\n[[power_feed]]\nname='b'\nnodes=['n1']\n[[power_feed]]\nname='a'\nnodes=['n1']"
+    parts = find_parts(merge([parse_edges(text), parse_site_parts(site)]))
+
+    assert placed_node("n1", ("s",), parts) == PlacedNode("n1", ("top", "l1"), ("r1", "", "a+b"))
+    assert placed_node("n9", ("s",), parts) == PlacedNode("n9", ("s",))
 
 
 def test_an_odd_node_joins_a_ring_of_three() -> None:

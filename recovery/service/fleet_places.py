@@ -1,0 +1,37 @@
+"""Reads which switches, racks and supplies the nodes of the fleet hang on."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from detectors.formats.slurm_topology import parse_parts
+from detectors.parts.fleet_parts import FleetParts, HungPart, SharedKind
+from rankmend.errors import ConfigError, SourceError
+from rankmend.files import read_capped
+from recovery.service.controller_config import Discovery
+from recovery.service.discovery import rack_finder
+
+TOPOLOGY_BYTES_MAX: Final = 64 << 20
+
+
+def read_fleet_parts(told: Discovery) -> FleetParts:
+    """Return what nodes share by the topology file, with the racks of the configuration where it names none.
+
+    Raises ConfigError that names the file.
+    """
+    on: Mapping[str, tuple[HungPart, ...]] = {}
+    if told.topology_file is not None:
+        path = Path(told.topology_file)
+        body = read_capped(
+            path, TOPOLOGY_BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}"
+        )
+        try:
+            on = parse_parts(body.decode("utf-8", "replace")).on
+        except SourceError as error:
+            raise ConfigError(f"[discovery] topology_file {path}: {error}") from error
+    return FleetParts(on, rack_finder(told))
+
+
+def rack_names(parts: FleetParts) -> Callable[[str], str | None] | None:
+    """Return the function that names a node's rack; None where no racks are known."""
+    return (lambda node: parts.name_of(node, SharedKind.RACK)) if parts.has_racks else None
