@@ -1,5 +1,6 @@
 """A node's finding in the form of an alert."""
 
+import re
 from functools import lru_cache
 
 from detectors.node.node_state import NodeFinding, uuid_of
@@ -9,6 +10,12 @@ from detectors.node.node_state import NodeFinding, uuid_of
 def alert_name(check: str) -> str:
     """Return a check's name in the form of an alert's: ``RankmendGpuLost``."""
     return "Rankmend" + "".join(part.capitalize() for part in check.split("_"))
+
+
+def check_of(alertname: str) -> str:
+    """Return the check by whose name `alert_name` makes this one; of other alerts something that is no check."""
+    words = re.findall(r"[A-Z][a-z0-9]*", alertname.removeprefix("Rankmend"))
+    return "_".join(word.lower() for word in words)
 
 
 def alert_labels(finding: NodeFinding, node: str) -> dict[str, str]:

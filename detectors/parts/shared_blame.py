@@ -18,7 +18,8 @@ from detectors.wording import counted, names_in_words
 
 SHARE_MIN: Final = 0.75  # of a part's workers that must be bad; noise hides some
 BAD_SHARE_MAX: Final = 0.75  # of all workers; above it there is nothing sound to compare with
-TIES_TOLD_MAX: Final = 8
+TIES_TOLD_MAX: Final = 4
+NAMED_TOLD_MAX: Final = 4
 _ORDER: Final = {kind: place for place, kind in enumerate(SharedKind)}
 
 
@@ -55,6 +56,19 @@ class SharedBlame:
     named: tuple[ExplainingPart, ...] = ()
     tied: tuple[ExplainingPart, ...] = ()
     alone: tuple[str, ...] = ()  # bad workers that nothing named or tied explains
+
+    @property
+    def bad(self) -> int:
+        """Return how many workers are bad."""
+        told = {name for one in (*self.named, *self.tied) for name in one.bad}
+        return len(told | set(self.alone))
+
+    @property
+    def part(self) -> str:
+        """Return the parts that are named, or those of which one can't be told from another; empty: none."""
+        if self.named:
+            return names_in_words([str(one.part) for one in self.named], NAMED_TOLD_MAX)
+        return " or ".join(str(one.part) for one in self.tied[:TIES_TOLD_MAX])
 
     def in_words(self, noun: str = "node") -> str:
         """Return one sentence; empty for a single bad worker."""

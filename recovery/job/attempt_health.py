@@ -155,7 +155,8 @@ class AttemptHealth:
         records += self.spent(now_s, is_due=False)
         records += self._caught_up(now_s)
         records += self._situation.slow.due(now_s)
-        records += self._situation.causes.due(ledger, ledger.placement, now_s)
+        parts = self._situation.pool.parts
+        records += self._situation.causes.due(ledger, ledger.placement, now_s, parts)
         return records
 
     def verified(self, now_s: float) -> AttemptVerified:

@@ -114,11 +114,11 @@ class Controller:
         """
         self._settings = settings
         self._policy = settings.policy
+        self._pool = pool = pool or OpenPool()
         self._situation = Situation(
-            journal, orders, budget_copy, clock, settings, on_entry, hearing
+            journal, orders, budget_copy, clock, settings, on_entry, hearing, pool
         )
         self._book, self._nodes = self._situation.book, self._situation.nodes
-        self._pool = pool = pool or OpenPool()
         self._watch = AttemptHealth(self._situation)
         self._replicas = ReplicaWatch(settings.layout)
         self._numbers = NumberWatch()

@@ -7,6 +7,7 @@ What is only observed may be lost, and is heard again after a crash.
 from collections.abc import Callable
 
 from rankmend.clock import Clock
+from recovery.cluster.gate import OpenPool, Pool
 from recovery.job.job_memory import BudgetStore, JobMemory, JournalWriter
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
@@ -31,6 +32,7 @@ class Situation:
         settings: JobSettings,
         on_entry: Callable[[Entry], None] | None,
         hearing: Clock | None = None,
+        pool: Pool | None = None,
     ) -> None:
         """``on_entry`` is told of every record once it is durable and acted on.
 
@@ -45,6 +47,7 @@ class Situation:
         self.saves = SaveMeter()
         self.work = WorkMeter()
         self.steps = StepMeter()
+        self.pool = pool or OpenPool()
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock

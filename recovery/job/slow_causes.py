@@ -6,15 +6,20 @@ comes of it is made when all have told, or when those that have not are overdue.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Evidence, Kind
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.shared_blame import PlacedWorker, SharedBlame, explain_shared
+from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 from detectors.slow.cause_signs import SlowSection
 from detectors.slow.cause_table import METRICS
 from detectors.slow.causes import explain_slow
 from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace
 from detectors.slow.hardware_reading import HardwareReading, reading_of
+from detectors.wording import counted
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -27,6 +32,12 @@ PEERS_MAX: Final = 8  # nodes beside the slow ranks' own: a median needs no more
 # thousands of nodes every few seconds.
 PATIENCE_S: Final = 30.0
 BEFORE_S: Final = 4.0  # two looks: a rank may have been slow for so long when a look first saw it
+TOGETHER_STEPS: Final = 50  # noise moves an onset by some steps; steps of large jobs take seconds
+_RANK_NIC: Final = "rankmend_rank_nic_info"
+_PARTS_OF: Final = {
+    SlowSection.COMMUNICATION.value: CAUSES_OF[SharedSymptom.NETWORK],
+    SlowSection.COMPUTE.value: CAUSES_OF[SharedSymptom.HEAT_OR_POWER],
+}
 LINES_MAX: Final = 8  # lines of evidence in a record
 _SERIES_MAX: Final = 2_000  # per node; launchers report at most as many
 _SECTIONS: Final = {section.value: section for section in SlowSection}
@@ -49,7 +60,11 @@ class SlowInquiry:
             self._notes[report.node] = told.note
 
     def due(
-        self, ledger: Ledger, placement: Sequence[Placement], now_s: float
+        self,
+        ledger: Ledger,
+        placement: Sequence[Placement],
+        now_s: float,
+        parts: FleetParts = NO_PARTS,
     ) -> list[SlowExplained]:
         """Return the records that are due: one for each slow rank of which nobody has asked why."""
         waiting = unexplained(ledger)
@@ -63,7 +78,28 @@ class SlowInquiry:
         is_late = now_s - self._asked_at_s >= PATIENCE_S
         if not (nodes <= set(self._heard) or is_late):
             return []
-        return [self._explain(found, ledger.job_id, now_s) for found in waiting]
+        slow = [one.found for one in ledger.slow.values()]
+        nics = self._nics(ledger.job_id)
+        return [
+            _with_part(
+                self._explain(found, ledger.job_id, now_s),
+                explain_together(found, slow, placement, nics, parts),
+                knows_parts=bool(parts.on),
+            )
+            for found in waiting
+        ]
+
+    def _nics(self, job_id: str | None) -> dict[int, str]:
+        """Return the NIC that each rank uses, as far as its node has told; of several none."""
+        found: dict[int, set[str]] = {}
+        for readings in self._heard.values():
+            for one in readings:
+                labels = dict(one.labels)
+                if one.metric == _RANK_NIC and labels.get("job_id") == job_id and one.device:
+                    rank = labels.get("rank", "")
+                    if rank.isdecimal():
+                        found.setdefault(int(rank), set()).add(one.device)
+        return {rank: next(iter(nics)) for rank, nics in found.items() if len(nics) == 1}
 
     def _explain(self, found: SlowFound, job_id: str | None, now_s: float) -> SlowExplained:
         node = found.finding.node
@@ -97,6 +133,38 @@ class SlowInquiry:
             0.0 if best is None else best.confidence,
             (*_lines(why), *notes),
         )
+
+
+def explain_together(
+    found: SlowFound,
+    slow: Sequence[SlowFound],
+    placement: Sequence[Placement],
+    nics: Mapping[int, str],
+    parts: FleetParts,
+) -> SharedBlame:
+    """Return which shared part explains a slow rank and those that became slow in the same section at the same time."""
+    alike = {
+        str(one.rank)
+        for one in slow
+        if (one.section, one.is_always) == (found.section, found.is_always)
+        and (one.is_always or abs(one.onset_step - found.onset_step) <= TOGETHER_STEPS)
+    }
+    workers = [
+        PlacedWorker(str(rank), place.node, nics.get(rank))
+        for place in placement
+        for rank in place.ranks
+    ]
+    return explain_shared(workers, alike, parts, _PARTS_OF.get(found.section))
+
+
+def _with_part(why: SlowExplained, blame: SharedBlame, *, knows_parts: bool) -> SlowExplained:
+    said = blame.in_words("rank")
+    if not said or not (blame.part or knows_parts):
+        return why
+    together = f"{counted(blame.bad, 'rank')} became slow together: {said}"
+    reason = f"{why.reason}; {together}" if blame.part else why.reason
+    lines = (*why.evidence, Evidence("shared parts", together))
+    return replace(why, reason=reason, evidence=lines, part=blame.part)
 
 
 def _lines(why: SlowExplanation) -> tuple[Evidence, ...]:

@@ -165,6 +165,7 @@ class CauseTold:
     is_over: bool = False
     end: str = ""  # how it ended, in words
     stage: str = ""  # the latest so far, as in recovery.people.trouble
+    part: str = ""  # that its nodes share and that explains them, in words; empty: none is known
 
 
 ClusterRecord: TypeAlias = (

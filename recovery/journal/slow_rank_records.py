@@ -29,6 +29,7 @@ class SlowExplained:
     reason: str  # one sentence
     confidence: float
     evidence: tuple[Evidence, ...]
+    part: str = ""  # that explains it together with other slow ranks, in words; empty: none
 
 
 @dataclass(frozen=True, slots=True)

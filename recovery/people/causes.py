@@ -9,11 +9,15 @@ A cause with incidents is over when they are; findings of its nodes that outlast
 senders tell (findings, watched jobs) counts as there until the controller has listened for `RELISTEN_S`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.node.node_alerts import check_of
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.shared_blame import PlacedWorker, explain_shared
+from detectors.parts.symptoms import CAUSES_OF, SharedSymptom, symptom_of
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
 from recovery.people.trouble import (
@@ -34,6 +38,14 @@ FINDING_WAIT_S: Final = 30.0
 LATE_S: Final = 600.0  # after the end: findings that begin until then belong to the cause
 RELISTEN_S: Final = 300.0  # agents and Alertmanager repeat all that is so within minutes
 MEMBERS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBy:
+    """The nodes that would have told of a fault, and what they share."""
+
+    nodes: Collection[str] = ()
+    parts: FleetParts = NO_PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +73,12 @@ def follow(
     ends: Mapping[str, str],
     unmanaged: frozenset[str] = frozenset(),
     listened_s: float = RELISTEN_S,
+    shared: SharedBy = SharedBy(),
 ) -> CauseChanges:
     """Return the causes as they are now, and what to journal of them.
 
     ``causes``: the newest record of each with its time, the open and the newest closed ones. ``ends``: in words, how each
-    job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start.
+    job stands now. ``unmanaged``: jobs of which nothing is known at the moment. ``listened_s``: since the start. ``shared``: by whose parts several nodes are explained.
     """
     closed = [(at_s, one) for at_s, one in causes.values() if one.is_over]
     past = _Past(closed)
@@ -88,6 +101,7 @@ def follow(
     for cause_id, told in open_now.items():
         at_s, before = causes.get(cause_id, (now_unix_s, None))
         new = _updated(told, before, members[cause_id], rules, at_s, now_unix_s)
+        new = replace(new, part=_part_of(new, before, members[cause_id], shared))
         # A cause with incidents is over with them: the node's finding stays until its repair.
         is_there = any(one.is_incident or not new.incident_ids for one in members[cause_id])
         has_stood = new.paged_unix_s is None or now_unix_s - new.paged_unix_s >= rules.stands_s
@@ -280,6 +294,23 @@ def _updated(
         gpu_s_lost=lost_s,
         is_ended=given_up and not idle,
     )
+
+
+def _part_of(
+    told: CauseTold,
+    before: CauseTold | None,
+    troubles: Sequence[PresentTrouble],
+    shared: SharedBy,
+) -> str:
+    """Return the part that explains the nodes of a cause; looked for anew when these change."""
+    if len(told.nodes) < 2 or not shared.parts.on or not told.blames_node:
+        return told.part
+    if before is not None and before.nodes == told.nodes:
+        return before.part
+    bad = {*told.nodes, *(node for one in troubles for node in one.nodes)}
+    workers = [PlacedWorker(node, node) for node in {*shared.nodes, *bad}]
+    symptom = SharedSymptom.ANYTHING if told.is_loss else symptom_of(check_of(told.about))
+    return explain_shared(workers, bad, shared.parts, CAUSES_OF[symptom]).part
 
 
 def _is_over(told: CauseTold, unmanaged: frozenset[str], listened_s: float) -> bool:

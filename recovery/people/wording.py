@@ -43,6 +43,7 @@ def annotations_of(cause: OpenCause) -> dict[str, str]:
         "next": command,
         "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
         "nodes": names_in_words(told.nodes, _JOBS_MAX),
+        "part": _line(told.part),
     }
     return {name: text for name, text in texts.items() if text}
 
@@ -62,6 +63,7 @@ def annotations_of_end(told: CauseTold) -> dict[str, str]:
         "next": command,
         "jobs": names_in_words([_line(job) for job in told.jobs], _JOBS_MAX),
         "nodes": names_in_words(told.nodes, _JOBS_MAX),
+        "part": _line(told.part),
     }
     return {name: text for name, text in texts.items() if text}
 
@@ -72,6 +74,8 @@ def summary_of(told: CauseTold, need: str) -> str:
     what = _line(told.what)
     if len(told.job_ids) > 1 and told.is_loss and len(told.nodes) > 1:
         what = f"lost {names_in_words(told.nodes, 3)}"
+    if told.part:
+        what = f"{_line(told.part)}: {what}"
     parts = [part for part in (need, idle, what) if part]
     return _cut(f"{_subject(told)}: {'; '.join(parts)}")
 

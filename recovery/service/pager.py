@@ -33,7 +33,7 @@ from recovery.cluster.notices import (
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.ledger import Wish
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
-from recovery.people.causes import CauseChanges, follow
+from recovery.people.causes import CauseChanges, SharedBy, follow
 from recovery.people.daily_record import daily_record
 from recovery.people.trouble import NodeAlert, PresentTrouble, find_troubles
 from recovery.service.controller_config import Config, console_base
@@ -176,12 +176,21 @@ def _follow(
         ),
         unmanaged=unmanaged,
         listened_s=listened_s,
+        shared=_shared(worker, troubles),
     )
     try:
         desk.note_causes(changes.records)
     except JournalError as error:  # people are told all the same
         log.warning("messages are not in the journal", extra={"error": str(error)})
     return changes
+
+
+def _shared(worker: Worker, troubles: tuple[PresentTrouble, ...]) -> SharedBy:
+    """Return what nodes share, where there is something to explain."""
+    desk = worker.desk
+    if not desk.parts.on or not any(one.nodes for one in troubles):
+        return SharedBy()
+    return SharedBy(desk.known_nodes() | worker.members(), desk.parts)
 
 
 def _ends(worker: Worker, job_ids: set[str]) -> dict[str, str]:

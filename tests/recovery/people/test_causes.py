@@ -3,6 +3,10 @@
 from dataclasses import replace
 
 from detectors.finding import Severity
+from detectors.formats.site_parts import parse_site_parts
+from detectors.formats.slurm_topology import parse_edges
+from detectors.network_topology import merge
+from detectors.parts.fleet_parts import find_parts
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
@@ -14,6 +18,7 @@ from recovery.people.causes import (
     RELISTEN_S,
     TOGETHER_S,
     CauseChanges,
+    SharedBy,
     follow,
 )
 from recovery.people.daily_record import daily_record
@@ -76,11 +81,14 @@ class Site:
             ends=ends or {},
             unmanaged=unmanaged,
             listened_s=listened_s,
+            shared=self.shared,
         )
         for record in changes.records:
             number = self.ledger.number + 1
             self.ledger = fold_entry(self.ledger, Entry(number, self.now_s, 0.0, "", record))
         return changes
+
+    shared = SharedBy()
 
     def only(self, *troubles: PresentTrouble, **more: object) -> CauseTold:
         (one,) = self.look(*troubles, **more).open  # type: ignore[arg-type]
@@ -354,3 +362,65 @@ def test_a_message_links_to_no_console_that_is_not_served() -> None:
     assert "console_url" not in alert.annotations
     assert alert.annotations["runbook_url"].startswith("https://wiki/runbooks/")
     assert console_base(Config(state_dir="/s"), "host").startswith("http://")
+
+
+PARTS = find_parts(
+    merge(
+        [
+            parse_edges("SwitchName=leaf1 Nodes=n[0-3]\nSwitchName=leaf2 Nodes=n[4-7]\n"),
+            parse_site_parts("[[rack]]\nname='r1'\nnodes=['n[2-5]']\n"),
+        ]
+    )
+)
+FLEET = SharedBy([f"n{number}" for number in range(8)], PARTS)
+
+
+def hot(number: int, about: str = "RankmendGpuSlowedByHeat") -> PresentTrouble:
+    return replace(
+        GPU_LOST, key=f"node-n{number}", nodes=(f"n{number}",), what="slowed by heat", about=about
+    )
+
+
+def test_nodes_with_one_finding_name_the_part_that_explains_them() -> None:
+    site = Site()
+    site.shared = FLEET
+
+    told = site.only(*(hot(number) for number in (2, 3, 4, 5)), after_s=FINDING_WAIT_S)
+    (one,) = site.look(*(hot(number) for number in (2, 3, 4, 5))).open
+    texts = annotations_of(one)
+
+    assert told.part == "rack r1"
+    assert texts["part"] == "rack r1"
+    assert texts["summary"] == "4 nodes: rack r1: slowed by heat"
+
+
+def test_a_leaf_switch_is_no_reason_for_heat_and_is_for_what_it_can_cause() -> None:
+    def part(about: str) -> str:
+        site = Site()
+        site.shared = FLEET
+        return site.only(*(hot(n, about) for n in range(4)), after_s=FINDING_WAIT_S).part
+
+    assert part("RankmendGpuSlowedByHeat") == ""
+    assert part("RankmendNicSymbolErrors") == "leaf switch leaf1"
+    assert part("SomethingElse") == "leaf switch leaf1"
+
+
+def test_lost_nodes_are_explained_anew_when_more_are_lost_and_one_node_never() -> None:
+    site = Site()
+    site.shared = FLEET
+
+    def lost(*numbers: int) -> str:
+        found = (replace(hot(number, "RankmendAgentDown"), is_loss=True) for number in numbers)
+        return site.only(*found, after_s=FINDING_WAIT_S).part
+
+    assert [lost(4), lost(4, 5, 6), lost(4, 5, 6, 7)] == [
+        "",
+        "leaf switch leaf2",
+        "leaf switch leaf2",
+    ]
+
+
+def test_without_a_topology_nothing_is_explained() -> None:
+    told = Site().only(*(hot(number) for number in range(4)), after_s=FINDING_WAIT_S)
+
+    assert told.part == ""

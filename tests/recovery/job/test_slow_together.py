@@ -1,0 +1,91 @@
+"""Which shared part explains ranks of a job that became slow together."""
+
+from dataclasses import replace
+
+from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
+from detectors.formats.slurm_topology import parse_parts
+from detectors.parts.fleet_parts import NO_PARTS
+from detectors.parts.shared_blame import BlameEnd
+from recovery.job.slow_causes import PATIENCE_S, TOGETHER_STEPS, SlowInquiry, explain_together
+from recovery.journal.attempt_records import Placement
+from recovery.journal.ledger import Ledger, SlowNow
+from recovery.journal.slow_rank_records import SlowFound
+
+PLACEMENT = [Placement(f"n{node}", (2 * node, 2 * node + 1)) for node in range(8)]
+PARTS = parse_parts("SwitchName=leaf1 Nodes=n[0-3]\nSwitchName=leaf2 Nodes=n[4-7]\n")
+
+
+def slow(rank: int, section: str = "communication", onset_step: int = 100) -> SlowFound:
+    finding = Finding(
+        kind=Kind.RANK_SLOW,
+        severity=Severity.WARNING,
+        blame=Blame.RANK,
+        summary="slow",
+        job_id="j",
+        attempt=1,
+        node=f"n{rank // 2}",
+        ranks=(rank,),
+        victims=(),
+        since_age_s=10.0,
+        symptom=Symptom(SymptomKind.SLOW, section),
+        evidence=(),
+    )
+    return SlowFound(1, rank, section, 1.5, onset_step, finding)
+
+
+def part(*found: SlowFound, nics: dict[int, str] | None = None) -> str:
+    return explain_together(found[0], found, PLACEMENT, nics or {}, PARTS).part
+
+
+def test_ranks_below_one_leaf_name_it_and_those_of_one_node_the_node() -> None:
+    assert part(*(slow(rank) for rank in range(8))) == "leaf switch leaf1"
+    assert part(slow(4), slow(5)) == "node n2"
+    assert part(slow(4), slow(9)) == ""
+
+
+def test_ranks_that_use_the_same_rail_name_it() -> None:
+    nics = {rank: f"mlx5_{rank % 2}" for rank in range(16)}
+
+    assert part(*(slow(rank) for rank in range(1, 16, 2)), nics=nics) == "rail mlx5_1"
+
+
+def test_slow_computing_is_never_held_against_a_switch() -> None:
+    assert (
+        part(*(slow(rank, "compute") for rank in range(8))) == "node n0, node n1, node n2, node n3"
+    )
+
+
+def test_ranks_that_became_slow_at_another_time_or_in_another_way_are_left_out() -> None:
+    later = [slow(rank, onset_step=101 + TOGETHER_STEPS) for rank in (2, 3, 4, 5, 6, 7)]
+    always = [replace(slow(rank), is_always=True) for rank in (2, 3, 4, 5, 6, 7)]
+
+    assert part(slow(0), slow(1), *later) == "node n0"
+    assert part(slow(0), slow(1), *always) == "node n0"
+
+
+def test_the_record_says_which_part_explains_the_rank_or_that_none_does() -> None:
+    def record_of(*ranks: int) -> tuple[str, str, list[str]]:
+        ledger = replace(
+            Ledger(),
+            job_id="j",
+            attempt=1,
+            slow={rank: SlowNow(slow(rank), number) for number, rank in enumerate(ranks, 5)},
+        )
+        inquiry = SlowInquiry()
+        inquiry.due(ledger, PLACEMENT, 0.0, PARTS)
+        first = inquiry.due(ledger, PLACEMENT, PATIENCE_S, PARTS)[0]
+        return first.part, first.reason, [one.source for one in first.evidence]
+
+    named, reason, sources = record_of(*range(8))
+    nobody, silent, _sources = record_of(1, 9)
+
+    assert named == "leaf switch leaf1"
+    assert reason.endswith("8 ranks became slow together: explained by leaf switch leaf1 (8 of 8)")
+    assert "shared parts" in sources
+    assert (nobody, "together" in silent) == ("", False)
+
+
+def test_one_slow_rank_and_an_unknown_topology_say_nothing() -> None:
+    found = explain_together(slow(0), [slow(0)], PLACEMENT, {}, NO_PARTS)
+
+    assert found.end is BlameEnd.TOO_FEW
