@@ -23,6 +23,7 @@ from detectors.doctor.table import CHECKS  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
 from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
+from recovery.fabric.fabric_gauges import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
 from tests.support.kill_points import markdown_table as kill_points  # noqa: E402
@@ -41,6 +42,15 @@ def controller_metrics() -> str:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         rows.append((f"`{name}`", family.type, family.documentation))
     return _table(("metric", "type", "meaning"), rows)
+
+
+def fabric_metrics() -> str:
+    """Return the metrics of a fabric test."""
+    rows = [
+        (f"`{one.name}`", ", ".join(f"`{label}`" for label in one.labels), one.meaning)
+        for one in FABRIC_FAMILIES
+    ]
+    return _table(("metric", "labels", "meaning"), rows)
 
 
 def recorded() -> str:
@@ -124,6 +134,7 @@ def doctor() -> str:
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
+    ("docs/reference/metrics.md", "fabric"): fabric_metrics,
     ("docs/reference/metrics.md", "recorded"): recorded,
     ("docs/reference/plugins.md", "amd"): lambda: markdown_table(AmdCollector.families),
     ("docs/reference/plugins.md", "ascend"): lambda: markdown_table(AscendCollector.families),
