@@ -99,7 +99,8 @@ class SlowLive:
 
     def add_rows(self, rows: Sequence[StepRow]) -> None:
         """Take in finished steps in any order; see `add_steps`."""
-        self.add_steps(_steps_of(rows))
+        if rows:
+            self.add_steps(_steps_of(rows))
 
     def add_steps(self, told: Steps) -> None:
         """Take in finished steps; skip repeats and those older than the ring."""
@@ -374,8 +375,12 @@ def _excess(work: Floats, place: int) -> tuple[float, ...]:
 
 
 def _steps_of(rows: Sequence[StepRow]) -> Steps:
-    """Return steps of some ranks as arrays, sorted."""
-    ordered = sorted(rows, key=lambda row: row[:2])
-    numbers = np.array([row[:3] for row in ordered], dtype=np.int64)
-    seconds = np.array([row[3:] for row in ordered], dtype=np.float64)
-    return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], seconds[:, 0], seconds[:, 1:])
+    """Return steps of some ranks as arrays, sorted by rank and number."""
+    # Column by column: an array of rows that are sorted and cut in Python takes three times as long.
+    columns = list(zip(*rows, strict=True))
+    numbers = np.array(columns[:3], dtype=np.int64)
+    seconds = np.array(columns[3:], dtype=np.float64)
+    order = np.lexsort((numbers[1], numbers[0]))
+    numbers, seconds = numbers[:, order], seconds[:, order]
+    totals_s = np.ascontiguousarray(seconds[1:].T)
+    return Steps(numbers[0], numbers[1], numbers[2], seconds[0], totals_s)

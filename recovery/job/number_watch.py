@@ -75,7 +75,8 @@ class NumberWatch:
         if self._attempt != ledger.attempt:
             self._begin(ledger.attempt)
         for rank in report.ranks:
-            if 0 <= rank.rank < ledger.world_size and (rank.numbers or _bad_of(rank)):
+            is_bad = rank.first_bad_loss is not None or rank.first_bad_grad_norm is not None
+            if (rank.numbers or is_bad) and 0 <= rank.rank < ledger.world_size:
                 self._take(rank, report.node, now_s)
 
     def _take(self, rank: RankReport, node: str, now_s: float) -> None:

@@ -80,20 +80,16 @@ class ObservedRank:
             self.exit_heard_at_s = now_s
 
     def _take_progress(self, told: RankReport, now_s: float) -> None:
-        self.attached_at_s = _earlier(self.attached_at_s, told.attached_age_s, now_s)
-        self.resumed_at_s = _earlier(self.resumed_at_s, told.resumed_age_s, now_s)
-        self.first_section_at_s = _earlier(self.first_section_at_s, told.first_section_age_s, now_s)
-        began_age_s, ended_age_s = told.rendezvous_began_age_s, told.rendezvous_ended_age_s
-        self.rendezvous_began_at_s = _earlier(self.rendezvous_began_at_s, began_age_s, now_s)
-        self.rendezvous_ended_at_s = _earlier(self.rendezvous_ended_at_s, ended_age_s, now_s)
+        self._take_marks(told, now_s)
         newest = self.step_ends[-1][0] if self.step_ends else 0
         for timing in told.timings:
-            if timing.number == 1:
+            number = timing.number
+            if number == 1:
                 self.first_step_at_s = _earlier(self.first_step_at_s, timing.age_s, now_s)
                 self.first_step = timing.step
-            if timing.number > newest:
-                newest = timing.number
-                self.step_ends.append((timing.number, now_s - timing.age_s))
+            if number > newest:
+                newest = number
+                self.step_ends.append((number, now_s - timing.age_s))
         if told.steps_done == 1 and told.step_age_s is not None:
             self.first_step_at_s = _earlier(self.first_step_at_s, told.step_age_s, now_s)
             self.first_step = told.step
@@ -101,28 +97,44 @@ class ObservedRank:
             self.collectives_entered = told.collectives_entered
             self.collective_timeout_s = told.collective_timeout_s
         self.has_pairs = self.has_pairs or told.has_pairs
-        known = (self.steps_done, self.sections_entered)
-        heard = (told.steps_done, told.sections_entered)
-        if heard[0] < known[0] or heard[1] < known[1]:
+        steps, sections = told.steps_done, told.sections_entered
+        if steps < self.steps_done or sections < self.sections_entered:
             return  # an old report
-        if heard == known and told.section == self.section and self.advanced_at_s is not None:
+        is_same = steps == self.steps_done and sections == self.sections_entered
+        if is_same and told.section == self.section and self.advanced_at_s is not None:
             return
-        self.steps_done, self.sections_entered = heard
+        self.steps_done, self.sections_entered = steps, sections
         self.step, self.is_relative = told.step, told.is_relative
         self.section = told.section
         if told.section_age_s is not None:
             self.section_since_s = now_s - told.section_age_s
-        ages = (told.step_age_s, told.section_age_s, told.resumed_age_s, told.attached_age_s)
-        advanced = min((age for age in ages if age is not None), default=None)
-        if advanced is not None:
-            self.advanced_at_s = max(now_s - advanced, self.advanced_at_s or 0.0)
+        self._note_advance(told, now_s)
+
+    def _take_marks(self, told: RankReport, now_s: float) -> None:
+        # A call for each, told or not, was a tenth of the deciding thread.
+        if (age_s := told.attached_age_s) is not None:
+            self.attached_at_s = _earlier(self.attached_at_s, age_s, now_s)
+        if (age_s := told.resumed_age_s) is not None:
+            self.resumed_at_s = _earlier(self.resumed_at_s, age_s, now_s)
+        if (age_s := told.first_section_age_s) is not None:
+            self.first_section_at_s = _earlier(self.first_section_at_s, age_s, now_s)
+        if (age_s := told.rendezvous_began_age_s) is not None:
+            self.rendezvous_began_at_s = _earlier(self.rendezvous_began_at_s, age_s, now_s)
+        if (age_s := told.rendezvous_ended_age_s) is not None:
+            self.rendezvous_ended_at_s = _earlier(self.rendezvous_ended_at_s, age_s, now_s)
+
+    def _note_advance(self, told: RankReport, now_s: float) -> None:
+        newest_s: float | None = None
+        for age_s in (told.step_age_s, told.section_age_s, told.resumed_age_s, told.attached_age_s):
+            if age_s is not None and (newest_s is None or age_s < newest_s):
+                newest_s = age_s
+        if newest_s is not None:
+            self.advanced_at_s = max(now_s - newest_s, self.advanced_at_s or 0.0)
 
 
-def _earlier(known_at_s: float | None, age_s: float | None, now_s: float) -> float | None:
-    if age_s is None:
-        return known_at_s
+def _earlier(known_at_s: float | None, age_s: float, now_s: float) -> float:
     at_s = now_s - age_s
-    return at_s if known_at_s is None else min(known_at_s, at_s)
+    return at_s if known_at_s is None or at_s < known_at_s else known_at_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +219,22 @@ class Observation:
             view = self.ranks[told.rank] = ObservedRank(told.rank, node)
         was_started, had_ended, steps = view.is_started, view.exit is not None, view.steps_done
         view.observe(told, now_s)
-        self._has_stepped = self._has_stepped or view.steps_done > steps
-        self._started += view.is_started and not was_started
+        if not was_started:
+            self._started += view.is_started
         if view.exit is not None and not had_ended:
             self._ended += 1
             self._done += view.is_done
             if view.has_failed:
                 self._failed.append(view)
-        if view.steps_done:
+        if view.steps_done > steps:
+            self._has_stepped = True
             self._telling.add(view.rank)
             self._is_settled = self._is_settled or view.steps_done > _STEPS_SETTLED
         self.is_relative = self.is_relative or view.is_relative
         if view.step is not None and (self.newest_step is None or view.step > self.newest_step):
             self.newest_step = view.step
-        self._note_first_new(told, now_s)
+        if self._former_step is not None:
+            self._note_first_new(told, now_s)
         at_s = view.advanced_at_s
         if at_s is not None and (self.advanced_at_s is None or at_s > self.advanced_at_s):
             self.advanced_at_s = at_s
