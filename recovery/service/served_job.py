@@ -24,6 +24,7 @@ from recovery.job.job_memory import BudgetStore
 from recovery.job.node_power import PowerReader, PowerSwitch
 from recovery.job.nodes import Orders
 from recovery.job.rank_picture import RankPicture
+from recovery.job.report_news import brings_only_progress
 from recovery.job.settings import JobSettings
 from recovery.journal.job_records import ClaimTaken, JobOutcome, PersonActed
 from recovery.journal.ledger import Ledger, Wish
@@ -211,13 +212,14 @@ class Job:
     launchers: set[str] = field(default_factory=set)
     heard_at_s: dict[str, float] = field(default_factory=dict)  # node, when it reported last
     revisions: dict[str, int] = field(default_factory=dict)  # node, newest order it carried out
+    emptied: dict[str, int] = field(default_factory=dict)  # node, attempt that it is empty through
     joined_at_s: float = 0.0  # when a launcher joined last, or the job was taken up
     entries: int = 0
     failures: int = 0
     retry_at_s: float = 0.0
     ticked_at_s: float = 0.0
     tick_pause_s: float = 0.0  # by what the last tick took
-    is_touched: bool = False
+    is_touched: bool = False  # by what may call for a decision: the next tick does not wait
     resumes: bool = False  # a launcher starts the job: an ended one begins again
     is_elsewhere: bool = False  # another controller manages it
     _prepared: Core | None = None  # whose first records may not be durable yet
@@ -292,14 +294,26 @@ class Job:
         self.listener.entry(self, entry)
 
     def take_report(self, report: Report) -> None:
-        self.is_touched = True
+        if self._is_news(report):
+            self.is_touched = True
         if report.leaving:
             self.heard_at_s.pop(report.node, None)
             self.revisions.pop(report.node, None)
+            self.emptied.pop(report.node, None)
         elif report.node in self.heard_at_s or len(self.heard_at_s) < _LAUNCHERS_KEPT:
             self.heard_at_s[report.node] = self.hearing.now_s()
             self.revisions[report.node] = report.revision
+            self.emptied[report.node] = report.empty_through
         self._guard(lambda: self._live().handle_report(report))
+
+    def _is_news(self, report: Report) -> bool:
+        """Return whether a report may call for a decision, so that the next tick must not wait."""
+        controller = self.controller
+        return (
+            controller is None
+            or report.empty_through != self.emptied.get(report.node)
+            or not brings_only_progress(report, controller.ledger)
+        )
 
     def take_evidence(self, evidence: NodeEvidence) -> None:
         self.is_touched = True
