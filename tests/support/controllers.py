@@ -94,8 +94,8 @@ class ControllerProcess:
 
 
 @contextmanager
-def controller_process(folder: Path) -> Iterator[ControllerProcess]:
-    """Run a controller as a process of its own; its log is appended to the file `log` of its folder."""
+def controller_process(folder: Path, **variables: str) -> Iterator[ControllerProcess]:
+    """Run a controller as a process of its own; its log is appended to the file `log` of its folder. ``variables``: of its environment."""
     with (folder / "log").open("ab") as log:
         started = subprocess.Popen(
             [
@@ -108,7 +108,7 @@ def controller_process(folder: Path) -> Iterator[ControllerProcess]:
                 str(folder / "controller.toml"),
             ],
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
             stdin=subprocess.DEVNULL,
             stderr=log,
         )
