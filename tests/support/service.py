@@ -86,10 +86,10 @@ def running(
         thread.stop()
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + LONG_S
+def wait_until(is_so: Callable[[], bool], what: str, within_s: float = LONG_S) -> None:
+    until_s = time.monotonic() + within_s
     while not is_so():
-        assert time.monotonic() < until_s, f"waited {LONG_S} s for: {what}"
+        assert time.monotonic() < until_s, f"waited {within_s} s for: {what}"
         time.sleep(0.01)
 
 
