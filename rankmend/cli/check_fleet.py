@@ -110,14 +110,13 @@ def _print_drift(drifts: "list[Drift]", nodes: int) -> None:
 Examples:
   rankmend check lemons --controller https://controller.example:9477
   rankmend check lemons --days 7 --min 2 --json
+  rankmend check lemons --policy policy.toml
 """
 )
 @click.option(
     "--days",
     type=click.FloatRange(0.1, 3650),
-    default=28.0,
-    show_default=True,
-    help="How far back.",
+    help="How far back.  [default: the policy's, 28]",
 )
 @click.option(
     "--min",
@@ -127,20 +126,43 @@ Examples:
     show_default=True,
     help="List nodes with so many faults.",
 )
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Show which limit of [lemons] in this policy each node has reached.",
+)
 @state_option
 @controller_options
 @json_option
 def lemons(
-    days: float, faults_min: int, state_dir: Path | None, access: Access, as_json: bool
+    days: float | None,
+    faults_min: int,
+    policy_file: Path | None,
+    state_dir: Path | None,
+    access: Access,
+    as_json: bool,
 ) -> None:
     """List nodes that fail again and again, with their faults by kind.
 
-    Counts the incidents in the journals that blame a node or something on it.
+    Counts the incidents in the journals that blame a node or something on it. With --policy, nothing is
+    kept out either: the controller does that, by its own policy.
 
     Exit codes: 0 there are none, 1 there are some.
     """
+    from collections import Counter
+
     from detectors.finding import Blame
     from detectors.node.lemons import BlamedNode, find_lemons
+    from recovery.cluster.cluster_limits_file import read_policy_file
+    from recovery.cluster.lemon_verdict import find_over
+
+    try:
+        rules = read_policy_file(policy_file).cluster.lemons
+    except RankmendError as error:
+        fail(str(error), UNREADABLE)
+    days = rules.days if days is None else days
 
     with reading(access, state_dir) as reader:
         faults = [
@@ -149,14 +171,17 @@ def lemons(
             if one.blame == Blame.RANK.value
         ]
     found = find_lemons(faults, time.time(), days, faults_min)
+    over = {one.node: find_over(Counter(dict(one.kinds)), rules) for one in found}
     if as_json:
-        print_json({"days": days, "min": faults_min, "lemons": found})
+        more = {} if policy_file is None else {"over": over}
+        print_json({"days": days, "min": faults_min, "lemons": found, **more})
     else:
-        _print_lemons(found, days, faults_min)
+        said = {node: one.in_words(days) if one is not None else "-" for node, one in over.items()}
+        _print_lemons(found, days, faults_min, said if policy_file is not None else {})
     sys.exit(1 if found else 0)
 
 
-def _print_lemons(found: "list[Lemon]", days: float, faults_min: int) -> None:
+def _print_lemons(found: "list[Lemon]", days: float, faults_min: int, over: dict[str, str]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -165,10 +190,11 @@ def _print_lemons(found: "list[Lemon]", days: float, faults_min: int) -> None:
         echo(f"no node has {faults_min} faults within {days:g} days")
         return
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("node", "faults", "by kind", "newest"):
+    for name in ("node", "faults", "by kind", "newest", *(["over the limit"] if over else [])):
         table.add_column(name, overflow="fold")
     for one in found:
         kinds = ", ".join(f"{count} {kind}" for kind, count in one.kinds)
         newest = local_time(one.newest_unix_s, "%Y-%m-%d %H:%M")
-        table.add_row(Text(one.node), str(one.faults), Text(kinds), newest)
+        more = [Text(over[one.node])] if over else []
+        table.add_row(Text(one.node), str(one.faults), Text(kinds), newest, *more)
     output.console().print(table)

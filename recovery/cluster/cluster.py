@@ -20,6 +20,7 @@ from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_en
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.cluster.lemon_verdict import judge_lemon
 from recovery.cluster.plan_verdict import (
     budgets_left,
     counts_as_spent,
@@ -33,6 +34,7 @@ from recovery.journal.cluster_records import (
     CauseTold,
     ClusterRecord,
     Hold,
+    LemonFound,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
@@ -112,8 +114,20 @@ class ClusterController:
 
     def take_policy(self, policy: ClusterPolicy) -> None:
         """Decide by another policy from now on."""
+        has_other_lemons = policy.lemons != self.policy.lemons
         self.policy = policy
         self.alerts.take_rules(policy.alerts)
+        if has_other_lemons:
+            self.look_for_lemons()
+
+    def look_for_lemons(self) -> None:
+        """Judge all nodes by the policy on lemons: after a start or another policy; else a blame is the occasion."""
+        for node, past in list(self.ledger.nodes.items()):
+            try:
+                if past.blames:
+                    self._decide(lambda node=node: self._keep_out(node))  # type: ignore[misc]
+            except JournalError as error:
+                self._note(f"{node} was not judged, the journal can't be written: {error}", node)
 
     # Gate and pool.
 
@@ -169,10 +183,12 @@ class ClusterController:
         return unusable(node, self.ledger, self.now_unix_s())
 
     def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
-        blamed = NodeBlamed(node, job_id, incident_id, finding.summary[:_TEXT_MAX])
+        summary, kind = finding.summary[:_TEXT_MAX], finding.kind.value
+        blamed = NodeBlamed(node, job_id, incident_id, summary, kind)
         try:
             self._decide(lambda: self._write(blamed))
             self._decide(lambda: self._quarantine(blamed))
+            self._decide(lambda: self._keep_out(node, job_id))
         except JournalError as error:
             self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
 
@@ -187,6 +203,26 @@ class ClusterController:
             self._note(f"{node} is held back: {held.reason}", node)
         elif held is not None:
             self._note(held, node)
+
+    def _keep_out(self, node: str, job_id: str = "") -> None:
+        """Keep a node out of use that the policy calls a lemon, or journal that it would be."""
+        observed = self.policy.why_observed(self._job_names(job_id) if job_id else "", (node,))
+        found = judge_lemon(
+            node,
+            self.nodes_active(),
+            self.ledger,
+            self.policy,
+            self.now_unix_s(),
+            is_observed=observed is not None,
+        )
+        if isinstance(found, LemonFound) and found.is_dry:
+            self._write(found)
+            self._note(f"dry run: {node} would be kept out: {found.reason}", node)
+        elif isinstance(found, LemonFound):
+            self._write(found, NodeHeld(node, Hold.DRAIN, "policy", found.reason, None))
+            self._note(f"{node} is kept out until a person takes it back: {found.reason}", node)
+        elif found is not None:
+            self._note(found, node)
 
     def _note_not_done(
         self, act: NotDoneAct, about: NodeBlamed | PowerOffAsked, reason: str

@@ -15,6 +15,7 @@ from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
     Hold,
+    LemonFound,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
@@ -43,6 +44,7 @@ class NodeBlame:
     job_id: str
     incident_id: str
     summary: str
+    kind: str = ""  # value of a Kind; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ class ClusterLedger:
     watched: tuple[tuple[float, WatchedAsked], ...] = ()
     not_done: tuple[tuple[float, NotDone], ...] = ()  # observe mode
     drains: tuple[tuple[float, NodeHeld], ...] = ()  # by people, also those that are over
+    lemons: dict[str, LemonFound] = field(
+        default_factory=dict
+    )  # by node, until a person releases it
     # Of what people are told: by cause, the newest record and its time. All open ones, and the newest closed ones.
     causes: dict[str, tuple[float, CauseTold]] = field(default_factory=dict)
 
@@ -82,6 +87,14 @@ class ClusterLedger:
         """Return the nodes that rankmend itself holds back now."""
         held = ((node, self.hold_of(node, now_unix_s)) for node in self.nodes)
         return tuple(n for n, hold in held if hold is not None and hold.hold is Hold.QUARANTINE)
+
+    def lemons_out(self, now_unix_s: float) -> frozenset[str]:
+        """Return the lemons that are kept out of use now."""
+        return frozenset(
+            node
+            for node, one in self.lemons.items()
+            if not one.is_dry and self.hold_of(node, now_unix_s) is not None
+        )
 
     def window_of(self, node: str, now_unix_s: float) -> WindowAdded | None:
         """Return the maintenance window that the node is in now, if any."""
@@ -136,7 +149,7 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
     past = ledger.past(record.node)
     if any(one.incident_id == record.incident_id for one in past.blames):
         return ledger
-    blame = NodeBlame(unix_s, record.job_id, record.incident_id, record.summary)
+    blame = NodeBlame(unix_s, record.job_id, record.incident_id, record.summary, record.kind)
     return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
 
 
@@ -151,7 +164,13 @@ def _(record: NodeHeld, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
 
 @_fold.register
 def _(record: NodeReleased, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
-    return _with(ledger, record.node, NodePast())
+    lemons = {node: one for node, one in ledger.lemons.items() if node != record.node}
+    return _with(replace(ledger, lemons=lemons), record.node, NodePast())
+
+
+@_fold.register
+def _(record: LemonFound, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    return replace(ledger, lemons={**ledger.lemons, record.node: record})
 
 
 @_fold.register

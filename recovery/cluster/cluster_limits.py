@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from fnmatch import fnmatchcase
 
+from detectors.finding import Kind
 from rankmend.errors import ConfigError
 
 DAY_S = 86_400.0
+LEMON_FAULTS_MOST = 100  # that the ledger keeps of a node
 POWER_OFFS_MOST = 100  # per hour: the ledger remembers ten times as many
 
 
@@ -97,6 +99,38 @@ class Quarantine:
 
 
 @dataclass(frozen=True, slots=True)
+class LemonRules:
+    """Which nodes are kept out of use until a person takes them back: those that fail again and again."""
+
+    # Faults of one kind within `days`, from which on a node is a lemon; without a limit the kind doesn't count.
+    limits: dict[Kind, int] = field(default_factory=dict)
+    faults: int = 0  # of all kinds together; 0: no such limit
+    # Meta removed nodes by their faults over 28 days: 1.2 % of the fleet (arXiv 2410.21680, section 5).
+    days: float = 28.0
+    dry_run: bool = True  # lemons are journaled and shown, and none is kept out
+    # Both hold: a wrong limit must not take the fleet.
+    nodes_max: int = 10
+    nodes_percent: float = 2.0  # of the nodes that ran ranks within a day
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.limits or self.faults)
+
+    def __post_init__(self) -> None:
+        for kind, limit in self.limits.items():
+            if not 1 <= limit <= LEMON_FAULTS_MOST:
+                raise ConfigError(
+                    f"lemons: limits.{kind.value} is {limit}, not 1 to {LEMON_FAULTS_MOST}"
+                )
+        if not 0 <= self.faults <= LEMON_FAULTS_MOST:
+            raise ConfigError(f"lemons: faults is {self.faults}, not 0 to {LEMON_FAULTS_MOST}")
+        if not 0 < self.days <= 365:
+            raise ConfigError(f"lemons: days is {self.days:g}, not above 0 and up to 365")
+        if self.nodes_max < 0 or not 0 <= self.nodes_percent <= 50:
+            raise ConfigError("lemons: nodes_max can't be negative, and nodes_percent is 0 to 50")
+
+
+@dataclass(frozen=True, slots=True)
 class PeopleRules:
     """When people get a message."""
 
@@ -179,6 +213,7 @@ class ClusterPolicy:
     alerts: AlertRules = field(default_factory=AlertRules)
     watched: WatchedRules = field(default_factory=WatchedRules)
     people: PeopleRules = field(default_factory=PeopleRules)
+    lemons: LemonRules = field(default_factory=LemonRules)
     overrides: tuple[JobOverride, ...] = ()
     observe: bool = False  # decides, and does nothing
     nodes: tuple[NodeRules, ...] = ()

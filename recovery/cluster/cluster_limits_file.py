@@ -26,6 +26,7 @@ from recovery.cluster.cluster_limits import (
     Budgets,
     ClusterPolicy,
     JobOverride,
+    LemonRules,
     NodeRules,
     PeopleRules,
     Quarantine,
@@ -35,7 +36,7 @@ from recovery.journal.limits import Policy
 
 _BYTES_MAX: Final = 1024 * 1024
 _TOP: Final = (
-    "cluster", "budgets", "quarantine", "alerts", "watched", "people", "policy", "hang", "jobs", "nodes",
+    "cluster", "budgets", "quarantine", "alerts", "watched", "people", "lemons", "policy", "hang", "jobs", "nodes",
 )  # fmt: skip
 _OVERRIDE: Final = ("match", "approval", "dry_run", "observe", "policy", "hang")
 _NODES_MAX: Final = 1_000  # rules
@@ -95,6 +96,7 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
             convert_table(table_of(tables, "alerts"), AlertRules, ("alerts",)),
             convert_table(table_of(tables, "watched"), WatchedRules, ("watched",)),
             convert_table(table_of(tables, "people"), PeopleRules, ("people",)),
+            convert_table(table_of(tables, "lemons"), LemonRules, ("lemons",)),
             tuple(override for _rules, override in read),
             _flag(cluster.get("observe", False), ("cluster", "observe"), "[cluster]"),
             _nodes(tables.get("nodes", [])),

@@ -8,6 +8,7 @@ from recovery.journal.cluster_records import (
     CauseTold,
     ClusterRecord,
     Hold,
+    LemonFound,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
@@ -32,6 +33,9 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             held = "drained" if record.hold is Hold.DRAIN else "quarantined"
             until = "" if record.until_unix_s is None else f" until {_moment(record.until_unix_s)}"
             return f"{record.node} is {held}{until} by {record.who}{_why(record.reason)}"
+        case LemonFound():
+            does = "would keep" if record.is_dry else "keeps"
+            return f"{does} {record.node} out of use until a person takes it back: {record.reason}"
         case NodeReleased():
             return f"{record.node} is taken back by {record.who}{_why(record.reason)}"
         case Paused():

@@ -20,6 +20,20 @@ class NodeBlamed:
     job_id: str
     incident_id: str
     summary: str
+    kind: str = ""  # value of the finding's Kind; empty from an older controller
+
+
+@dataclass(frozen=True, slots=True)
+class LemonFound:
+    """A node failed so often that the policy keeps it out of use, or (dry) would."""
+
+    node: str
+    kind: str  # of the limit: value of a Kind, or "any"
+    faults: int
+    limit: int
+    days: float
+    is_dry: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,7 @@ ClusterRecord: TypeAlias = (
     | WatchedAsked
     | CauseTold
     | NotDone
+    | LemonFound
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -198,4 +213,5 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "watched_asked": WatchedAsked,
     "cause_told": CauseTold,
     "not_done": NotDone,
+    "lemon_found": LemonFound,
 }

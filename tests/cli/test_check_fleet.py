@@ -57,3 +57,18 @@ def test_without_incidents_there_are_no_lemons(
     code, told = check("lemons", "--state-dir", str(tmp_path))
 
     assert (code, told) == (0, "no node has 3 faults within 28 days\n")
+
+
+def test_lemons_are_held_against_a_policy_and_a_broken_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANKMEND_CONTROLLER", raising=False)
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[lemons]\ndays = 7\nfaults = 2\n")
+
+    code, told = check("lemons", "--state-dir", str(tmp_path), "--policy", str(policy), "--json")
+    policy.write_text("[lemons]\nfaults = -2\n")
+    broken, why = check("lemons", "--state-dir", str(tmp_path), "--policy", str(policy))
+
+    assert (code, json.loads(told)) == (0, {"days": 7.0, "min": 3, "lemons": [], "over": {}})
+    assert (broken, "faults is -2" in why) == (64, True)
