@@ -9,6 +9,7 @@ from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
     Hold,
+    LemonFound,
     NodeBlamed,
     NodeHeld,
     NodeReleased,
@@ -26,6 +27,9 @@ from recovery.journal.records import Entry, Record
 
 SAID: dict[Record, str] = {
     NodeBlamed("n1", "j", "j-1", "rank 1 failed"): "n1 is blamed in j-1: rank 1 failed",
+    LemonFound("n1", "device", 3, 3, 28.0, False, "a lemon: 3 faults"): (
+        "keeps n1 out of use until a person takes it back: a lemon: 3 faults"
+    ),
     NodeHeld("n1", Hold.DRAIN, "ann", "fan", None): "n1 is drained by ann: fan",
     NodeHeld("n1", Hold.QUARANTINE, "policy", "", 0.0): (
         "n1 is quarantined until 1970-01-01 00:00 UTC by policy"
