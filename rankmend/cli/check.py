@@ -26,6 +26,8 @@ _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 _OTHERS: dict[str, tuple[str, str]] = {
     "fleet": ("rankmend.cli.check_fleet", "fleet"),
     "lemons": ("rankmend.cli.check_fleet", "lemons"),
+    "part": ("rankmend.cli.check_parts", "part"),
+    "parts": ("rankmend.cli.check_parts", "parts"),
     "node": ("rankmend.cli.check_node", "node"),
 }
 

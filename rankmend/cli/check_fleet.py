@@ -46,7 +46,7 @@ def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     from detectors.node.fleet_drift import find_drift
 
     try:
-        versions = {path.stem: read_versions(path) for path in _files(pages)}
+        versions = {path.stem: read_versions(path) for path in list_pages(pages)}
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
     drifts = find_drift(versions)
@@ -57,7 +57,7 @@ def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     sys.exit(1 if drifts else 0)
 
 
-def _files(paths: tuple[Path, ...]) -> list[Path]:
+def list_pages(paths: tuple[Path, ...]) -> list[Path]:
     found = []
     for path in paths:
         found += sorted(path.iterdir()) if path.is_dir() else [path]

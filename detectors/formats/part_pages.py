@@ -1,0 +1,118 @@
+"""What a node's agent tells of its devices with serial numbers, and of findings about them: a metrics page, and its journal of findings."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from detectors.parts.part_history import PartEvent, PartSeen, ToldEvent
+from rankmend.errors import SourceError
+
+TEXT_CHARS_MAX: Final = 1_000
+SERIAL_CHARS_MAX: Final = 128
+LINES_MAX: Final = 100_000
+EVIDENCE_MAX: Final = 16
+_SAMPLE: Final = re.compile(
+    r"^rankmend_(gpu_info|amd_info|disk_health_info|transceiver_info|inventory_state_id|finding_active)"
+    r"\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\} ([0-9.e+-]+)",
+    re.MULTILINE,
+)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE: Final = re.compile(r"\\(.)")
+_UNKNOWN: Final = frozenset({"", "0", "N/A", "[N/A]", "None", "Unknown", "To be filled by O.E.M."})
+_KINDS: Final = {
+    "gpu_info": "gpu",
+    "amd_info": "gpu",
+    "disk_health_info": "disk",
+    "transceiver_info": "transceiver",
+}
+
+
+def read_part_page(
+    node: str, text: str, now_unix_s: float
+) -> tuple[list[PartSeen], list[ToldEvent]]:
+    """Return the devices with a serial number, and the findings that are active now.
+
+    A NIC's serial number is not told: its GUID or MAC, which is as lasting, stands for it.
+    """
+    seen: dict[tuple[str, str], PartSeen] = {}
+    slots: dict[tuple[str, str], str] = {}
+    events: list[ToldEvent] = []
+    for match in _SAMPLE.finditer(text):
+        labels = {name: _ESCAPE.sub(r"\1", value) for name, value in _LABEL.findall(match[2])}
+        if match[1] == "finding_active":
+            events.append(_active(node, labels, now_unix_s))
+        elif match[1] == "inventory_state_id":
+            kind, device = labels.get("kind", ""), labels.get("device", "")
+            slots[kind, device] = labels.get("pci_bus_id", "")
+            if kind in ("nic", "ethernet") and float(match[3]) == 0 and _is_serial(labels.get("identity", "")):  # fmt: skip
+                one = PartSeen("nic", labels["identity"], node, device, slots[kind, device])
+                seen["nic", device] = one
+        elif _is_serial(labels.get("serial", "")):
+            kind = _KINDS[match[1]]
+            device = f"gpu{labels.get('gpu', '')}" if kind == "gpu" else labels.get("device", "")
+            model = labels.get("model") or " ".join(
+                labels[name] for name in ("vendor", "part") if labels.get(name)
+            )
+            seen[kind, device] = PartSeen(
+                *(kind, labels["serial"], node, device, labels.get("pci_bus_id", "")),
+                *(model, labels.get("uuid", "")),
+            )
+    parts = [
+        one if one.slot else replace(one, slot=slots.get(key, "")) for key, one in seen.items()
+    ]
+    return parts, events
+
+
+def read_findings_journal(node: str, text: str) -> Iterator[ToldEvent]:
+    """Return the changes in an agent's `findings.jsonl`; a line that is torn or of another form is passed over."""
+    for number, line in enumerate(text.splitlines()):
+        if number >= LINES_MAX:
+            raise SourceError(f"the findings of {node}: more than {LINES_MAX} lines")
+        try:
+            told = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+        if isinstance(told, dict) and isinstance(told.get("at"), int | float):
+            labels = told.get("labels")
+            labels = labels if isinstance(labels, dict) else {}
+            uuid = labels.get("uuid")
+            device = labels.get("device")
+            yield ToldEvent(
+                PartEvent(
+                    float(told["at"]),
+                    node,
+                    "",
+                    _text(told.get("change")) or "raised",
+                    _text(told.get("check")),
+                    _text(told.get("severity")),
+                    _text(told.get("action")),
+                    _text(told.get("summary")),
+                    _texts(told.get("evidence")),
+                ),
+                device if isinstance(device, str) else "",
+                uuid if isinstance(uuid, str) else "",
+            )
+
+
+def _active(node: str, labels: dict[str, str], now_unix_s: float) -> ToldEvent:
+    check = labels.get("check", "")
+    event = PartEvent(
+        *(now_unix_s, node, "", "seen", check, labels.get("severity", "")),
+        *(labels.get("action", ""), check.replace("_", " ")),
+    )
+    return ToldEvent(event, labels.get("device", ""), labels.get("uuid", ""))
+
+
+def _is_serial(text: str) -> bool:
+    return text not in _UNKNOWN and len(text) <= SERIAL_CHARS_MAX and text.isprintable()
+
+
+def _text(value: Any) -> str:
+    return value[:TEXT_CHARS_MAX] if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_text(one) for one in value[:EVIDENCE_MAX]) if isinstance(value, list) else ()
