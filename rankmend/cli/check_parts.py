@@ -229,7 +229,7 @@ def _write_history(path: Path, found: "dict[str, PartHistory]") -> None:
 
 def _write_orders(folder: Path, wanted: "list[PartHistory]", now_unix_s: float) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: list[Path] = []
     for one in wanted:
         name = _UNSAFE.sub("_", one.key)[:200]
         path = folder / f"{name}.txt"

@@ -566,8 +566,8 @@ class PolicyView(Struct):
     # What may be done about watched jobs ([watched]); empty from an older controller.
     watched: dict[str, bool | float | str] = {}
     observe: bool = False  # observe mode: plans are journaled, and not taken
-    # Which nodes are kept out because they fail again and again ([lemons]); null from an older controller.
-    lemons: msgspec.Raw = msgspec.Raw(b"null")
+    # Which nodes are kept out because they fail again and again ([lemons]); empty from an older controller.
+    lemons: dict[str, bool | float | dict[str, int]] = {}
 
 
 class HoldView(Struct):

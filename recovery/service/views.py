@@ -140,7 +140,7 @@ def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None)
         quarantine=raw(cluster.quarantine),
         alerts=raw(cluster.alerts),
         watched=msgspec.to_builtins(cluster.watched),
-        lemons=raw(cluster.lemons),
+        lemons=msgspec.to_builtins(cluster.lemons),
     )
 
 
