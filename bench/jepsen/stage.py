@@ -277,7 +277,7 @@ def standing(
             _make_controller(folder, number, servers, database, policy, lease_s)
             for number in range(CONTROLLERS)
         ]
-        stage = Stage(folder, servers, database, made, _limits(policy))
+        stage = Stage(folder, servers, database, made, limits_of(policy))
         try:
             for one in made:
                 one.start()
@@ -290,7 +290,7 @@ def standing(
                 one.wires.close()
 
 
-def _limits(policy: Path) -> Limits:
+def limits_of(policy: Path) -> Limits:
     """Return the budgets that the policy file says, as the controllers read it."""
     read = read_policy_file(policy)
     job, budgets = read.policy, read.cluster.budgets
