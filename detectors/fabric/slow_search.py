@@ -18,6 +18,7 @@ from detectors.fabric.slow_part import RETESTS, FabricLook, look_at, split_by_pa
 
 CONFIRMATIONS: Final = 3  # further tests of a suspect with sound nodes
 TOGETHER_ROUNDS: Final = 2  # of suspects with each other
+LEAF_ROUNDS: Final = 1  # the same where leaf switches are known: one repeat decides between a slow uplink and slow nodes
 
 
 def rounds_max(network: Network, *, all_pairs: bool = False) -> int:
@@ -51,12 +52,23 @@ def _suspect_tests(look: FabricLook, extra: int) -> list[PairTest]:
     met = {_ordered(one.sender, one.receiver) for one in look.tests.readings}
     suspects = sorted(look.suspects)
     sound = _sound_first(look)
-    is_together = extra < TOGETHER_ROUNDS and len(suspects) > 1 and not network.leaf_of
-    pairs = match_free(suspects, suspects if is_together else sound, met)
+    if network.leaf_of and extra < LEAF_ROUNDS:
+        pairs = _pairs_below_leaves(network, suspects)
+    elif not network.leaf_of and extra < TOGETHER_ROUNDS and len(suspects) > 1:
+        pairs = match_free(suspects, suspects, met)
+    else:
+        pairs = match_free(suspects, sound, met)
     busy = {node for pair in pairs for node in pair}
     left = [node for node in suspects if node not in busy]
     pairs += match_free(left, [node for node in sound if node not in busy], met)
     return [PairTest(low, high) for low, high in pairs]
+
+
+def _pairs_below_leaves(network: Network, suspects: Sequence[int]) -> list[tuple[int, int]]:
+    members: dict[str | None, list[int]] = {}
+    for node in suspects:
+        members.setdefault(network.leaf(node), []).append(node)
+    return [pair for leaf, some in members.items() if leaf for pair in match_free(some, some, ())]
 
 
 def _sound_first(look: FabricLook) -> list[int]:

@@ -112,6 +112,8 @@ class FlowResult(Struct, frozen=True):
     resent_ratio: float | None = None  # of the segments that this end sent
     fault: FlowFault | None = None
     text: Annotated[str, Meta(max_length=300)] = ""
+    # As this end's kernel counts it, while there was something to send
+    sent_bytes_per_s: float | None = None
 
 
 class CollectiveResult(Struct, frozen=True):

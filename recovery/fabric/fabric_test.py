@@ -395,11 +395,18 @@ def _readings(
     if first.fault is FlowFault.UNREACHABLE and second.fault is FlowFault.NO_PEER:
         return [Reading(number, low, high, rail, path, 0.0), Reading(number, high, low, rail, path, 0.0)]  # fmt: skip
     made = []
-    if (rate := second.received_bytes_per_s) is not None:
+    if (rate := _rate(first, second)) is not None:
         made.append(Reading(number, low, high, rail, path, rate, first.latency_s, first.resent_ratio))  # fmt: skip
-    if (rate := first.received_bytes_per_s) is not None:
+    if (rate := _rate(second, first)) is not None:
         made.append(Reading(number, high, low, rail, path, rate, first.latency_s, second.resent_ratio))  # fmt: skip
     return made
+
+
+def _rate(sender: FlowResult, receiver: FlowResult) -> float | None:
+    """Return what the path carried: by the sender's kernel, else by what the receiver's program got to see."""
+    if receiver.received_bytes_per_s is None or sender.sent_bytes_per_s is None:
+        return receiver.received_bytes_per_s
+    return sender.sent_bytes_per_s
 
 
 def _rates(ends: Sequence[tuple[FlowResult | None, FlowResult | None]]) -> tuple[float, ...]:

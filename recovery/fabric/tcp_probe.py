@@ -1,7 +1,9 @@
 """Sends and receives over plain TCP: bandwidth in each direction, the shortest round trip, segments sent again.
 
-A connection begins with a token that only its two ends know, from the coordinator. What follows is blocks of one size; the first byte
-of a block says whether it is the last. The end that connects names its source port, which together with the
+The sender's kernel says for how long it had something to send, so a busy processor, on which programs wait for their turn, does not look like a slow path.
+
+A connection begins with a token that only its two ends know, from the coordinator. What follows is zeros, then the byte that ends
+the transfer. The end that connects names its source port, which together with the
 addresses decides the path through a network with several (ECMP). Every wait has an end, and so has every transfer.
 """
 
@@ -20,16 +22,32 @@ from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
 
 TOKEN_BYTES: Final = 16
 HELLO_S_MAX: Final = 10.0  # to connect; to hear of a flow whose other end has connected
-BLOCK_BYTES: Final = 1 << 17
+BLOCK_BYTES: Final = 1 << 17  # of one call
 PINGS: Final = 12
 GRACE_S: Final = 3.0  # beyond the time of sending, until what is under way has arrived
 WAITING_MAX: Final = 1024  # connections whose order has not come yet
 # The number of a path is added. Where another program has the port, the next of these ranges is taken.
 SOURCE_PORTS_FIRST: Final = (43_000, 47_096, 51_192, 55_288)
-_UNSENT_BYTES: Final = 2 * BLOCK_BYTES  # what the kernel may hold that was not sent yet
-# struct tcp_info of linux/tcp.h, Linux 4.2 and later: offsets of tcpi_total_retrans and tcpi_segs_out
-_TCP_INFO_OFFSETS: Final = (100, 136)
+# What the kernel may hold that was not sent yet: so long at the rate reached so far. A busy processor is bridged, and a slow path soon empty.
+_UNSENT_S: Final = 0.1
+_UNSENT_BYTES_MIN: Final = 1 << 15
+_UNSENT_BYTES_MAX: Final = 1 << 23
+# The kernel counts in its ticks, of up to 10 ms: it must have been busy for several of them.
+_BUSY_S_MIN: Final = 0.05
+# struct tcp_info of linux/tcp.h: total_retrans, bytes_acked, segs_out (Linux 4.2), busy_time and rwnd_limited in microseconds (4.10)
+_INFO: Final = struct.Struct("=100xI16xQ8xI28xQQ")
 _LAST, _MORE = b"\1", b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class TcpCounts:
+    """What the kernel has counted of a connection."""
+
+    resent: int  # segments
+    bytes_acked: int
+    segments: int
+    busy_us: int  # with something to send or to be acknowledged
+    reader_us: int  # of it, while the other end's program read too slowly
 
 
 class ProbeListener:
@@ -171,19 +189,18 @@ def _is_port_taken(error: OSError) -> bool:
 def _exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> FlowResult:
     """Measure the round trip, then send and receive in turn; the end that connects sends first."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with contextlib.suppress(OSError):  # a slow path would hold seconds of what was sent
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     port = int(connection.getsockname()[1] if flow.connects else connection.getpeername()[1])
     latency_s: float | None = None
     rate: float | None = None
+    sent: float | None = None
     resent: float | None = None
     until_s = time.monotonic() + 2 * (seconds + GRACE_S) + HELLO_S_MAX
     steps: list[Callable[[], None]] = []
     has_listened = False
 
     def send() -> None:
-        nonlocal resent
-        resent = _send(connection, seconds, until_s)
+        nonlocal sent, resent
+        sent, resent = _send(connection, seconds, until_s)
 
     def receive() -> None:
         nonlocal rate, has_listened
@@ -206,7 +223,7 @@ def _exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> Flo
             _echo(connection)
         for step in steps:
             step()
-        return FlowResult(flow.id, port, rate, latency_s, resent)
+        return FlowResult(flow.id, port, rate, latency_s, resent, sent_bytes_per_s=sent)
     except (OSError, EOFError) as error:
         told = f"{type(error).__name__}: {error}"[:300]
         if has_listened and rate is None:
@@ -229,62 +246,84 @@ def _echo(connection: socket.socket) -> None:
         connection.sendall(_receive_all(connection, 1))
 
 
-def _send(connection: socket.socket, seconds: float, until_s: float) -> float | None:
-    """Send for so long, and return the share of segments that were sent again."""
-    block = bytearray(BLOCK_BYTES)
-    end_s = time.monotonic() + seconds
+def _send(
+    connection: socket.socket, seconds: float, until_s: float
+) -> tuple[float | None, float | None]:
+    """Send for so long; return bytes/s while there was something to send, and the share of segments that were sent again."""
+    block, allowed = bytes(BLOCK_BYTES), _UNSENT_BYTES_MIN
+    _allow_unsent(connection, allowed)
+    before = read_counts(connection)
+    began_s = time.monotonic()
+    end_s = began_s + seconds
     while (now_s := time.monotonic()) < end_s:
         connection.settimeout(max(0.1, min(until_s, end_s + GRACE_S) - now_s))
-        connection.sendall(block)
-    block[:1] = _LAST
+        connection.send(block)
+        now = read_counts(connection)
+        arrived = now.bytes_acked - before.bytes_acked if now and before else 0
+        wanted = unsent_bytes(arrived, time.monotonic() - began_s)
+        if not allowed / 2 < wanted < allowed * 2:
+            allowed = wanted
+            _allow_unsent(connection, allowed)
     connection.settimeout(GRACE_S)
-    connection.sendall(block)
+    connection.sendall(_LAST)
     _receive_all(connection, 1)  # it has all arrived: closing now throws nothing away
-    return resent_ratio(connection)
+    after = read_counts(connection)
+    if before is None or after is None:
+        return None, None
+    return sending_rate(before, after), after.resent / after.segments if after.segments else None
+
+
+def sending_rate(before: TcpCounts, after: TcpCounts) -> float | None:
+    """Return bytes/s of the time in which there was something to send; None where that was too short to tell."""
+    busy_s = (after.busy_us - before.busy_us - (after.reader_us - before.reader_us)) / 1e6
+    count = after.bytes_acked - before.bytes_acked
+    return count / busy_s if count and busy_s >= _BUSY_S_MIN else None
+
+
+def unsent_bytes(arrived: int, took_s: float) -> int:
+    """Return how much the kernel may hold unsent at the rate reached so far."""
+    wanted = round(arrived * _UNSENT_S / max(took_s, _UNSENT_S))
+    return min(max(wanted, _UNSENT_BYTES_MIN), _UNSENT_BYTES_MAX)
+
+
+def _allow_unsent(connection: socket.socket, count: int) -> None:
+    with contextlib.suppress(OSError):  # without it, a slow path holds seconds of what was sent
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, count)
 
 
 def _receive(connection: socket.socket, seconds: float, until_s: float) -> tuple[float, bool]:
-    """Receive to the last block; return bytes/s from the first byte on, and whether the last came in time."""
+    """Receive to the last byte; return bytes/s from the first byte on, and whether the last came in time."""
     block = bytearray(BLOCK_BYTES)
-    view = memoryview(block)
     connection.settimeout(max(0.1, until_s - time.monotonic()))
-    at = connection.recv_into(view)
-    if not at:
+    total = connection.recv_into(block)
+    if not total:
         raise EOFError("the other end has closed before it sent")
+    is_last = block[total - 1] == _LAST[0]
     began_s = time.perf_counter()
-    total, end_s = at, began_s + seconds + GRACE_S
-    is_last = False
-    while True:
-        if at == BLOCK_BYTES:
-            is_last, at = block[:1] == _LAST, 0
-            if is_last:
-                break
-        left_s = end_s - time.perf_counter()
-        if left_s <= 0:
-            break
+    end_s = began_s + seconds + GRACE_S
+    while not is_last and (left_s := end_s - time.perf_counter()) > 0:
         connection.settimeout(left_s)
         try:
-            count = connection.recv_into(view[at:])
+            count = connection.recv_into(block)
         except TimeoutError:
             break
         if not count:
             break
-        at += count
         total += count
+        is_last = block[count - 1] == _LAST[0]
     took_s = time.perf_counter() - began_s
     if not is_last and took_s < seconds:
         raise EOFError("the connection broke while it was measured")
     return total / max(took_s, 1e-6), is_last
 
 
-def resent_ratio(connection: socket.socket) -> float | None:
-    """Return the share of segments sent again, by the kernel's own count; None where it tells none."""
+def read_counts(connection: socket.socket) -> TcpCounts | None:
+    """Return what the kernel has counted so far; None where it tells none of it."""
     try:
-        raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        again, sent = (struct.unpack_from("=I", raw, at)[0] for at in _TCP_INFO_OFFSETS)
+        raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
+        return TcpCounts(*_INFO.unpack(raw))
     except (OSError, struct.error):
         return None
-    return again / sent if sent else None
 
 
 def _receive_all(connection: socket.socket, count: int) -> bytes:

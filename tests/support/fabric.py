@@ -1,8 +1,11 @@
 """A fabric test on hosts out of namespaces, with links that all carry the same, and faults of some."""
 
+import contextlib
 import json
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,17 +16,39 @@ from tests.support.hosts.fleet import ROOT
 LIMIT_S = 240
 
 
-def run_on(pids: list[int], address: str, kind: str, **options: Any) -> FabricReport:
-    """Return the first node's report; AssertionError with what nodes said where one failed."""
-    order = {"pids": pids, "address": address, "kind": kind, "seconds": 0.3, **options}
-    done = subprocess.run(
+class NodeStarter:
+    """Runs fabric tests on hosts, all from one interpreter; see `start_nodes`."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def run_on(self, pids: list[int], address: str, kind: str, **options: Any) -> FabricReport:
+        """Return the first node's report; AssertionError with what nodes said where one failed."""
+        order = {"pids": pids, "address": address, "kind": kind, "seconds": 0.3, **options}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        assert select.select([self._process.stdout], [], [], LIMIT_S)[0], "no node has ended"
+        answer = json.loads(self._process.stdout.readline())
+        assert answer["code"] == 0, answer["errors"]
+        return msgspec.json.decode(answer["report"], type=FabricReport)
+
+
+@contextlib.contextmanager
+def start_nodes() -> Iterator[NodeStarter]:
+    """Keep an interpreter that forks the nodes of one test after another: a start costs a busy machine seconds."""
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.support.fabric_nodes"],
-        input=json.dumps(order),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return msgspec.json.decode(done.stdout, type=FabricReport)
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        try:
+            yield NodeStarter(process)
+        finally:
+            process.kill()
+
+
+def run_on(pids: list[int], address: str, kind: str, **options: Any) -> FabricReport:
+    """Return the first node's report of a single test."""
+    with start_nodes() as nodes:
+        return nodes.run_on(pids, address, kind, **options)

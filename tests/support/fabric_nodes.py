@@ -1,16 +1,17 @@
-"""Runs a fabric test on test hosts: one interpreter, forked once for each host, so that 16 nodes start within a second.
+"""Runs fabric tests on test hosts: one interpreter, forked once for each host, so that 16 nodes start within a second.
 
-    python -m tests.support.fabric_nodes < order.json
+    python -m tests.support.fabric_nodes < orders.json
 
-The order names the hosts' PID 1 and the options; the report of the first node comes as JSON on standard output.
+Each line is an order, which names the hosts' PID 1 and the options. A line answers it: the report of the first node, or what nodes said.
 """
 
 import json
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -24,13 +25,26 @@ PORT = 29_400  # in namespaces of their own
 
 
 def main() -> int:
-    order = json.load(sys.stdin)
-    children = [_start(order, rank) for rank in reversed(range(len(order["pids"])))]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-    return max(codes)
+    for line in sys.stdin:
+        order = json.loads(line)
+        with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as errors:
+            children = [
+                _start(order, rank, report.fileno(), errors.fileno())
+                for rank in range(len(order["pids"]))  # the first listens before others come
+            ]
+            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+            answer = {"code": max(codes, key=abs), "report": _read(report), "errors": _read(errors)}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    return 0
 
 
-def _start(order: dict[str, Any], rank: int) -> int:
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
+def _start(order: dict[str, Any], rank: int, report_fd: int, errors_fd: int) -> int:
     parent = os.getpid()
     if pid := os.fork():
         return pid
@@ -40,12 +54,10 @@ def _start(order: dict[str, Any], rank: int) -> int:
         setns(os.pidfd_open(order["pids"][rank]), CLONE_NEWNET | CLONE_NEWUTS)
         report = _take_part(order, rank)
         if report is not None:
-            sys.stdout.write(msgspec.json.encode(report).decode())
-            sys.stdout.flush()
+            os.write(report_fd, msgspec.json.encode(report))
         code = 0
     except BaseException as error:
-        sys.stderr.write(f"rank {rank}: {type(error).__name__}: {error}\n")
-        sys.stderr.flush()
+        os.write(errors_fd, f"rank {rank}: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)
 

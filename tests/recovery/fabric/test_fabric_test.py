@@ -19,7 +19,14 @@ from recovery.fabric.fabric_messages import FlowFault, FlowOrder, JoinFabric, Ra
 from recovery.fabric.fabric_place import FabricPlace, find_place
 from recovery.fabric.fabric_report import FabricReport
 from recovery.fabric.fabric_test import FabricKind, FabricOptions, run_fabric_test
-from recovery.fabric.tcp_probe import ProbeListener, Prober
+from recovery.fabric.tcp_probe import (
+    ProbeListener,
+    Prober,
+    TcpCounts,
+    read_counts,
+    sending_rate,
+    unsent_bytes,
+)
 from recovery.run.meeting_note import HostFolder
 from recovery.service.meeting_secret import Identity
 
@@ -169,6 +176,37 @@ def test_connection_without_the_flows_token_is_no_flow() -> None:
 
     assert result.fault is FlowFault.UNREACHABLE
     assert result.received_bytes_per_s is None
+
+
+def test_rate_counts_only_the_time_in_which_there_was_something_to_send() -> None:
+    before = TcpCounts(resent=0, bytes_acked=1_000, segments=1, busy_us=10_000, reader_us=0)
+    after = TcpCounts(resent=3, bytes_acked=401_000, segments=300, busy_us=310_000, reader_us=100_000)  # fmt: skip
+    too_short = TcpCounts(resent=0, bytes_acked=401_000, segments=300, busy_us=30_000, reader_us=0)
+
+    assert sending_rate(before, after) == 400_000 / 0.2
+    assert sending_rate(before, too_short) is None
+
+
+def test_kernel_may_hold_a_tenth_of_a_second_unsent() -> None:
+    assert unsent_bytes(1_000_000, 0.5) == 200_000
+    assert unsent_bytes(0, 0.01) == 32_768
+    assert unsent_bytes(10_000_000_000, 1.0) == 8_388_608
+
+
+def test_kernel_tells_what_a_connection_has_sent() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as sender,
+        listener.accept()[0] as receiver,
+    ):
+        sender.sendall(b"x" * 1000)
+        assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
+        _await(lambda: (counts := read_counts(sender)) is not None and counts.bytes_acked >= 1000)
+        counts = read_counts(sender)
+
+    assert counts is not None
+    assert counts.segments >= 2
+    assert counts.resent == 0
 
 
 def _closed_port() -> int:
