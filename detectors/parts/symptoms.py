@@ -29,7 +29,7 @@ CAUSES_OF: Final[Mapping[SharedSymptom, frozenset[SharedKind] | None]] = {
 _CHECKS: Final = {
     SharedSymptom.HEAT: (
         *("gpu_hot", "gpu_memory_hot", "gpu_slowed_by_heat", "gpu_slowdown_near"),
-        *("sensor_hot", "sensor_critical", "coolant_leak"),
+        *("sensor_hot", "sensor_critical", "coolant_leak", "cooling_unit"),
     ),
     SharedSymptom.POWER: ("gpu_power_brake", "ipmi_supply_failed"),
     SharedSymptom.HEAT_OR_POWER: ("gpu_slowed_by_hardware",),

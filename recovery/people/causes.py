@@ -230,7 +230,7 @@ class _Past:
     def covers(self, trouble: PresentTrouble) -> bool:
         if trouble.kind != FINDING:
             return False
-        until_s = self._of_node.get(trouble.nodes[0])
+        until_s = self._of_node.get(trouble.nodes[0]) if trouble.nodes else None
         if until_s is not None and trouble.since_unix_s <= until_s + LATE_S:
             return True
         return trouble.is_loss and any(
@@ -309,7 +309,11 @@ def _part_of(
         return before.part
     bad = {*told.nodes, *(node for one in troubles for node in one.nodes)}
     workers = [PlacedWorker(node, node) for node in {*shared.nodes, *bad}]
-    symptom = SharedSymptom.ANYTHING if told.is_loss else symptom_of(check_of(told.about))
+    symptom = (
+        SharedSymptom.ANYTHING
+        if told.is_loss
+        else symptom_of(check_of(told.about.partition(":")[0]))
+    )
     return explain_shared(workers, bad, shared.parts, CAUSES_OF[symptom]).part
 
 

@@ -11,6 +11,7 @@ from shlex import quote
 from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
+from detectors.parts.cooling import CoolingVerdict
 from detectors.wording import counted
 from recovery.cluster.notices import Notice, NoticeKind, RunningJob
 from recovery.journal.incident_machine import Phase
@@ -21,6 +22,7 @@ from recovery.messages.outside import trains
 ESCALATED: Final = NoticeKind.INCIDENT_ESCALATED.value
 QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
 FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
+COOLING: Final = "RankmendCoolingUnit"  # what such troubles are about, and a colon and the unit
 _NODES_MAX: Final = 200
 # Findings that say that a whole node, or its way to the others, is gone.
 _LOSSES: Final = frozenset({"RankmendAgentDown", "RankmendNicPortDown"})
@@ -89,6 +91,32 @@ def worse(one: Severity, other: Severity) -> Severity:
 
 def later(one: Stage, other: Stage) -> Stage:
     return max(one, other, key=STAGES.index)
+
+
+def cooling_troubles(
+    verdicts: Iterable[CoolingVerdict], now_unix_s: float, since_unix_s: Mapping[str, float]
+) -> Iterator[PresentTrouble]:
+    """Return one trouble for each coolant unit that is not in order, with the nodes that hang on it.
+
+    ``since_unix_s``: since when each is known, by its key.
+    """
+    for one in verdicts:
+        if one.is_bad:
+            key = f"cooling-{one.unit}"
+            yield PresentTrouble(
+                key=key,
+                kind=FINDING,
+                severity=Severity.CRITICAL if one.hot else Severity.WARNING,
+                what=one.in_words(),
+                since_unix_s=since_unix_s.get(key, now_unix_s),
+                nodes=(one.hot or one.nodes)[:_NODES_MAX],
+                need="inspect the coolant unit",
+                command="rankmend status --nodes",
+                gpus_idle=0,
+                is_lasting=False,
+                runbook="rankmendfinding",
+                about=f"{COOLING}:{one.unit}",
+            )
 
 
 def find_troubles(

@@ -85,6 +85,8 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     addresses: Annotated[dict[str, str], msgspec.Meta(max_length=_PATTERNS_MAX)] = {}
     # What nodes share: the file of `rankmend fabric topology`, or Slurm's topology.conf.
     topology_file: str | None = None
+    # Readings of coolant units, each named as its coolant loop there: the file of `rankmend check cooling`.
+    cooling_file: str | None = None
 
 
 class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

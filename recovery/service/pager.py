@@ -9,13 +9,17 @@ import logging
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.node.node_alerts import check_of
+from detectors.parts.cooling import CoolingReading, CoolingVerdict, judge_cooling
+from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
@@ -35,8 +39,14 @@ from recovery.journal.ledger import Wish
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import CauseChanges, SharedBy, follow
 from recovery.people.daily_record import daily_record
-from recovery.people.trouble import NodeAlert, PresentTrouble, find_troubles
+from recovery.people.trouble import (
+    NodeAlert,
+    PresentTrouble,
+    cooling_troubles,
+    find_troubles,
+)
 from recovery.service.controller_config import Config, console_base
+from recovery.service.cooling_watch import CoolingWatch
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 
@@ -58,8 +68,14 @@ class Look:
 
 
 class Pager:
-    def __init__(self, worker: Worker, clock: Clock, config: Config) -> None:
-        """Certificates and a token that can't be used are refused here."""
+    def __init__(
+        self,
+        worker: Worker,
+        clock: Clock,
+        config: Config,
+        told_cooling: Callable[[], str | None] | None = None,
+    ) -> None:
+        """Certificates and a token that can't be used are refused here. ``told_cooling``: the file of coolant units in force."""
         self._worker = worker
         self._clock = clock
         people = config.alertmanagers
@@ -73,6 +89,8 @@ class Pager:
             self._targets = [
                 AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]
+        self._cooling = CoolingWatch(told_cooling or (lambda: config.discovery.cooling_file))
+        self._cooling_since: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
         self._should_stop = threading.Event()
@@ -82,11 +100,13 @@ class Pager:
         for target in self._targets:
             target.start()
         self._began_s = self._clock.now_s()
+        self._cooling.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop sending; alerts already sent expire by themselves."""
         self._should_stop.set()
+        self._cooling.stop()
         for target in self._targets:
             target.stop()
 
@@ -118,7 +138,11 @@ class Pager:
             self.tell(found)
 
     def _look(self) -> Look:
-        return look(self._worker, self._links, self._clock.now_s() - self._began_s)
+        listened_s = self._clock.now_s() - self._began_s
+        found, self._cooling_since = look(
+            self._worker, self._links, listened_s, self._cooling.readings, self._cooling_since
+        )
+        return found
 
     def tell(self, found: Look) -> None:
         """Send what there is to tell now."""
@@ -127,8 +151,17 @@ class Pager:
             target.update(found.alerts, found.ended)
 
 
-def look(worker: Worker, links: Links, listened_s: float) -> Look:
-    """Return what people are to be told, once that is in the journal. For the deciding thread."""
+def look(
+    worker: Worker,
+    links: Links,
+    listened_s: float,
+    cooling: Sequence[CoolingReading] = (),
+    cooling_since: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[Look, dict[str, float]]:
+    """Return what people are to be told, once that is in the journal, and since when each coolant unit is bad.
+
+    For the deciding thread.
+    """
     desk = worker.desk
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
@@ -140,14 +173,18 @@ def look(worker: Worker, links: Links, listened_s: float) -> Look:
         )[:NOTICES_MAX]
     )
     placed = {place.node: one.name for one in running for place in one.ledger.placement}
-    troubles = find_troubles(running, notices, _node_alerts(worker), placed, now_s)
+    alerts_now = list(_node_alerts(worker))
+    troubles = find_troubles(running, notices, alerts_now, placed, now_s)
+    bad = tuple(cooling_troubles(_judge_cooling(worker, cooling, alerts_now), now_s, cooling_since))
+    troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
     marked = (*(one.told for one in changes.open), *changes.lately)
     alerts = (*alerts_of(changes.open, links), *marks_of(marked))
     record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
     if record is not None:
         alerts = (*alerts, Alert(*record))
-    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links))
+    found_now = Look(notices, changes, alerts, ended_alerts_of(changes.closed, links))
+    return found_now, {one.key: one.since_unix_s for one in bad}
 
 
 def _follow(
@@ -183,6 +220,18 @@ def _follow(
     except JournalError as error:  # people are told all the same
         log.warning("messages are not in the journal", extra={"error": str(error)})
     return changes
+
+
+def _judge_cooling(
+    worker: Worker, readings: Sequence[CoolingReading], alerts: Sequence[NodeAlert]
+) -> tuple[CoolingVerdict, ...]:
+    """Return a verdict on each coolant unit, by its readings and by the nodes that are slowed by heat."""
+    desk = worker.desk
+    hot = {one.node for one in alerts if symptom_of(check_of(one.alertname)) is SharedSymptom.HEAT}
+    if not readings and (len(hot) < 2 or not desk.parts.on):
+        return ()
+    known = desk.known_nodes() | worker.members()
+    return judge_cooling(readings, hot, known, desk.parts, desk.now_unix_s())
 
 
 def _shared(worker: Worker, troubles: tuple[PresentTrouble, ...]) -> SharedBy:

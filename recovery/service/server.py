@@ -156,7 +156,9 @@ class Service:
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
             )
             self._serve_managers(jobs, desk)
-            self.pager = Pager(self.worker, clock, config)
+            self.pager = Pager(
+                self.worker, clock, config, lambda: self.config.discovery.cooling_file
+            )
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(
                 worker=self.worker,

@@ -101,6 +101,9 @@ state_dir = @state_dir@
 # topology.conf. Spares are chosen near, copies of snapshots lie apart, and a message names the part that explains several nodes.
 # Default: nothing is known but what Slurm tells the launchers.
 #topology_file = "/etc/rankmend/controller/topology.json"
+# Flow, temperatures and pressure of coolant units, named as the coolant loops there: docs/operate/cooling.md. Read every 15 s.
+# Default: nothing is known of them.
+#cooling_file = "/var/lib/rankmend-controller/cooling.json"
 
 # Node name or shell pattern to its rack, before rack_pattern: a name counts first, then the first pattern that matches.
 [discovery.racks]

@@ -5,7 +5,14 @@ from dataclasses import replace
 from detectors.finding import Severity
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import merge
+from detectors.network_topology import NetworkTopology, merge
+from detectors.parts.cooling import (
+    CoolingFault,
+    CoolingQuantity,
+    CoolingReading,
+    CoolingVerdict,
+    judge_cooling,
+)
 from detectors.parts.fleet_parts import find_parts
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
 from recovery.cluster.cluster_limits import PeopleRules
@@ -22,7 +29,14 @@ from recovery.people.causes import (
     follow,
 )
 from recovery.people.daily_record import daily_record
-from recovery.people.trouble import ESCALATED, FINDING, QUARANTINED, PresentTrouble, Stage
+from recovery.people.trouble import (
+    ESCALATED,
+    FINDING,
+    QUARANTINED,
+    PresentTrouble,
+    Stage,
+    cooling_troubles,
+)
 from recovery.people.wording import SUMMARY_MAX, annotations_of
 from recovery.service.controller_config import Config, ConsoleSection, console_base
 
@@ -418,6 +432,37 @@ def test_lost_nodes_are_explained_anew_when_more_are_lost_and_one_node_never() -
         "leaf switch leaf2",
         "leaf switch leaf2",
     ]
+
+
+def test_ten_nodes_that_throttle_together_are_one_message_about_one_coolant_unit() -> None:
+    text = "[[coolant_loop]]\nname='cdu-3'\nnodes=['n[0-9]']\n[[coolant_loop]]\nname='cdu-4'\nnodes=['n[10-19]']"
+    parts = find_parts(NetworkTopology(parse_site_parts(text)))
+    site = Site()
+    site.shared = SharedBy([f"n{number}" for number in range(20)], parts)
+    reading = CoolingReading("cdu-3", NOW, flow_liters_per_s=2.0, flow_liters_per_s_min=5.0)
+    verdicts = judge_cooling(
+        [reading], {f"n{at}" for at in range(10)}, site.shared.nodes, parts, NOW
+    )
+    (unit,) = cooling_troubles(verdicts, NOW + 9, {"cooling-cdu-3": NOW})
+
+    (one,) = site.look(*(hot(number) for number in range(10)), unit, after_s=FINDING_WAIT_S).open
+    texts = annotations_of(one)
+
+    assert one.told.part == "coolant loop cdu-3"
+    assert one.told.severity == "critical"
+    assert "flow 120 l/min, below 300 l/min; 10 nodes of 10 on it slowed by heat" in texts["what"]
+    assert texts["summary"].startswith("10 nodes: inspect the coolant unit; coolant loop cdu-3:")
+
+
+def test_two_bad_units_are_two_messages() -> None:
+    def bad(unit: str) -> CoolingVerdict:
+        return CoolingVerdict(unit, (CoolingFault(CoolingQuantity.LEAK, 1, 0, is_of_peers=False),))
+
+    troubles = cooling_troubles([bad("a"), bad("b"), CoolingVerdict("c", ())], NOW, {})
+
+    found = Site().look(*troubles, after_s=FINDING_WAIT_S + 1).open
+
+    assert sorted(one.told.cause_id for one in found) == ["cooling-a", "cooling-b"]
 
 
 def test_without_a_topology_nothing_is_explained() -> None:
