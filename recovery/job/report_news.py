@@ -15,7 +15,8 @@ def brings_only_progress(report: Report, ledger: Ledger) -> bool:
         is_well(ledger)
         and member is not None
         and member.launcher_id == report.launcher_id
-        and (report.attempt, report.epoch) == (ledger.attempt, ledger.epoch)
+        and report.attempt == ledger.attempt
+        and report.epoch in (0, ledger.epoch)  # 0: of a launcher that knows no epochs
         and report.revision >= ledger.revision
         and not (report.leaving or report.findings or report.unreachable or report.copy_faults)
         and report.launch_error is None
