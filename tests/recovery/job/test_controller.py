@@ -13,7 +13,7 @@ from recovery.job.controller import (
     JOURNAL_PATIENCE_S,
     Controller,
 )
-from recovery.job.nodes import RESEND_S, JobNodes
+from recovery.job.nodes import RESEND_S, JobNodes, resend_pause_s
 from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import (
     AttemptStarted,
@@ -285,6 +285,10 @@ def test_an_order_that_is_not_acknowledged_is_sent_again() -> None:
     bench.tell(after_s=RESEND_S)
     bench.tell(after_s=RESEND_S)
     assert len(bench.orders) == 2
+
+
+def test_orders_of_a_large_job_are_sent_again_less_often() -> None:
+    assert [resend_pause_s(nodes) for nodes in (1, 2_000, 10_000)] == [RESEND_S, RESEND_S, 5.0]
 
 
 def test_a_node_that_never_reports_ends_the_start() -> None:
