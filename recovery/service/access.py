@@ -4,10 +4,11 @@ import ssl
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from recovery.api.contact import is_loopback
 from recovery.service.peer_header import is_peer, read_peer
@@ -18,8 +19,7 @@ BURST_S: Final = 10.0  # a bucket holds what ten seconds bring
 BUCKETS_MAX: Final = 50_000  # subjects, nodes and addresses that are counted at once
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):  # one for every request
     """A token bucket: so many a second in the long run, so many at once."""
 
     per_s: float

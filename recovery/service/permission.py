@@ -57,8 +57,10 @@ class JobQuery(msgspec.Struct):
     job: wire.Uuid | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+# One of each is made for every request: a Struct takes a seventh of the time of a frozen dataclass.
+
+
+class Asked(msgspec.Struct, frozen=True):
     """A request, decoded."""
 
     parts: Mapping[str, str]  # parts of the path
@@ -68,16 +70,14 @@ class Asked:
     is_act: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(msgspec.Struct, frozen=True):
     """What requests name."""
 
     jobs: Mapping[str, KnownJob]  # by job id
     windows: Mapping[str, WindowAdded]
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(msgspec.Struct, frozen=True):
     """What one request concerns."""
 
     is_cluster: bool = False

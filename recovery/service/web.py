@@ -146,9 +146,9 @@ class Api:
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
                 result = _REPORT_RESULTS.get(type(error), "refused")
                 backend.measures.reports.labels(result).inc()
-        await self._note(
-            route, f"{route.method} {request.path}", request.remote, attempt, answer.status
-        )
+        if route.is_audited:
+            what = f"{route.method} {request.path}"
+            await self._note(route, what, request.remote, attempt, answer.status)
         return answer
 
     async def _carry(self, route: Route[Any, Any], call: Call[Any]) -> Any:
