@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(_enter())
     setting = Setting(
         options.seed, options.seconds, options.jobs, options.lease_s, options.deaths_per_job_s, options.alert_s,
-        options.settle_s, options.restarts_max, options.stops_per_hour_max, options.without_fencing,
+        options.settle_s, options.restarts_max, options.stops_per_hour_max, options.deaths_min, options.without_fencing,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="rankmend-jepsen-") as folder:
         trial = run(setting, Path(folder), say)
@@ -57,6 +57,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--settle-s", type=float, default=300.0, help="for incidents to end")
     parser.add_argument("--restarts-max", type=int, default=60, help="of a run of a job")
     parser.add_argument("--stops-per-hour-max", type=int, default=12, help="of all jobs")
+    parser.add_argument("--deaths-min", type=int, default=0, help="however long that takes")
     parser.add_argument(
         "--without-fencing",
         action="store_true",

@@ -186,9 +186,8 @@ class Stage:
         """The file of the authority that the controllers' certificate is from."""
         return self.folder / "ca.crt"
 
-    def keep(self) -> None:
-        """Start again what has ended, as a service manager does."""
-        self.servers.keep()
+    def keep_controllers(self) -> None:
+        """Start again those that have ended, as a service manager does."""
         for one in self.controllers:
             one.keep()
 

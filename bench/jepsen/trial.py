@@ -36,6 +36,9 @@ class Setting:
     settle_s_max: float = 300.0  # after the last fault, until every incident must have ended
     restarts_max: int = 60
     stops_per_hour_max: int = 12
+    deaths_min: int = (
+        0  # of ranks, before the jobs are left alone: on a busy machine few train under faults
+    )
     is_unfenced: bool = False  # the database refuses nothing: the checker must find it
 
 
@@ -62,7 +65,8 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
     ) as stage:
         if setting.is_unfenced:
             stage.unfence()
-        keeper = _Keeper(stage)
+        # One each: a server whose disk is full takes long to start, or not to.
+        keepers = [_Keeper(stage.servers.keep), _Keeper(stage.keep_controllers)]
         workload = Workload(
             setting.seed,
             setting.jobs,
@@ -72,7 +76,8 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
             alert_s=setting.alert_s,
         )
         workload.start()
-        keeper.start()
+        for keeper in keepers:
+            keeper.start()
         planned = draw_faults(setting.seed, setting.seconds, CONTROLLERS, setting.lease_s)
         breaker = Breaker(stage, planned, say, workload.addresses)
         say(f"{setting}: {len(planned)} faults")
@@ -81,13 +86,18 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
         while time.monotonic() - began_s < setting.seconds:
             time.sleep(min(10.0, max(0.1, setting.seconds - (time.monotonic() - began_s))))
             say(_progress(workload, time.monotonic() - began_s))
-        workload.calm()
         breaker.finish()
+        until_s = time.monotonic() + setting.settle_s_max
+        while workload.counts["deaths"] < setting.deaths_min and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+        workload.calm()
         say("no more faults; waiting for the end of every incident")
-        settled_s = _settle(stage, setting.settle_s_max, say)
+        settled_s = _settle(stage, setting.jobs, setting.settle_s_max, say)
         workload.close()
-        keeper.over.set()
-        keeper.join(90)
+        for keeper in keepers:
+            keeper.over.set()
+        for keeper in keepers:
+            keeper.join(90)
         journals, cluster = stage.read_journals()
         history = History(
             stage.limits, tuple(journals), cluster, tuple(workload.seen.orders), tuple(workload.seen.lives)
@@ -105,16 +115,16 @@ def run(setting: Setting, folder: Path, say: Callable[[str], None]) -> Trial:
 
 
 class _Keeper(threading.Thread):
-    """The service manager of the database and the controllers."""
+    """The service manager of the database, or of the controllers."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, keep: Callable[[], None]) -> None:
         super().__init__(name="keeper", daemon=True)
-        self._stage = stage
+        self._keep = keep
         self.over = threading.Event()
 
     def run(self) -> None:
         while not self.over.wait(_LOOK_S):
-            self._stage.keep()
+            self._keep()
 
 
 def _progress(workload: Workload, at_s: float) -> str:
@@ -126,8 +136,8 @@ def _progress(workload: Workload, at_s: float) -> str:
     )
 
 
-def _settle(stage: Stage, within_s: float, say: Callable[[str], None]) -> float:
-    """Wait until no incident is open, and return how long that took."""
+def _settle(stage: Stage, jobs: int, within_s: float, say: Callable[[str], None]) -> float:
+    """Wait until all jobs have begun and no incident is open, and return how long that took."""
     began_s = time.monotonic()
     calm = 0
     while (passed_s := time.monotonic() - began_s) < within_s:
@@ -139,10 +149,10 @@ def _settle(stage: Stage, within_s: float, say: Callable[[str], None]) -> float:
             continue
         ledgers = [fold_all([one.entry for one in journal.entries]) for journal in journals]
         standing = [one for one in ledgers if one.incident is not None]
-        calm = 0 if standing else calm + 1
+        calm = 0 if standing or len(journals) < jobs else calm + 1
         if calm >= 3:  # what had happened to ranks before is known by now
             return passed_s
-        say(f"{passed_s:.0f} s: {len(standing)} incidents are open")
+        say(f"{passed_s:.0f} s: {len(standing)} incidents of {len(journals)} jobs are open")
     return within_s
 
 

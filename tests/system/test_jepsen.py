@@ -24,6 +24,8 @@ SHORT = (
     "2",
     "--stops-per-hour-max",
     "3",
+    "--deaths-min",
+    "20",
 )
 
 
