@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _USAGE: Final = 2
 _FOUND: Final = 3  # exit code where a part is slow
-_KINDS: Final = ("find", "pairs", "ring", "bisect", "all-to-all", "collectives", "paths")
+_KINDS: Final = ("find", "pairs", "ring", "bisect", "all-to-all", "collectives", "paths", "flows")
 _TOPOLOGY_BYTES_MAX: Final = 64 << 20
 _file = click.Path(dir_okay=False, path_type=Path)
 
@@ -43,6 +43,7 @@ Examples:
   srun --ntasks-per-node=1 rankmend fabric test pairs --topology topology.conf --plot map.svg
   rankmend fabric test collectives --nnodes 4 --node-rank 0 --rdzv-endpoint n0:29400 --token-file t
   rankmend fabric test paths --ports 32
+  srun --overlap --jobid 4711 --ntasks-per-node=1 rankmend fabric test flows
 """
 )
 @click.argument("kind", type=click.Choice(_KINDS))
@@ -77,7 +78,7 @@ Examples:
     type=click.FloatRange(0.05, 30),
     default=1.0,
     show_default=True,
-    help="How long each test sends, each way.",
+    help="How long each test sends, each way; how long flows watches.",
 )
 @click.option(
     "--timeout", "limit_s", type=DURATION, default="10m", show_default=True, help="End by then."
@@ -123,7 +124,7 @@ Examples:
     type=click.IntRange(2, 64),
     default=16,
     show_default=True,
-    help="Source ports to try, for paths.",
+    help="Source ports to try, for paths and flows.",
 )
 @click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")
 @click.option(
@@ -146,7 +147,8 @@ def test(
 
     find names a slow node, NIC, rail or switch in at most 2 log2 N rounds of disjoint pairs; pairs also finds a slow link or
     path, in N - 1 rounds. ring, bisect and all-to-all load all nodes at once. collectives runs all-reduce and all-to-all
-    under PyTorch. paths shows flows that share an uplink, and source ports that spread them.
+    under PyTorch. paths shows flows that share an uplink, and source ports that spread them. flows shows the same of programs
+    that run, without any load.
 
     The first node prints the result and exits with 3 if a part is slow. Nothing is changed on any node.
     """

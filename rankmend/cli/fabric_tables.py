@@ -7,8 +7,14 @@ from rankmend.cli.options import local_time, size
 from rankmend.cli.output import console, echo
 
 if TYPE_CHECKING:
+    from detectors.fabric.collisions import PathPlan
     from detectors.fabric.slow_part import FabricVerdict, SlowPart
-    from recovery.fabric.fabric_report import FabricNodeRecord, FabricReport, PathTrial
+    from recovery.fabric.fabric_report import (
+        FabricNodeRecord,
+        FabricReport,
+        PathTrial,
+        RunningFlows,
+    )
 
 _ROWS_MAX: Final = 40  # nodes in the table, the slowest first
 
@@ -30,6 +36,8 @@ def show_report(report: "FabricReport") -> None:
         _show_collectives(report)
     if report.paths is not None:
         _show_paths(report.paths)
+    if report.running is not None:
+        _show_running(report.running)
     if report.absent:
         echo(f"did not answer, so not judged: {', '.join(report.absent)}")
 
@@ -103,14 +111,66 @@ def _milliseconds(value_s: float | None) -> str:
     return "-" if value_s is None else f"{value_s * 1e3:.3g} ms"
 
 
-def _show_paths(trial: "PathTrial") -> None:
-    plan = trial.plan
-    before, after = sum(trial.before_bytes_per_s), sum(trial.after_bytes_per_s)
+def _show_collisions(plan: "PathPlan") -> None:
     for shared in plan.collisions:
         idle = f", while {', '.join(shared.idle)} carry none" if shared.idle else ""
         echo(
             f"{len(shared.flows)} flows share the link to {shared.link}{idle}: {', '.join(shared.flows)}"
         )
+
+
+def _show_running(found: "RunningFlows") -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in ("flow", "protocol", "program", "source port", "rate"):
+        table.add_column(name, justify="right" if name in ("source port", "rate") else "left")
+    for one in found.flows[:_ROWS_MAX]:
+        name = "RoCE" if one.protocol == "udp" else "TCP"
+        table.add_row(
+            one.name, name, one.program or "-", str(one.source_port), rate(one.bytes_per_s)
+        )
+    console(is_wide=True).print(table)
+    if len(found.flows) > _ROWS_MAX:
+        echo(f"{len(found.flows) - _ROWS_MAX} more flows are not shown")
+    for node, port in found.ports:
+        if port.ecn_marked_per_s or port.cnp_sent_per_s or port.cnp_handled_per_s:
+            echo(
+                f"{node} {port.interface}: congested; each second {port.ecn_marked_per_s or 0:.0f} packets came with an ECN mark, "
+                f"{port.cnp_sent_per_s or 0:.0f} CNPs were sent and {port.cnp_handled_per_s or 0:.0f} slowed this port down"
+            )
+    if found.unpaired:
+        echo(
+            f"{found.unpaired} queue pairs are not judged: no single node names the other end of each"
+        )
+    if found.untraced:
+        echo(f"no path is known for {len(found.untraced)} flows: {', '.join(found.untraced[:8])}")
+    for reason in found.reasons:
+        echo(f"can't trace: {reason} (traces of running flows need CAP_NET_RAW)")
+    if found.plan is not None:
+        _show_running_plan(found.plan)
+
+
+def _show_running_plan(plan: "PathPlan") -> None:
+    _show_collisions(plan)
+    if not plan.collisions:
+        echo("No flows share a link while another one for the same way carries none.")
+        return
+    loss = 1 - plan.expected_before_ratio / plan.expected_after_ratio
+    echo(
+        f"expected of a flow: {plan.expected_before_ratio:.0%} of a link, {plan.expected_after_ratio:.0%} if other ports "
+        f"spread them: {loss:.0%} is lost"
+    )
+    echo(
+        "A program that binds its source port can take another one (--json has a plan). NCCL and UCX name none: over RoCE, try "
+        "NCCL_IB_QPS_PER_CONNECTION with NCCL_IB_SPLIT_DATA_ON_QPS=1, or UCX_IB_NUM_PATHS; over TCP, NCCL_NSOCKS_PERTHREAD. Then look again."
+    )
+
+
+def _show_paths(trial: "PathTrial") -> None:
+    plan = trial.plan
+    before, after = sum(trial.before_bytes_per_s), sum(trial.after_bytes_per_s)
+    _show_collisions(plan)
     echo(
         f"fullest link: {plan.worst_before} flows, {plan.worst_after} with the plan's source ports"
     )

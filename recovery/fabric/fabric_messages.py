@@ -14,6 +14,7 @@ from detectors.fabric.slow_part import FabricVerdict
 BODY_BYTES_MAX: Final = 4 << 20
 FLOWS_MAX: Final = 512  # of one node at a time
 SECONDS_MAX: Final = 30.0
+SEEN_MAX: Final = 64  # flows of a node's programs, the fastest
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
@@ -79,6 +80,7 @@ class TraceOrder(Struct, frozen=True):
     address: str
     port: Port
     rail: Annotated[int, Meta(ge=0, lt=16)]
+    is_silent: bool = False  # open no connection: a program listens at the port
 
 
 class TraceWork(Struct, frozen=True, tag=True):
@@ -88,13 +90,20 @@ class TraceWork(Struct, frozen=True, tag=True):
     limit_s: Annotated[float, Meta(gt=0, le=120)]
 
 
+class LookWork(Struct, frozen=True, tag=True):
+    """Tell which flows programs of this node send."""
+
+    number: int
+    seconds: Seconds  # to watch
+
+
 class FinishedWork(Struct, frozen=True, tag=True):
     number: int
     verdict: FabricVerdict | None = None
     failure: str = ""
 
 
-Work = FlowWork | CollectiveWork | TraceWork | FinishedWork
+Work = FlowWork | CollectiveWork | TraceWork | LookWork | FinishedWork
 
 
 class FlowFault(Enum):
@@ -129,6 +138,37 @@ class TraceResult(Struct, frozen=True):
     text: Annotated[str, Meta(max_length=300)] = ""
 
 
+class SeenFlow(Struct, frozen=True):
+    """A TCP connection by which a program sends."""
+
+    rail: Annotated[int, Meta(ge=0, lt=16)]
+    source_port: Port
+    address: Annotated[str, Meta(max_length=64)]  # of the other end
+    port: Port
+    bytes_per_s: float
+    program: Annotated[str, Meta(max_length=64)] = ""
+
+
+class SeenPair(Struct, frozen=True):
+    """A queue pair that may send over RoCE, by its number and the other end's."""
+
+    rail: Annotated[int, Meta(ge=0, lt=16)]
+    own: Annotated[int, Meta(ge=0, lt=1 << 24)]
+    other: Annotated[int, Meta(ge=0, lt=1 << 24)]
+    program: Annotated[str, Meta(max_length=64)] = ""
+
+
+class PortRates(Struct, frozen=True):
+    """What a port counted each second; None: it does not count that."""
+
+    interface: Name
+    sent_bytes_per_s: float | None = None
+    rdma_bytes_per_s: float | None = None
+    ecn_marked_per_s: float | None = None
+    cnp_sent_per_s: float | None = None
+    cnp_handled_per_s: float | None = None
+
+
 class PeerFindings(Struct, frozen=True):
     """What a peer has found for one work."""
 
@@ -138,6 +178,9 @@ class PeerFindings(Struct, frozen=True):
     collectives: Annotated[tuple[CollectiveResult, ...], Meta(max_length=64)] = ()
     traces: Annotated[tuple[TraceResult, ...], Meta(max_length=4096)] = ()
     failure: Annotated[str, Meta(max_length=1000)] = ""
+    seen: Annotated[tuple[SeenFlow, ...], Meta(max_length=SEEN_MAX)] = ()
+    pairs: Annotated[tuple[SeenPair, ...], Meta(max_length=SEEN_MAX)] = ()
+    ports: Annotated[tuple[PortRates, ...], Meta(max_length=16)] = ()
 
 
 def decode_work(body: bytes) -> Work:

@@ -14,6 +14,7 @@ from detectors.fabric.network import Network, Reading
 from detectors.fabric.slow_part import FabricVerdict
 from rankmend.errors import SourceError, StorageError
 from rankmend.files import read_capped, replace_file
+from recovery.fabric.fabric_messages import PortRates
 
 REPORT_BYTES_MAX: Final = 256 << 20  # all pairs of 1,024 nodes are 1 M readings of some 150 bytes
 KEPT_MAX: Final = 200  # reports in the history
@@ -37,6 +38,27 @@ class PathTrial(msgspec.Struct, frozen=True):
     after_bytes_per_s: tuple[float, ...]
 
 
+class RunningFlow(msgspec.Struct, frozen=True):
+    """A flow of a program that ran anyway."""
+
+    name: str  # sender -> receiver
+    protocol: str  # tcp or udp (RoCE)
+    program: str
+    source_port: int
+    bytes_per_s: float | None  # None: queue pairs are not counted one by one
+
+
+class RunningFlows(msgspec.Struct, frozen=True):
+    """Flows of running programs, and the links that some of them share. ``plan``: None where no path is known."""
+
+    flows: tuple[RunningFlow, ...]
+    plan: PathPlan | None
+    untraced: tuple[str, ...]  # flows whose path nobody told
+    reasons: tuple[str, ...]  # why traces could not be made
+    unpaired: int  # queue pairs whose other end is not known, or not for certain
+    ports: tuple[tuple[str, PortRates], ...]  # by node
+
+
 class FabricReport(msgspec.Struct, frozen=True):
     kind: str
     at_unix_s: float
@@ -47,6 +69,7 @@ class FabricReport(msgspec.Struct, frozen=True):
     collectives: tuple[CollectiveFigure, ...] = ()
     preferred_order: tuple[str, ...] = ()  # of nodes, for a ring or a pipeline
     paths: PathTrial | None = None
+    running: RunningFlows | None = None
     absent: tuple[str, ...] = ()  # nodes that did not tell what they measured
     problems: tuple[str, ...] = ()
 

@@ -38,6 +38,7 @@ from recovery.fabric.fabric_messages import (
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.fabric_report import CollectiveFigure, FabricReport, PathTrial
 from recovery.fabric.peer import FabricPeer, find_rails
+from recovery.fabric.running_paths import find_running_flows
 from recovery.fabric.tcp_probe import GRACE_S, HELLO_S_MAX, SOURCE_PORTS_FIRST
 from recovery.run.meeting_note import HostNote
 from recovery.run.meeting_site import url_of
@@ -57,6 +58,7 @@ class FabricKind(Enum):
     ALL_TO_ALL = "all-to-all"
     COLLECTIVES = "collectives"
     PATHS = "paths"
+    FLOWS = "flows"  # of programs that run
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,8 @@ class _Session:
             return self._collectives()
         if kind is FabricKind.PATHS:
             return self._paths()
+        if kind is FabricKind.FLOWS:
+            return self._running_flows()
         return self._at_once(_patterns(kind, self._network))
 
     def _report(self, **found: object) -> FabricReport:
@@ -332,6 +336,12 @@ class _Session:
             if first is not None and first.source_port not in (0, SOURCE_PORTS_FIRST[0] + path):
                 self._problems.append(f"source port {SOURCE_PORTS_FIRST[0] + path} was taken: a flow went by {first.source_port}")  # fmt: skip
         return self._report(paths=PathTrial(plan_found, _rates(before), _rates(after)))
+
+    def _running_flows(self) -> FabricReport:
+        ports = min(self._options.ports, PATH_TRIES_MAX)
+        next_number, hand_out = self._coordinator.next_number, self._hand_out
+        found = find_running_flows(self._peers, self._options.seconds, ports, next_number, hand_out)
+        return self._report(running=found)
 
     def _trace(
         self, flows: Sequence[tuple[int, int, int, int]], ports: int

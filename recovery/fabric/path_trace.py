@@ -36,7 +36,7 @@ def trace_all(work: TraceWork, sources: Sequence[str]) -> tuple[TraceResult, ...
 
     def trace(order: TraceOrder) -> TraceResult:
         try:
-            hops = trace_path(sources[order.rail], order.source_port, order.address, order.port, work.protocol, until_s)  # fmt: skip
+            hops = trace_path(sources[order.rail], order.source_port, order.address, order.port, work.protocol, until_s, is_silent=order.is_silent)  # fmt: skip
         except (OSError, SourceError) as error:
             return TraceResult(order.id, order.source_port, (), str(error)[:300])
         return TraceResult(order.id, order.source_port, hops)
@@ -46,9 +46,19 @@ def trace_all(work: TraceWork, sources: Sequence[str]) -> tuple[TraceResult, ...
 
 
 def trace_path(
-    source: str, source_port: int, address: str, port: int, protocol: str, until_s: float
+    source: str,
+    source_port: int,
+    address: str,
+    port: int,
+    protocol: str,
+    until_s: float,
+    *,
+    is_silent: bool = False,
 ) -> tuple[str, ...]:
-    """Return the address of each router on the way; "" for one that gave no answer. The other end is not among them."""
+    """Return the address of each router on the way; "" for one that gave no answer. The other end is not among them.
+
+    ``is_silent``: over TCP, by a segment of no connection, which a program that listens at the port never sees (CAP_NET_RAW).
+    """
     if ":" in source or ":" in address:
         raise SourceError(f"{source} to {address}: paths are traced for IPv4 only")
     hops: list[str] = []
@@ -58,7 +68,10 @@ def trace_path(
         for _try in range(TRIES):
             if time.monotonic() > until_s:
                 raise SourceError("the time for tracing paths is over")
-            hop, is_there = _ask(source, source_port, address, port, protocol, distance)
+            if is_silent and protocol == "tcp":
+                hop, is_there = _ask_raw(source, source_port, address, port, distance)
+            else:
+                hop, is_there = _ask(source, source_port, address, port, protocol, distance)
             if hop is not None or is_there:
                 break
         if is_there:

@@ -20,6 +20,7 @@ from recovery.fabric.fabric_messages import (
     FlowWork,
     JoinedFabric,
     JoinFabric,
+    LookWork,
     PeerFindings,
     Rail,
     TraceWork,
@@ -28,6 +29,7 @@ from recovery.fabric.fabric_messages import (
 )
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.path_trace import trace_all
+from recovery.fabric.running_flows import look
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.torch_collectives import run_collectives
 from recovery.run.route import route_address
@@ -163,6 +165,10 @@ class FabricPeer:
                 self._check_rails([trace.rail for trace in work.traces])
                 sources = [address for address, _listener in self._prober.rails]
                 return PeerFindings(rank, number, traces=trace_all(work, sources))
+            if isinstance(work, LookWork):
+                addresses = [address for address, _listener in self._prober.rails]
+                seen, pairs, ports = look(work.seconds, addresses, self._names)
+                return PeerFindings(rank, number, seen=seen, pairs=pairs, ports=ports)
             if isinstance(work, CollectiveWork):
                 interface = self._names[0]
                 found = run_collectives(work, self._python, interface)

@@ -10,7 +10,15 @@ from detectors.fabric.collisions import TracedFlow, plan_ports
 from detectors.fabric.slow_part import judge
 from rankmend.cli.fabric import fabric
 from recovery.fabric.fabric_gauges import write_metrics
-from recovery.fabric.fabric_report import CollectiveFigure, FabricReport, PathTrial, keep
+from recovery.fabric.fabric_messages import PortRates
+from recovery.fabric.fabric_report import (
+    CollectiveFigure,
+    FabricReport,
+    PathTrial,
+    RunningFlow,
+    RunningFlows,
+    keep,
+)
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network
 
 
@@ -108,3 +116,31 @@ def test_node_without_a_place_is_told_what_to_give() -> None:
 
     assert result.exit_code == 2
     assert "--nnodes" in result.stderr
+
+
+def test_flows_of_programs_are_shown_with_what_they_lose_and_what_helps(
+    report: FabricReport, tmp_path: Path
+) -> None:
+    traced = [
+        TracedFlow(name, (name, "t"), 1, {1: ("leaf", "s1"), 2: ("leaf", "s2")}) for name in "ab"
+    ]
+    running = RunningFlows(
+        flows=(RunningFlow("n1 -> n2", "udp", "python3", 0xEE68, None),),
+        plan=plan_ports(traced),
+        untraced=("n1 -> n3",),
+        reasons=("n1: Operation not permitted",),
+        unpaired=2,
+        ports=(("n1", PortRates("eth0", 1e9, 2e9, 30.0, 20.0, 10.0)),),
+    )
+    bare = FabricReport("flows", report.at_unix_s, report.network, running=running)
+    path = keep(bare, tmp_path / "fabric")
+
+    told = CliRunner().invoke(fabric, ["show", str(path)])
+
+    assert told.exit_code == 0, told.output
+    assert "2 flows share the link to s1, while s2 carry none: a, b" in told.output
+    assert "50% of a link, 100% if other ports spread them: 50% is lost" in told.output
+    assert "NCCL_IB_QPS_PER_CONNECTION" in told.output
+    assert "n1 eth0: congested" in told.output
+    assert "2 queue pairs are not judged" in told.output
+    assert "can't trace: n1: Operation not permitted" in told.output

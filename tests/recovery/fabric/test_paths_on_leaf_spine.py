@@ -1,5 +1,6 @@
 """Flows that share an uplink are found by traceroutes with their own ports, and other ports spread them."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from recovery.fabric.path_trace import trace_path
 from tests.support.fabric import run_on
 from tests.support.hosts import why_not
 from tests.support.hosts.fleet import ROOT
+from tests.support.hosts.network import run_in_network
 from tests.support.leaf_spine import LeafSpine
 
 pytestmark = [
@@ -74,6 +76,100 @@ def test_plan_of_source_ports_halves_the_fullest_link_and_raises_throughput(
     for shared in plan.collisions:
         assert len(shared.flows) > 1
         assert shared.idle
+
+
+RECEIVER = """
+import socket, sys, threading
+listener = socket.create_server(("", 5001))
+def drain(connection):
+    while connection.recv(1 << 16):
+        pass
+while True:
+    threading.Thread(target=drain, args=(listener.accept()[0],), daemon=True).start()
+"""
+SENDER = """
+import socket, sys, time
+address, port = sys.argv[1], int(sys.argv[2])
+while True:
+    sender = socket.socket()
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sender.bind(("", port))
+    try:
+        sender.connect((address, 5001))
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+while True:
+    sender.sendall(bytes(4096))
+"""
+
+
+@contextlib.contextmanager
+def program(network: LeafSpine, ports: dict[str, tuple[str, int]]) -> Iterator[None]:
+    """Have hosts send to others from these source ports, by a program that knows nothing of fabric tests."""
+    processes = []
+
+    def start(host: str, *words: str) -> None:
+        command = ["nsenter", "-t", str(network.pid(host)), "-n", "--", sys.executable, "-c", *words]  # fmt: skip
+        processes.append(subprocess.Popen(command))
+
+    try:
+        for source, (target, port) in ports.items():
+            start(target, RECEIVER)
+            start(source, SENDER, network.address(target), str(port))
+        for source in ports:
+            _await_flow(network, source)
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _await_flow(network: LeafSpine, host: str) -> None:
+    deadline_s = time.monotonic() + 120
+    while "bytes_acked" not in run_in_network(
+        network.pid(host),
+        ["ss", "-H", "-t", "-i", "-n", "-O", "state", "established", "dport", "=", ":5001"],
+    ):
+        assert time.monotonic() < deadline_s, f"{host} does not send"
+        time.sleep(0.1)
+
+
+def test_flows_of_a_running_program_that_share_an_uplink_are_named(network: LeafSpine) -> None:
+    targets = {"h1": "h5", "h2": "h6", "h3": "h7", "h4": "h8"}
+    spines = [f"172.16.{spine}.2" for spine in range(4)]
+    wanted = dict(zip(targets, (spines[0], spines[0], spines[1], spines[2]), strict=True))
+    ports = {
+        source: next(
+            port
+            for port in range(20_000, 21_000)
+            if network.spine_of(source, target, "tcp", port, 5001) == wanted[source]
+        )
+        for source, target in targets.items()
+    }
+    pids = [network.pid(host) for host in (*targets, *targets.values())]
+
+    with program(network, {source: (targets[source], ports[source]) for source in targets}):
+        report = run_on(pids, network.address("h1"), "flows", seconds=1.0, ports=12)
+
+    assert report.running is not None
+    assert report.problems == report.running.untraced == ()
+    assert {(one.name, one.source_port) for one in report.running.flows} == {
+        (f"{source} -> {targets[source]}", ports[source]) for source in targets
+    }
+    plan = report.running.plan
+    assert plan is not None
+    shared = {one.link: one for one in plan.collisions}
+    both = (f"h1 -> h5 port {ports['h1']}", f"h2 -> h6 port {ports['h2']}")
+    assert shared[spines[0]].flows == both
+    assert shared[spines[0]].idle == (spines[3],)
+    assert {one.flows for one in plan.collisions} == {both}  # and no other flows
+    assert (plan.worst_before, plan.worst_after) == (2, 1)
+    assert plan.expected_before_ratio == 0.75
+    rates = {one.name: one.bytes_per_s or 0.0 for one in report.running.flows}
+    assert rates["h1 -> h5"] + rates["h2 -> h6"] < 1.3 * LINK_BYTES_PER_S  # together one link
 
 
 def test_trace_of_loopback_has_no_router() -> None:

@@ -1,0 +1,137 @@
+"""What runs on a node's network at present: flows of its programs and counters of its ports. It sends nothing and changes nothing."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from detectors.formats.rdma_qps import QueuePair, parse_qps
+from detectors.formats.ss_flows import TcpFlow, parse_ss
+from rankmend.errors import SourceError
+from recovery.fabric.fabric_messages import SEEN_MAX, PortRates, SeenFlow, SeenPair
+
+TOOL_S_MAX: Final = 30.0
+NAMES_S_MAX: Final = 5.0  # for programs' names: ss reads the descriptors of every process
+BYTES_PER_S_MIN: Final = 10_000.0  # below: heartbeats and the like
+_SS: Final = ("ss", "-H", "-t", "-i", "-n", "-O", "state", "established")
+_NAMES: Final = (*_SS, "-p")
+_QPS: Final = ("rdma", "res", "show", "qp", "-j")
+_NET: Final = Path("/sys/class/net")
+_RDMA: Final = Path("/sys/class/infiniband")
+_ROCE_COUNTERS: Final = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
+
+
+def look(
+    seconds: float, addresses: Sequence[str], interfaces: Sequence[str]
+) -> tuple[tuple[SeenFlow, ...], tuple[SeenPair, ...], tuple[PortRates, ...]]:
+    """Watch for so long; return the flows that send from these addresses, queue pairs, and rates of the interfaces.
+
+    Raises SourceError where `ss` is missing or fails.
+    """
+    counters, began_s = [_counters(name) for name in interfaces], time.monotonic()
+    before = {(one.port, one.peer, one.peer_port): one for one in _read_tcp()}
+    time.sleep(seconds)
+    after, took_s = _read_tcp(), time.monotonic() - began_s
+    rates = [
+        _rates(name, old, _counters(name), took_s)
+        for name, old in zip(interfaces, counters, strict=True)
+    ]
+    flows = []
+    for one in after:
+        first = before.get((one.port, one.peer, one.peer_port))
+        rate = (one.acked_bytes - (first.acked_bytes if first else 0)) / took_s
+        if one.address in addresses and rate >= BYTES_PER_S_MIN:
+            rail = addresses.index(one.address)
+            flows.append(SeenFlow(rail, one.port, one.peer, one.peer_port, rate))
+    named = _named(sorted(flows, key=lambda one: -one.bytes_per_s)[:SEEN_MAX])
+    rails = {_rdma_device(name): at for at, name in enumerate(interfaces)}
+    pairs = [
+        SeenPair(rails[one.device], one.own, one.other, one.program)
+        for one in _read_pairs()
+        if one.device in rails
+    ]
+    return named, tuple(pairs[:SEEN_MAX]), tuple(rates)
+
+
+def _named(flows: Sequence[SeenFlow]) -> tuple[SeenFlow, ...]:
+    """Return the flows with their programs' names, where these can be had in time."""
+    if not flows:
+        return ()
+    try:
+        known = parse_ss(_run(_NAMES, NAMES_S_MAX).decode("utf-8", "replace"))
+    except SourceError:
+        return tuple(flows)
+    names = {(one.port, one.peer, one.peer_port): one.program for one in known}
+    return tuple(
+        msgspec.structs.replace(
+            one, program=names.get((one.source_port, one.address, one.port), "")
+        )
+        for one in flows
+    )
+
+
+def _read_tcp() -> tuple[TcpFlow, ...]:
+    if shutil.which("ss") is None:
+        raise SourceError("flows come from ss, which is not installed (Debian: iproute2)")
+    return parse_ss(_run(_SS).decode("utf-8", "replace"))
+
+
+def _read_pairs() -> tuple[QueuePair, ...]:
+    """Return the queue pairs; none where this node has no RDMA device or no `rdma`."""
+    if not _RDMA.is_dir() or not any(_RDMA.iterdir()) or shutil.which("rdma") is None:
+        return ()
+    return parse_qps(_run(_QPS))
+
+
+def _run(words: Sequence[str], limit_s: float = TOOL_S_MAX) -> bytes:
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=limit_s, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SourceError(f"{' '.join(words)}: {error}") from error
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip()[:200]
+        raise SourceError(f"{' '.join(words)} ended with {done.returncode}: {told}")
+    return done.stdout
+
+
+def _counters(interface: str) -> dict[str, int]:
+    """Return what an interface and its RDMA device count; what they don't count is missing."""
+    files = {"bytes": _NET / interface / "statistics/tx_bytes"}
+    if device := _rdma_device(interface):
+        port = _RDMA / device / "ports/1"
+        files["rdma_words"] = port / "counters/port_xmit_data"  # of 4 bytes
+        files |= {name: port / "hw_counters" / name for name in _ROCE_COUNTERS}
+    found = {}
+    for name, path in files.items():
+        try:
+            found[name] = int(path.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _rates(
+    interface: str, before: dict[str, int], after: dict[str, int], took_s: float
+) -> PortRates:
+    def rate(name: str) -> float | None:
+        if name not in before or name not in after:
+            return None
+        return max(0, after[name] - before[name]) / took_s
+
+    words = rate("rdma_words")
+    return PortRates(
+        interface, rate("bytes"), words * 4 if words is not None else None,
+        *(rate(name) for name in _ROCE_COUNTERS),
+    )  # fmt: skip
+
+
+def _rdma_device(interface: str) -> str:
+    """Return the RDMA device of an interface; "" without one."""
+    try:
+        return next((path.name for path in (_NET / interface / "device/infiniband").iterdir()), "")
+    except OSError:
+        return ""
