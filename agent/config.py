@@ -33,6 +33,7 @@ COLLECTORS: Final = (
     "gpu_jobs",
     *network_cards.COLLECTORS,
     "rank_nics",
+    "planes",
     "inventory",
     *privileged.COLLECTORS,
     "kernel_log",

@@ -32,6 +32,7 @@ from agent.collectors import (
     nfs,
     nic,
     pcie_aer,
+    planes,
     preflight,
     pressure,
     processes,
@@ -86,6 +87,7 @@ _MODULES: Final = (
     gpu_families,
     gpu_jobs,
     rank_nics,
+    planes,
     inventory,
 )
 _ALL: Final = tuple(chain.from_iterable(module.FAMILIES for module in _MODULES))

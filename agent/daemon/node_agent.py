@@ -17,6 +17,7 @@ from agent.collectors.gpu_jobs import GpuJobsCollector, JobPlaces
 from agent.collectors.inventory import InventoryCollector
 from agent.collectors.kernel_log import KernelLogCollector
 from agent.collectors.network import NetworkCollector
+from agent.collectors.planes import PlanesCollector
 from agent.collectors.rank_nics import RankNicsCollector
 from agent.collectors.ranks import RanksCollector
 from agent.collectors.thermal import ThermalCollector
@@ -105,6 +106,7 @@ class NodeAgent:
         expected_gpus = configuration.expected_gpus(config)
         ask_helper = privileged.make_ask(config.helper_socket, clock, is_live)
         self.rank_nics = RankNicsCollector()
+        self.planes = PlanesCollector(clock)
         self.gpu_jobs = GpuJobsCollector(
             self.gpus,
             gpu_interval_s,
@@ -153,6 +155,7 @@ class NodeAgent:
                 clock,
             ),
             self.rank_nics,
+            self.planes,
             self.inventory,
             *privileged.make_collectors(config.redfish, ask_helper, clock),
             self.kernel_log,
@@ -172,6 +175,7 @@ class NodeAgent:
         )
         self.findings.watch(self.runner.views)
         self.rank_nics.watch(self.runner.views)
+        self.planes.watch(self.runner.views)
         self.inventory.watch(self.runner.views)
 
     def collect_page(self) -> str:
@@ -182,7 +186,7 @@ class NodeAgent:
 
     def collect_once(self, timeout_s: float) -> None:
         """Run every collector once, then those that go by what the others have answered."""
-        after = {self.inventory.name, self.rank_nics.name, self.gpu_jobs.name}
+        after = {self.inventory.name, self.rank_nics.name, self.planes.name, self.gpu_jobs.name}
         names = {collector.name for collector in self.collectors} - after - {self.findings.name}
         for some in (names, after, {self.findings.name}):
             self.runner.collect_once(timeout_s, some)

@@ -102,6 +102,7 @@ _TEXT: Final = """\
 #transceiver = 60.0
 #topology = 60.0
 #rank_nics = 5.0
+#planes = 5.0
 #inventory = 5.0
 #ipmi = 60.0
 #ipmi_events = 300.0
@@ -132,7 +133,7 @@ _TEXT: Final = """\
 # Virtual network devices to show anyway.
 #include = []
 
-# Network plane to patterns; planes: compute, storage, in-band, out-of-band, uplink.
+# Network plane to patterns; planes: compute, storage, service, management, in-band, out-of-band, uplink.
 # Default: guessed from the topology.
 [nic.planes]
 #compute = ["mlx5_[0-7]"]

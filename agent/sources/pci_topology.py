@@ -38,6 +38,8 @@ _LINK_SPEED: Final = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s(?: PCIe)?")
 class Plane(Enum):
     COMPUTE = "compute"
     STORAGE = "storage"
+    SERVICE = "service"  # never guessed, as the next
+    MANAGEMENT = "management"
     IN_BAND = "in-band"
     OUT_OF_BAND = "out-of-band"
     UPLINK = "uplink"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from detectors.wording import counted
+from detectors.wording import counted, names_in_words
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
@@ -195,6 +195,11 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     ]
     if job.problem is not None:
         lines.append(Text(f"  {job.problem}", style="red"))
+    for plane in job.planes:
+        nodes = names_in_words(plane.nodes)
+        lines.append(
+            Text(printable(f"  {plane.plane} network degraded on {nodes}"), style="yellow")
+        )
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))

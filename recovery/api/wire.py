@@ -258,6 +258,14 @@ class SnapshotView(Struct):
     copied_bytes: int = 0  # of all copies on all nodes
 
 
+class PlaneView(Struct):
+    """A network of a job's nodes that is degraded on some of them."""
+
+    plane: str  # compute, storage, service, management, in-band, out-of-band
+    nodes: list[str]
+    summary: str  # of the first node's finding
+
+
 class JobView(Struct):
     job_id: str
     name: str
@@ -288,6 +296,7 @@ class JobView(Struct):
     # Which controller of the database has it; empty: the one that was asked, or none.
     controller: str = ""
     told_age_s: float | None = None  # of all this, where that controller does not answer; None: new
+    planes: list[PlaneView] = []  # networks of its nodes that are degraded now
 
 
 class Jobs(Struct):

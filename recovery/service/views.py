@@ -4,8 +4,11 @@
 of what it adds to. Two nodes of one view may be a moment apart. The others are for that thread, or read files.
 """
 
+from collections.abc import Callable, Collection
+
 import msgspec
 
+from detectors.node.node_alerts import alert_name
 from detectors.parts.fleet_parts import SharedKind
 from rankmend.errors import RankmendError
 from recovery.api import wire
@@ -20,14 +23,16 @@ from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
 from recovery.views.snapshot_view import view_snapshots
 
+_PLANE_DEGRADED = alert_name("plane_degraded")
 
-def view_job(job: Job) -> wire.JobView:
-    """Return the view of a managed job."""
+
+def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) -> wire.JobView:
+    """Return the view of a managed job; ``may_use``: whether the asking one may see a node."""
     controller = job.controller  # the deciding thread can drop it meanwhile
     ledger = Ledger() if controller is None else controller.ledger
     memories = [] if controller is None else controller.memories()
     name = job.stored.join.name
-    return view_ledger(
+    view = view_ledger(
         ledger,
         job.job_id,
         name,
@@ -40,6 +45,19 @@ def view_job(job: Job) -> wire.JobView:
         now_unix_s=job.clock.unix_s(),
         snapshots=view_snapshots(memories, ledger),
     )
+    planes = view_planes({p.node for p in ledger.placement if may_use(p.node)}, desk)
+    return msgspec.structs.replace(view, planes=planes) if planes else view
+
+
+def view_planes(nodes: Collection[str], desk: ClusterController) -> list[wire.PlaneView]:
+    """Return the networks of these nodes that are degraded, as the nodes' agents tell."""
+    found: dict[str, wire.PlaneView] = {}
+    for one in desk.alerts.active:
+        target = one.target
+        if one.is_firing and target.alertname == _PLANE_DEGRADED and target.node in nodes:
+            view = found.setdefault(target.device, wire.PlaneView(target.device, [], one.summary))
+            view.nodes.append(target.node)
+    return [found[plane] for plane in sorted(found)]
 
 
 def view_ended(found: FoundJobs) -> wire.JobView:

@@ -33,7 +33,10 @@ class PlanQuery(JobQuery, kw_only=True):
 
 
 async def jobs(backend: Backend, call: Call[JobsQuery]) -> wire.Jobs:
-    shown = await backend.look(lambda running: [views.view_job(job) for job in running])
+    desk, may_use = backend.worker.desk, call.subject.may_use_node
+    shown = await backend.look(
+        lambda running: [views.view_job(job, desk, may_use) for job in running]
+    )
     elsewhere = await jobs_elsewhere(backend, call.subject)
     if call.given.ended:
         ended = await backend.ask(backend.worker.jobs.ended)
@@ -52,7 +55,8 @@ async def job(backend: Backend, call: Call[None]) -> wire.JobDetail:
             return None
         nodes = views.view_nodes(found, worker.desk)
         return wire.JobDetail(
-            views.view_job(found), [one for one in nodes if subject.may_use_node(one.node)]
+            views.view_job(found, worker.desk, subject.may_use_node),
+            [one for one in nodes if subject.may_use_node(one.node)],
         )
 
     shown = await backend.look(view)

@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from rankmend.errors import ConfigError
+from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.job.rank_picture import RankPicture, RankState
 from recovery.service.controller_config import Config, Discovery
 from recovery.service.served_job import Job
-from recovery.service.views import view_nodes
+from recovery.service.views import view_nodes, view_planes
 from recovery.views.rank_view import view_ranks
+from tests.recovery.cluster.test_verdict import make_desk
 from tests.support.service import (
     LONG_S,
     Running,
@@ -90,6 +92,27 @@ def test_nodes_show_their_leaf_and_rack_also_after_a_reload(tmp_path: Path) -> N
         kept = places()
 
     assert (at_first, reloaded, kept) == ([("leaf7", "r1")], [("leaf8", "r1")], [("leaf8", "r1")])
+
+
+def test_networks_that_are_degraded_on_a_jobs_nodes_are_told_and_others_not() -> None:
+    desk, _journal, _clock = make_desk()
+
+    def alert(node: str, plane: str, name: str = "RankmendPlaneDegraded") -> IncomingAlert:
+        labels = {"alertname": name, "node": node, "device": plane, "severity": "warning"}
+        return IncomingAlert(
+            labels, {"summary": f"the {plane} network has half"}, None, is_firing=True
+        )
+
+    alerts = [alert("n1", "storage"), alert("n2", "storage"), alert("n9", "storage"),
+              alert("n1", "compute", "RankmendNicFlapping"), alert("n2", "compute")]  # fmt: skip
+    desk.take_alerts(alerts, {})
+
+    found = view_planes({"n1", "n2"}, desk)
+
+    assert [(one.plane, sorted(one.nodes)) for one in found] == [
+        ("compute", ["n2"]),
+        ("storage", ["n1", "n2"]),
+    ]
 
 
 @pytest.mark.parametrize(
