@@ -101,6 +101,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     redfish: RedfishSettings = RedfishSettings()
     kmsg: str | None = None  # None: /dev/kmsg; no kernel log where procfs is a recorded tree
     kmsg_trusts_user: bool = False  # for tests: believe what processes write to /dev/kmsg
+    injected_kernel_log: bool = False  # believe what `rankmend inject xid` tells, too
     kernel_policy: str | None = None  # CSV with the site's own rows (docs/reference/kernel-log.md)
     state_dir: str | None = None  # what outlives a restart; None: systemd's folder, else nothing
     tls: EndpointTls | None = None  # None: plain HTTP

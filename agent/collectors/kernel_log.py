@@ -24,10 +24,12 @@ from agent.sources.kmsg import (
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup, KernelLogState
 from detectors.kernel.event_policy import PolicyTable
+from detectors.kernel.log import parse_kmsg
 from detectors.kernel.log_cases import KernelFinding
 from detectors.kernel.log_verdict import judge
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import NoSourceError, SourceError
+from rankmend.injected_log import read_injected
 
 FIRST_RECORDS_MAX: Final = 100_000  # before the first page: a ring of 16 MiB has as many
 WAKE_RECORDS_MAX: Final = 2_000  # per wake-up: 20 ms
@@ -97,11 +99,17 @@ class KernelLogCollector:
         *,
         saved_path: Path | None = None,
         trusts_user: bool = False,
+        injected_path: Path | None = None,
         on_events: Callable[[Sequence[KernelEvent]], None] | None = None,
         open_device: Callable[[Path], KernelLogDevice] = KmsgDevice,
         boot_id: str | None = None,
     ) -> None:
-        """``path`` None: this node's log is not to be read. ``trusts_user``: for tests only."""
+        """``path`` None: this node's log is not to be read. ``trusts_user``: for tests only.
+
+        ``injected_path``: lines that `rankmend inject` tells (`rankmend.injected_log`), for as long as they are there.
+        """
+        self._injected_path = injected_path
+        self._injected_trouble = ""
         self._clock = clock
         self._policy = policy
         self._path = path
@@ -130,13 +138,30 @@ class KernelLogCollector:
         with self._lock:
             groups = self._state.groups()
             yield from self._counts()
-        yield from _event_metrics(groups)
+        yield from _event_metrics((*groups, *self._injected()))
 
     def findings(self) -> tuple[KernelFinding, ...]:
         """Return what the log of this boot says is wrong, the worst first."""
         with self._lock:
             groups = self._state.groups()
-        return judge(groups, self._policy, self._clock.now_s())
+        return judge((*groups, *self._injected()), self._policy, self._clock.now_s())
+
+    def _injected(self) -> tuple[EventGroup, ...]:
+        """Return the events that are injected now; once their file has gone, so have they."""
+        if self._injected_path is None:
+            return ()
+        try:
+            lines = read_injected(self._injected_path)
+        except SourceError as error:
+            if str(error) != self._injected_trouble:
+                log.warning("injected kernel log ignored", extra={"error": str(error)})
+            self._injected_trouble = str(error)
+            return ()
+        state = KernelLogState()
+        for line in lines:
+            if (record := parse_kmsg(line.decode("ascii", "replace"))) is not None:
+                state.feed(record)
+        return state.groups()
 
     def stop(self) -> None:
         """Stop following the log and save how far it was read. It can be started again."""

@@ -38,6 +38,7 @@ from agent.sampling.runner import Runner
 from agent.sampling.schedule import Schedule
 from agent.sources.remembered_devices import InventoryFile
 from rankmend.clock import Clock
+from rankmend.injected_log import INJECTED_LOG
 from rankmend.node import node_name
 
 ONCE_S_MAX: Final = 10.0  # for `--once`; what has not answered by then is missing on the page
@@ -82,6 +83,7 @@ class NodeAgent:
             _kernel_log_path(config),
             saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
             trusts_user=config.kmsg_trusts_user,
+            injected_path=INJECTED_LOG if config.injected_kernel_log else None,
             on_events=lambda _events: self.runner.hurry(self.findings.name),
         )
         self.findings = FindingsCollector(

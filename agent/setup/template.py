@@ -61,6 +61,9 @@ _TEXT: Final = """\
 # For tests only: also believe log lines that processes wrote, not the kernel. (restart)
 #kmsg_trusts_user = false
 
+# For drills: also take the XIDs and SXIDs that root tells by `rankmend inject`, for as long as they last. (restart)
+#injected_kernel_log = false
+
 # CSV with the site's own rows, which override the table of kernel messages: docs/reference/kernel-log.md. (restart)
 # Default: the shipped table alone.
 #kernel_policy = "/etc/rankmend/kernel-policy.csv"
