@@ -19,6 +19,7 @@ class Extra(Enum):
 
     AGENT = "agent"
     CONTROLLER = "controller"
+    INJECT = "inject"
     KUBERNETES = "kubernetes"
     PLOT = "plot"
     POSTGRES = "postgres"
@@ -57,6 +58,7 @@ EXTRAS: Final = {
         NeededPackage("jinja2", "jinja2", "console"),
         NeededPackage("uvloop", "uvloop", "controller run"),
     ),
+    Extra.INJECT: (NeededPackage("mfusepy", "mfusepy", "inject io-error, io-hang, disk-full"),),
     Extra.KUBERNETES: (
         NeededPackage("google", "protobuf", "agent-kubernetes"),
         NeededPackage("grpc", "grpcio", "agent-kubernetes"),

@@ -109,6 +109,11 @@ _COMMANDS = {
         "simulate",
         "Simulate a large job for months: ETTR, spares, checkpoint interval.",
     ),
+    "inject": (
+        "rankmend.cli.inject",
+        "inject",
+        "Break a job or a node on purpose, for a bounded time.",
+    ),
     "fabric": (
         "rankmend.cli.fabric",
         "fabric",

@@ -412,6 +412,11 @@ Examples:
     help="Only watch: journal what rankmend would do. A rank that fails ends the job, as with torchrun.",
 )
 @click.option(
+    "--drills",
+    is_flag=True,
+    help="Let `rankmend inject` and `rankmend drill` break this job on purpose.",
+)
+@click.option(
     "--preflight",
     type=click.Choice(["quick", "job"]),
     help="Put this node under load before the ranks start, for at most 60 s or 5 min; a node that fails gets no ranks.",

@@ -192,6 +192,10 @@ def watch_steps():
         from rankmend.hook import stacks
 
         stacks.offer()
+        if os.environ.get(layout.ENV_DRILL_FILE):
+            from rankmend.hook import drill
+
+            drill.offer()
     except Exception:
         pass
 

@@ -110,6 +110,7 @@ ENV_WATCH_SECTIONS = "RANKMEND_WATCH_SECTIONS"  # 1: and tell its sections, too
 ENV_WATCH_EVIDENCE = "RANKMEND_WATCH_EVIDENCE"  # 1: and its stacks, when the job hangs
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
 ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
+ENV_DRILL_FILE = "RANKMEND_DRILL_FILE"  # of a job that allows drills
 ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder of snapshot files; absent: none are kept
 ENV_SNAPSHOT = "RANKMEND_SNAPSHOT"  # ATTEMPT:STEP of the one that this attempt restores
 # torchrun's variables that tell ranks, attempts or jobs apart: a process that waits to become a rank has none.

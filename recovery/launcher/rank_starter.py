@@ -125,6 +125,9 @@ class RankStarter:
             launcher=own_mark(),
             tells_imports=self._waiting is not None and self._waiting.is_learning,
             snapshots=self._runtime.snapshots if self._plan.keeps_snapshots else None,
+            drill_file=rank.files.progress.with_suffix(".drill")
+            if self._plan.allows_drills
+            else None,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
         argv = fill(self._plan.command.argv, order.restore, rank.local_rank)

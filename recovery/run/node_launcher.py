@@ -113,7 +113,13 @@ class NodeLauncher:
         self._job = job
         self._clock = clock
         job.folder.write_run(
-            {"pid": os.getpid(), "node": job.node, "runtime": str(job.runtime.path)}
+            {
+                "pid": os.getpid(),
+                "node": job.node,
+                "runtime": str(job.runtime.path),
+                "allows_drills": setup.options.drills,
+                "checkpoints": None if setup.beside is None else str(setup.beside.parent),
+            }
         )
         self.fence = FenceFile(job.fence_path(setup))
         self.pins = make_pins(setup.options, clock)
@@ -224,6 +230,7 @@ class NodeLauncher:
             cpus=choose_processors(options, environment, setup.command, setup.slots),
             stdin=standard_input(),
             keeps_snapshots=options.snapshots,
+            allows_drills=options.drills,
             step_work=None if options.step_work is None else parse_step_work(options.step_work),
         )
 

@@ -106,6 +106,7 @@ class RunOptions:
     agent_socket: Path | None = None
     agent_url: str | None = None
     observe: bool = False
+    drills: bool = False  # `rankmend inject` may break this job
     reset_budgets: bool = False
     start_from_scratch: bool = False
     take_over: bool = False

@@ -43,6 +43,16 @@ def _offer_stacks():
         pass
 
 
+def _offer_drills():
+    try:
+        if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_DRILL_FILE"):
+            from rankmend.hook import drill
+
+            drill.offer()
+    except Exception:
+        pass
+
+
 def _note_imports(is_begin):
     try:
         if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_IMPORTS_FILE"):
@@ -113,6 +123,7 @@ def _run_from(folder, path, done):
 
 _watch_torch()
 _offer_stacks()
+_offer_drills()
 _note_imports(True)
 if "is_imported_by_name" in globals():
     _run_users_own_or_be_none(globals()["is_imported_by_name"], sys.__dict__)

@@ -56,6 +56,7 @@ def rank_environment(
     launcher: str = "",
     tells_imports: bool = False,
     snapshots: Path | None = None,
+    drill_file: Path | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of the rank at place ``local_rank`` of ``order``.
 
@@ -63,6 +64,7 @@ def rank_environment(
     ``is_old_torch``: its flight recorder is off by default. ``is_virtual_local_rank``: the rank sees
     one GPU, as number 0. ``launcher``: the launcher's mark. ``tells_imports``: for the fork server.
     ``snapshots``: the folder in which ranks keep their state; None: they keep none.
+    ``drill_file``: where the rank says that it listens for faults to make; None: the job allows no drills.
     """
     local_world_size = len(order.ranks)
     environment = {name: value for name, value in base.items() if not name.startswith("RANKMEND_")}
@@ -99,10 +101,9 @@ def rank_environment(
     if is_virtual_local_rank:
         environment["LOCAL_RANK"] = "0"
         environment["CUDA_VISIBLE_DEVICES"] = _only_gpu(base, local_rank)
-    if node is not None:
-        environment[ENV_NODE] = node
-    if launcher:
-        environment[ENV_LAUNCHER] = launcher
+    environment.update(
+        {name: mark for name, mark in ((ENV_NODE, node), (ENV_LAUNCHER, launcher)) if mark}
+    )
     if files.stacks is not None:
         environment[layout.ENV_STACKS_FILE] = str(files.stacks)
     if tells_imports and files.imports is not None:
@@ -113,8 +114,9 @@ def rank_environment(
         environment[layout.ENV_SNAPSHOTS] = str(snapshots)
         if order.snapshot is not None:
             environment[layout.ENV_SNAPSHOT] = f"{order.snapshot.attempt}:{order.snapshot.step}"
-    if fence_file is not None:
-        environment[layout.ENV_FENCE_FILE] = str(fence_file)
+    for name, path in ((layout.ENV_DRILL_FILE, drill_file), (layout.ENV_FENCE_FILE, fence_file)):
+        if path is not None:
+            environment[name] = str(path)
     if order.restore is not None:
         environment[layout.ENV_RESUME_PATH] = order.restore.path
         if order.restore.step is not None:

@@ -35,3 +35,4 @@ class LaunchPlan:
     stdin: int | None = None  # the ranks' standard input; None: /dev/null
     keeps_snapshots: bool = True  # of the ranks' state, in memory
     step_work: StatedWork | None = None  # where the script tells none itself
+    allows_drills: bool = False  # `rankmend inject` may break its ranks

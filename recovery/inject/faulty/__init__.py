@@ -1,0 +1,1 @@
+"""Programs that are a fault while they run. Each waits for a word on its standard input, and ends when that ends."""
