@@ -114,6 +114,11 @@ _COMMANDS = {
         "inject",
         "Break a job or a node on purpose, for a bounded time.",
     ),
+    "drill": (
+        "rankmend.cli.drill",
+        "drill",
+        "Run a scenario: a job, faults, and whether what must hold held.",
+    ),
     "fabric": (
         "rankmend.cli.fabric",
         "fabric",

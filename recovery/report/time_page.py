@@ -3,7 +3,7 @@
 No script, no network, every text escaped. Geometry is computed here, `time_page.html.j2` only prints it. Needs Jinja2 (`pip install rankmend[report]`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,8 +53,12 @@ def render_page(
     made_unix_s: float,
     version: str,
     judged: Sequence[JudgedDecision] | None = None,
+    drills: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
-    """Return the page. Needs Jinja2, of the extra ``report``. ``judged``: decisions that were not taken; None: not asked for."""
+    """Return the page. Needs Jinja2, of the extra ``report``. ``judged``: decisions that were not taken; None: not asked for.
+
+    ``drills``: what was broken on purpose, and what held (`recovery.drill.drill_report`); None: this is no drill.
+    """
     from jinja2 import (  # noqa: PLC0415 - only this report needs it
         Environment,
         FileSystemLoader,
@@ -89,6 +93,7 @@ def render_page(
         version=version,
         losses_max=_LOSSES_MAX,
         judged=judged,
+        drills=drills,
         not_taken=None if judged is None else plain_total(judged),
     )
     return page

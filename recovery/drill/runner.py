@@ -1,0 +1,222 @@
+"""Runs a scenario: starts the job by `rankmend run`, makes each fault by `rankmend inject`, and gathers what came of it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import RankmendError, SourceError
+from rankmend.files import read_if_there
+from rankmend.loads import drill_job
+from recovery.drill.scenario import DrillFault, Scenario
+from recovery.drill.verdict import DrillOutcome
+from recovery.goodput.job_time import JobTime
+from recovery.goodput.time_window import read_job_time
+from recovery.journal.heartbeat import read_heartbeat
+from recovery.journal.job_folder import read_json
+from recovery.journal.stored_journal import JournalFile
+from recovery.report.overview import StoredRankView, find_jobs, read_entries, view_ranks
+from recovery.views.incident_view import view_incidents
+
+JOB: Final = "drill"
+_POLL_S: Final = 0.05
+_END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
+_SAID_BYTES_MAX: Final = 65_536
+_IN_FORCE: Final = b"in force"
+
+Tell = Callable[[str], None]
+
+
+class OverdueError(RankmendError):
+    """The drill's time is over."""
+
+
+@dataclass(slots=True)
+class _Injector:
+    fault: DrillFault
+    process: "subprocess.Popen[bytes]"
+    said: Path
+
+
+@dataclass(slots=True)
+class DrillRun:
+    """One run of a scenario, in a folder of its own."""
+
+    scenario: Scenario
+    folder: Path
+    tell: Tell
+    began_s: float = field(default_factory=time.monotonic)
+    _injectors: list[_Injector] = field(default_factory=list)
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def run(self) -> DrillOutcome:
+        """Run the job with its faults until it has ended, or its time is over."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "job.log").open("wb") as log:
+            job = self._start(log.fileno())
+        self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.folder / 'job.log'}")
+        code = None
+        try:
+            for fault in self.scenario.faults:
+                self._await_step(job, fault.at_step)
+                self._inject(fault)
+            (self.folder / "let-go").touch()
+            self._until(lambda: job.poll() is not None, "the job ends")
+            code = job.returncode
+            self.tell(f"job ended with exit code {code}")
+        except OverdueError as error:
+            self.tell(str(error))
+        finally:
+            not_undone = self._end_injectors()
+            self._end(job)
+        return self._outcome(code, not_undone)
+
+    def job_time(self) -> JobTime | None:
+        """Return where the job's time went."""
+        folders = find_jobs(self.state, None)
+        return (
+            None
+            if not folders
+            else read_job_time(JournalFile(folders[0]), read_heartbeat(folders[0]))
+        )
+
+    def _start(self, log: int) -> "subprocess.Popen[bytes]":
+        job = self.scenario.job
+        flags = [
+            *("run", "--standalone", "--drills", f"--nproc-per-node={job.ranks}", f"--job={JOB}"),
+            *(f"--state-dir={self.state}", f"--checkpoint-dir={self.checkpoints}", *job.flags),
+        ]
+        if job.script:
+            target = [job.script, *job.arguments]
+        else:
+            numbers = (job.steps, job.checkpoint_every, job.step_s)
+            places = (str(self.folder), str(self.checkpoints))
+            target = [drill_job.__file__, *places, *map(str, numbers)]
+        return self._popen([*flags, *target], log)
+
+    def _popen(self, arguments: Sequence[str], out: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "rankmend.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        until_s = self.began_s + self.scenario.job.deadline_s
+        while not is_so():
+            if time.monotonic() > until_s:
+                raise OverdueError(f"not within {self.scenario.job.deadline_s:g} s: {what}")
+            time.sleep(_POLL_S)
+
+    def _await_step(self, job: "subprocess.Popen[bytes]", step: int) -> None:
+        """Wait until every rank of the attempt that runs has made this step, or the job has ended."""
+
+        def is_there() -> bool:
+            if job.poll() is not None:
+                raise OverdueError(
+                    f"the job ended with exit code {job.returncode} before step {step}"
+                )
+            ranks = self._ranks()
+            is_whole = len(ranks) == self.scenario.job.ranks
+            return is_whole and all(one.step is not None and one.step >= step for one in ranks)
+
+        self._until(is_there, f"step {step} on every rank")
+
+    def _ranks(self) -> list[StoredRankView]:
+        for folder in find_jobs(self.state, None):
+            with contextlib.suppress(RankmendError):
+                runtime = (read_json(folder / "run.json") or {}).get("runtime")
+                if isinstance(runtime, str):
+                    found = list(view_ranks(Path(runtime), time.monotonic))
+                    return [one for one in found if os.path.exists(f"/proc/{one.pid}")]  # noqa: PTH110
+        return []
+
+    def _target(self, fault: DrillFault) -> str:
+        """Return the target as `rankmend inject` takes it."""
+        kind, _, name = fault.on.partition(":")
+        if kind == "rank" and "/" not in name:
+            return f"rank:{JOB}/{name}"
+        if fault.on == "launcher":
+            return f"service:launcher/{JOB}"
+        if fault.on == "checkpoint:newest":
+            saved = sorted(
+                path for path in self.checkpoints.iterdir() if not path.name.startswith(".")
+            )
+            if not saved:
+                raise SourceError("there is no checkpoint to damage yet: choose a later at_step")
+            return f"path:{saved[-1]}"
+        return fault.on
+
+    def _inject(self, fault: DrillFault) -> None:
+        """Make a fault, and go on once it is in force."""
+        said = self.folder / f"inject-{len(self._injectors)}.log"
+        options = [f"--{name}={value}" for name, value in fault.options.items()]
+        target = self._target(fault)
+        arguments = [
+            *("inject", fault.fault, f"--on={target}", f"--for={fault.for_s:g}", "--yes"),
+            *(f"--state-dir={self.state}", f"--undo-dir={self.folder / 'undo'}", *options),
+        ]
+        with said.open("wb") as log:
+            process = self._popen(arguments, log.fileno())
+        self._injectors.append(_Injector(fault, process, said))
+        self._until(
+            lambda: process.poll() is not None or _IN_FORCE in said.read_bytes(),
+            f"{fault.fault} is made",
+        )
+        self.tell(f"fault: {fault.fault} on {target}")
+
+    def _end_injectors(self) -> tuple[str, ...]:
+        problems = []
+        for one in self._injectors:
+            if one.process.poll() is None:
+                one.process.send_signal(signal.SIGTERM)
+            try:
+                code = one.process.wait(_END_S_MAX)
+            except subprocess.TimeoutExpired:
+                problems.append(f"{one.fault.fault}: its injector does not end")
+                continue
+            if code != 0:
+                said = one.said.read_text(errors="replace").strip()[-300:]
+                problems.append(f"{one.fault.fault}: {said}")
+        return tuple(problems)
+
+    def _end(self, job: "subprocess.Popen[bytes]") -> None:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if job.poll() is None:
+                job.send_signal(number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    job.wait(_END_S_MAX)
+
+    def _outcome(self, code: int | None, not_undone: tuple[str, ...]) -> DrillOutcome:
+        job = self.scenario.job
+        folders = find_jobs(self.state, None)
+        entries = read_entries(folders[0]) if folders else ()
+        incidents = sorted(view_incidents(entries, JOB), key=lambda one: one.opened_unix_s)
+        expected = None if job.script else (job.steps, drill_job.replay(job.ranks, job.steps))
+        return DrillOutcome(code, tuple(incidents), self._result(), expected, not_undone)
+
+    def _result(self) -> tuple[int, int] | None:
+        data = read_if_there(self.folder / "result.json", _SAID_BYTES_MAX, SourceError)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+            return int(found["step"]), int(found["state"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error

@@ -1,0 +1,129 @@
+"""A scenario: a job, a schedule of faults, and what must hold. Read from TOML, of the library or a person's own."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rankmend.errors import ConfigError
+from rankmend.toml_file import TomlFile, convert_table, refuse_unknown, table_of
+
+LIBRARY: Final = Path(__file__).parent / "library"
+RANKS_MAX: Final = 64
+_BYTES_MAX: Final = 65_536
+_FAULTS_MAX: Final = 32
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class DrillJob:
+    """The job that is broken: rankmend's own, or a script."""
+
+    ranks: int = 2
+    steps: int = 120
+    checkpoint_every: int = 10
+    step_s: float = 0.02
+    deadline_s: float = 300.0  # for all of the drill
+    flags: tuple[str, ...] = ()  # more options of rankmend run
+    script: str = ""  # empty: rankmend's own job, whose result is known
+    arguments: tuple[str, ...] = ()  # of the script
+
+    def __post_init__(self) -> None:
+        bounds = (
+            ("ranks", self.ranks, 1, RANKS_MAX),
+            ("steps", self.steps, 2, 1_000_000),
+            ("checkpoint_every", self.checkpoint_every, 1, 1_000_000),
+            ("step_s", self.step_s, 0.0, 60.0),
+            ("deadline_s", self.deadline_s, 1.0, 86_400.0),
+        )
+        for name, value, least, most in bounds:
+            if not least <= value <= most:
+                raise ConfigError(f"{name} {value:g}: want {least:g} to {most:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class DrillFault:
+    """One fault, and when it is made: once every rank has made a step."""
+
+    fault: str
+    on: str  # rank:N, checkpoint:newest, launcher, or a target of rankmend inject
+    at_step: int = 1
+    for_s: float = 60.0
+    options: dict[str, str | int | float | bool] = field(default_factory=dict)  # of rankmend inject
+
+    def __post_init__(self) -> None:
+        if not self.fault or self.fault.startswith("-"):
+            raise ConfigError(f"fault {self.fault!r:.80} is no fault (rankmend inject --list)")
+        for name in self.options:
+            if _NAME.fullmatch(name) is None:
+                raise ConfigError(f"option {name!r:.80} is none of rankmend inject")
+
+
+@dataclass(frozen=True, slots=True)
+class DrillHolds:
+    """What must hold when the job has ended. None: it is not looked at."""
+
+    exit_code: int = 0
+    incidents: int | None = None  # each of them recovered
+    blamed: tuple[tuple[int, ...], ...] | None = None  # the ranks of each incident, in order
+    same_result: bool = True  # as without any fault; only of rankmend's own job
+    restored_steps: tuple[int, ...] | None = (
+        None  # where each incident's recovery went on, in order
+    )
+    steps_recomputed_max: int | None = None  # of any incident
+    mttr_s_max: float | None = None  # of any incident
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    about: str
+    job: DrillJob
+    faults: tuple[DrillFault, ...]
+    holds: DrillHolds
+
+
+def list_library() -> list[str]:
+    """Return the names of the scenarios that rankmend ships."""
+    return sorted(path.stem for path in LIBRARY.glob("*.toml"))
+
+
+def find_scenario(wanted: str) -> Path:
+    """Return the file of a scenario of the library, or the file that a person names."""
+    shipped = LIBRARY / f"{wanted}.toml"
+    if _NAME.fullmatch(wanted) and shipped.is_file():
+        return shipped
+    path = Path(wanted)
+    if not path.is_file():
+        raise ConfigError(
+            f"no scenario {wanted!r:.120}: name a TOML file, or one of {', '.join(list_library())}"
+        )
+    return path
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Return the scenario of a file; an error names the file, the line, the key and the value."""
+    file = TomlFile(path, _BYTES_MAX, "the scenario")
+    tables = file.tables
+    try:
+        refuse_unknown("top level", (), tables, ("about", "job", "faults", "holds"))
+        faults = tables.get("faults", [])
+        if not isinstance(faults, list) or len(faults) > _FAULTS_MAX:
+            raise ConfigError(f"[[faults]]: want a list of at most {_FAULTS_MAX}")
+        return Scenario(
+            path.stem,
+            str(tables.get("about", "")),
+            convert_table(table_of(tables, "job"), DrillJob, ("job",)),
+            tuple(_fault(one, place) for place, one in enumerate(faults)),
+            convert_table(table_of(tables, "holds"), DrillHolds, ("holds",)),
+        )
+    except (ConfigError, TypeError) as error:
+        raise file.named(
+            ConfigError(str(error)) if isinstance(error, TypeError) else error
+        ) from error
+
+
+def _fault(table: Any, place: int) -> DrillFault:
+    if not isinstance(table, dict) or not {"fault", "on"} <= set(table):
+        raise ConfigError(f"[[faults]] number {place + 1}: it needs fault and on")
+    return convert_table(table, DrillFault, ("faults", place))

@@ -1,0 +1,43 @@
+"""`rankmend drill` on a real job: the exit code and the reports say what held."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path: Path) -> None:
+    scenario = tmp_path / "wrong.toml"
+    scenario.write_text(
+        '[job]\nsteps = 60\n[[faults]]\nfault = "kill"\non = "rank:1"\nat_step = 20\n'
+        "[holds]\nincidents = 1\nblamed = [[0]]\n"
+    )
+    page, junit = tmp_path / "drill.html", tmp_path / "drill.xml"
+    command = [sys.executable, "-m", "rankmend.cli", "drill", str(scenario), "--json"]
+
+    done = subprocess.run(
+        [*command, f"--html={page}", f"--junit={junit}", f"--dir={tmp_path / 'runs'}"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    checks = {one["name"]: one["held"] for one in json.loads(done.stdout)[0]["checks"]}
+    assert checks == {
+        "every fault was made and undone": True,
+        "the job ends with exit code 0": True,
+        "1 incident, each recovered": True,
+        "blamed: 0": False,
+        "the same result as without a fault": True,
+    }, done.stderr
+    assert ElementTree.parse(junit).getroot()[0].attrib["failures"] == "1"
+    text = page.read_text()
+    assert "did not hold" in text
+    assert 'class="detect"' in text or "detect:" in text
