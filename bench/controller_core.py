@@ -9,6 +9,7 @@ tick, ms of the tick that starts the attempt (all orders made), and what the pro
 """
 
 import argparse
+import gc
 import json
 import time
 from dataclasses import replace
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--output", type=Path, help="file for the figures as JSON")
     options = parser.parse_args()
+    gc.disable()  # as the service does (recovery.service.garbage)
     print(
         " nodes   ranks    reports      ticks  reports/s  ms/tick   at most  start ms  look ms  grown MiB"
     )
