@@ -19,6 +19,7 @@ FOLDERS = {"agent.toml", "controller", "tls"}
 """What lies directly below /etc/rankmend, beside single files of the agent."""
 
 AGENT_FILES = {
+    "drills.toml",
     "watch-off",
     "node-policy.toml",
     "kernel-policy.csv",
