@@ -65,6 +65,7 @@ class Look:
     changes: CauseChanges
     alerts: tuple[Alert, ...]
     ended: tuple[Alert, ...]
+    cooling_since: Mapping[str, float]  # since when each bad coolant unit is known
 
 
 class Pager:
@@ -90,7 +91,7 @@ class Pager:
                 AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]
         self._cooling = CoolingWatch(told_cooling or (lambda: config.discovery.cooling_file))
-        self._cooling_since: dict[str, float] = {}
+        self._cooling_since: Mapping[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
         self._should_stop = threading.Event()
@@ -139,9 +140,10 @@ class Pager:
 
     def _look(self) -> Look:
         listened_s = self._clock.now_s() - self._began_s
-        found, self._cooling_since = look(
+        found = look(
             self._worker, self._links, listened_s, self._cooling.readings, self._cooling_since
         )
+        self._cooling_since = found.cooling_since
         return found
 
     def tell(self, found: Look) -> None:
@@ -157,11 +159,8 @@ def look(
     listened_s: float,
     cooling: Sequence[CoolingReading] = (),
     cooling_since: Mapping[str, float] = MappingProxyType({}),
-) -> tuple[Look, dict[str, float]]:
-    """Return what people are to be told, once that is in the journal, and since when each coolant unit is bad.
-
-    For the deciding thread.
-    """
+) -> Look:
+    """Return what people are to be told, once that is in the journal. For the deciding thread."""
     desk = worker.desk
     now_s, nodes = desk.now_unix_s(), desk.nodes_active()
     running = [made for job in worker.jobs.running.values() if (made := _running(job)) is not None]
@@ -183,8 +182,8 @@ def look(
     record = daily_record(desk.ledger.causes, troubles, desk.policy.people.record_hour, now_s)
     if record is not None:
         alerts = (*alerts, Alert(*record))
-    found_now = Look(notices, changes, alerts, ended_alerts_of(changes.closed, links))
-    return found_now, {one.key: one.since_unix_s for one in bad}
+    since = {one.key: one.since_unix_s for one in bad}
+    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links), since)
 
 
 def _follow(
