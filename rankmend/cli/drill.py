@@ -60,7 +60,7 @@ def drill(
 
     Exit codes: 0 what must hold held, 1 it did not, 2 wrong usage.
     """
-    from recovery.drill.scenario import find_scenario, list_library, read_scenario
+    from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
 
     try:
         if is_list:

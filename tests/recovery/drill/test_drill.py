@@ -10,14 +10,8 @@ from rankmend.errors import ConfigError
 from rankmend.loads.drill_job import replay, share
 from recovery.api.wire import IncidentView
 from recovery.drill.drill_report import DrillReport, drill_page, plain_drill, write_junit
-from recovery.drill.scenario import (
-    DrillHolds,
-    DrillJob,
-    Scenario,
-    find_scenario,
-    list_library,
-    read_scenario,
-)
+from recovery.drill.scenario import DrillHolds, DrillJob, Scenario
+from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
 from recovery.drill.verdict import DrillOutcome, judge_drill
 from recovery.inject.fault import FaultKind
 
