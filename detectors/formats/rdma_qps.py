@@ -9,6 +9,7 @@ from rankmend.errors import SourceError
 
 ROCE_PORT: Final = 4791  # IBTA, annex A17
 _PORT_MIN: Final = 0xC000  # include/rdma/ib_verbs.h: IB_ROCE_UDP_ENCAP_VALID_PORT_MIN
+_NUMBERS_END: Final = 1 << 24
 _LABEL_MASK: Final = 0xFFFFF  # IB_GRH_FLOWLABEL_MASK
 
 
@@ -38,7 +39,8 @@ def parse_qps(body: bytes) -> tuple[QueuePair, ...]:
     return tuple(
         QueuePair(row.ifname, row.lqpn, row.rqpn, row.comm)
         for row in rows
-        if row.type == "RC" and row.state == "RTS" and row.ifname and 0 < row.lqpn < 1 << 24 > row.rqpn > 0
+        if row.type == "RC" and row.state == "RTS" and row.ifname
+        and 0 < row.lqpn < _NUMBERS_END and 0 < row.rqpn < _NUMBERS_END
     )  # fmt: skip
 
 

@@ -34,8 +34,9 @@ _UNSENT_BYTES_MIN: Final = 1 << 15
 _UNSENT_BYTES_MAX: Final = 1 << 23
 # The kernel counts in its ticks, of up to 10 ms: it must have been busy for several of them.
 _BUSY_S_MIN: Final = 0.05
-# struct tcp_info of linux/tcp.h: total_retrans, bytes_acked, segs_out (Linux 4.2), busy_time and rwnd_limited in microseconds (4.10)
-_INFO: Final = struct.Struct("=100xI16xQ8xI28xQQ")
+# struct tcp_info of linux/tcp.h: total_retrans, bytes_acked, segs_out (Linux 4.2), busy_time and rwnd_limited in microseconds (4.10),
+# dsack_dups (5.0)
+_INFO: Final = struct.Struct("=100xI16xQ8xI28xQQ32xI")
 _LAST, _MORE = b"\1", b"\0"
 
 
@@ -48,6 +49,14 @@ class TcpCounts:
     segments: int
     busy_us: int  # with something to send or to be acknowledged
     reader_us: int  # of it, while the other end's program read too slowly
+    doubled: int = (
+        0  # segments that came twice: sent again for nothing, as a busy processor answered late
+    )
+
+    @property
+    def resent_ratio(self) -> float | None:
+        """Share of the segments that were sent again because they were lost."""
+        return max(0, self.resent - self.doubled) / self.segments if self.segments else None
 
 
 class ProbeListener:
@@ -270,7 +279,7 @@ def _send(
     after = read_counts(connection)
     if before is None or after is None:
         return None, None
-    return sending_rate(before, after), after.resent / after.segments if after.segments else None
+    return sending_rate(before, after), after.resent_ratio
 
 
 def sending_rate(before: TcpCounts, after: TcpCounts) -> float | None:
@@ -321,7 +330,7 @@ def read_counts(connection: socket.socket) -> TcpCounts | None:
     """Return what the kernel has counted so far; None where it tells none of it."""
     try:
         raw = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
-        return TcpCounts(*_INFO.unpack(raw))
+        return TcpCounts(*_INFO.unpack(raw.ljust(_INFO.size, b"\0")))  # older kernels tell less
     except (OSError, struct.error):
         return None
 

@@ -187,6 +187,12 @@ def test_rate_counts_only_the_time_in_which_there_was_something_to_send() -> Non
     assert sending_rate(before, too_short) is None
 
 
+def test_segment_that_came_twice_was_not_lost() -> None:
+    counts = TcpCounts(resent=30, bytes_acked=1, segments=1_000, busy_us=1, reader_us=0, doubled=25)
+
+    assert counts.resent_ratio == 0.005
+
+
 def test_kernel_may_hold_a_tenth_of_a_second_unsent() -> None:
     assert unsent_bytes(1_000_000, 0.5) == 200_000
     assert unsent_bytes(0, 0.01) == 32_768
