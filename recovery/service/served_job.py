@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock
-from rankmend.errors import ConfigError, JournalError, RankmendError
+from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.parallel_sizes import from_wire
 from recovery.api.wire import POLICY_OVERRIDES, Join
@@ -34,6 +34,7 @@ from recovery.journal.records import Entry
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
+from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.job_store import JobHold, StoredJob
 from recovery.snapshots.memory import NodeMemory
@@ -432,6 +433,8 @@ class Job:
             self.problem = str(error)
             if self.controller is None:
                 self._fail(error)
+        except (LeaseLostError, CommitUnknownError, JobHeldError) as error:
+            self._fail(error)  # no defect: another controller has the job, or the database is away
         except Exception as error:
             log.exception("job failed", extra={"job_id": self.job_id})
             self._fail(error)

@@ -16,6 +16,7 @@ from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.job_records import JobEnded, JobOutcome, OutcomeKind
 from recovery.journal.limits import Policy
 from recovery.journal.store import Journal
+from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.service import stored_jobs, worker_inbox
 from recovery.service.job_registry import JobRegistry
 from recovery.service.listening_clock import Hearing
@@ -35,6 +36,7 @@ class FaultyCore:
     def __init__(self) -> None:
         self.failures = 0
         self.made = 0
+        self.error: Exception = RuntimeError("a fault of ours")
 
     def __call__(self, journal: Any, orders: Any, settings: Any, *others: Any) -> Core:
         core = make_core(journal, orders, settings, *others)
@@ -46,7 +48,7 @@ class FaultyCore:
         def fail() -> None:
             if self.failures:
                 self.failures -= 1
-                raise RuntimeError("a fault of ours")
+                raise self.error
             tick()
 
         core.tick = fail  # type: ignore[method-assign]
@@ -142,6 +144,26 @@ def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
     assert core.made == 3
     assert b"rankmend_controller_job_failures_total 1.0" in bench.measures.render()
     wait_until(lambda: bench.worker.jobs.running[broken].problem is None, "nothing wrong any more")
+
+
+@pytest.mark.parametrize(
+    ("error", "tracebacks"),
+    [(RuntimeError("a fault of ours"), 1), (LeaseLostError("the lease is over"), 0), (CommitUnknownError("no answer"), 0)],
+    ids=["defect", "lease", "commit"],
+)  # fmt: skip
+def test_only_a_defect_of_ours_is_logged_with_its_traceback(
+    make: Callable[..., Bench], caplog: pytest.LogCaptureFixture, error: Exception, tracebacks: int
+) -> None:
+    core = FaultyCore()
+    bench = make(make_core=core)
+    broken = bench.join(key="broken", name="broken")
+    core.error, core.failures = error, 1
+
+    wait_until(lambda: bench.worker.jobs.running[broken].failures == 1, "the failure")
+
+    said = [record for record in caplog.records if record.levelname == "ERROR"]
+    wait_until(lambda: "cannot manage a job" in caplog.text, "it is logged")
+    assert sum(record.exc_info is not None for record in said) == tracebacks
 
 
 def test_job_that_fails_again_and_again_is_tried_less_and_less(make: Callable[..., Bench]) -> None:
