@@ -16,6 +16,7 @@ from agent.watch.sender import STALE_S, WatchSender
 from rankmend.alerting import AlertError
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
+from rankmend.hook.watched_layout import STACKS_SUFFIX
 from rankmend.told_hidden import ToldHidden
 from rankmend.watched_report import (
     ReportedEvidence,
@@ -174,6 +175,8 @@ def test_answer_that_can_not_be_read_is_none(site: Site, answer: bytes) -> None:
 @pytest.mark.real
 def test_evidence_is_sent_once_after_the_controller_has_asked(site: Site) -> None:
     (site.machine.job / "rank-2.progress.recorder").write_text('{"dump": "/nonexistent"}')
+    # There is something to tell, whatever this process does at that moment: it answers no signal for stacks.
+    os.mkfifo(site.machine.job / f"rank-2.progress{STACKS_SUFFIX}", 0o600)
     site.writer.step(1)
     site.answer = msgspec.json.encode(
         ReportTaken(evidence_of=(str(site.machine.job_id), "another"))
@@ -187,7 +190,7 @@ def test_evidence_is_sent_once_after_the_controller_has_asked(site: Site) -> Non
 
     assert site.told_evidence()[-1] is None
     assert len(told) == 1
-    assert told[0].kernel  # this process runs as the one who asks
+    assert ["no Python stacks" in note for note in told[0].notes] == [True]
 
 
 def test_rank_whose_file_is_broken_is_told_as_broken(site: Site) -> None:
