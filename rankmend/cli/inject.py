@@ -49,6 +49,13 @@ Examples:
     show_default="30s",
     help="How long, at most 1d. Then it is undone.",
 )
+@click.option(
+    "--at",
+    "at_unix_s",
+    type=float,
+    metavar="SECONDS",
+    help="Make it at this moment (as `date +%s` gives it), so that several begin together.",
+)
 @click.option("--list", "is_list", is_flag=True, help="List the faults, what they need and leave.")
 @click.option("--undo", "is_undo", is_flag=True, help="Undo what killed injectors have left.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
@@ -110,6 +117,7 @@ def inject(
     fault: str | None,
     target: str | None,
     for_s: float,
+    at_unix_s: float | None,
     is_list: bool,
     is_undo: bool,
     dry_run: bool,
@@ -144,20 +152,24 @@ def inject(
             raise ConfigError(
                 "name the fault and its target: rankmend inject FAULT --on TARGET (--list)"
             )
-        request = _request(fault, target, for_s, options)
+        request = _request(fault, target, for_s, at_unix_s, options)
     except RankmendError as error:
         fail(str(error), _REFUSED)
     _inject(request, places, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
-def _request(fault: str, target: str, for_s: float, options: dict[str, Any]) -> "FaultRequest":
+def _request(
+    fault: str, target: str, for_s: float, at_unix_s: float | None, options: dict[str, Any]
+) -> "FaultRequest":
     from recovery.inject.fault import FaultKind
     from recovery.inject.request import FaultOptions, FaultRequest, check_request, parse_target
 
     known = {one.value: one for one in FaultKind}
     if fault not in known:
         raise ConfigError(f"{fault!r:.80} is no fault: {', '.join(known)}")
-    request = FaultRequest(known[fault], parse_target(target), for_s, FaultOptions(**options))
+    request = FaultRequest(
+        known[fault], parse_target(target), for_s, FaultOptions(**options), at_unix_s
+    )
     check_request(request)
     return request
 

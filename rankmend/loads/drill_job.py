@@ -1,6 +1,6 @@
 """The training job of `rankmend drill`: ranks that wait for each other at every step, and whose result tells each lost or repeated one.
 
-    drill_job.py FOLDER CHECKPOINTS STEPS EVERY STEP_S
+    drill_job.py FOLDER CHECKPOINTS STEPS EVERY STEP_S START_S SAVE_S
 
 The state is whole numbers, so every run that makes each step once ends with the same bits (`replay`). Rank 0 adds the ranks'
 shares, saves a checkpoint every EVERY steps, and writes FOLDER/result.json. The last step waits for FOLDER/let-go, so
@@ -83,7 +83,7 @@ def _connect(address: Tuple[str, int]) -> socket.socket:
             time.sleep(0.02)
 
 
-def _save(folder: str, step: int, state: int) -> None:
+def _save(folder: str, step: int, state: int, save_s: float) -> None:
     import numpy as np
 
     hook: Any = import_module("rankmend")
@@ -92,6 +92,7 @@ def _save(folder: str, step: int, state: int) -> None:
     beside = os.path.join(folder, ".step-%08d.%d.tmp" % (step, os.getpid()))
     with open(beside, "wb") as file:
         np.savez(file, step=step, state=np.full(512, state, np.int64))
+        time.sleep(save_s)
         file.flush()
         os.fsync(file.fileno())
     if hook.may_publish(path):
@@ -110,11 +111,20 @@ def _load() -> Tuple[int, int]:
         return int(file["step"]), int(file["state"][0])
 
 
-def main(folder: str, checkpoints: str, steps: int, every: int, step_s: float) -> None:
+def main(
+    folder: str,
+    checkpoints: str,
+    steps: int,
+    every: int,
+    step_s: float,
+    start_s: float,
+    save_s: float,
+) -> None:
     hook: Any = import_module("rankmend")
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     step, state = _load()
+    time.sleep(start_s)
     star = _Star(rank, world_size)
     while step < steps:
         step += 1
@@ -128,11 +138,11 @@ def main(folder: str, checkpoints: str, steps: int, every: int, step_s: float) -
         hook.step(step)
         if rank == 0 and step % every == 0:
             with hook.section("checkpoint"):
-                _save(checkpoints, step, state)
+                _save(checkpoints, step, state, save_s)
     if rank == 0:
         with open(os.path.join(folder, "result.json"), "w") as file:
             json.dump({"step": step, "state": state}, file)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *map(float, sys.argv[5:8]))

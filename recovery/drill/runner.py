@@ -15,7 +15,7 @@ from typing import Final
 from rankmend.errors import RankmendError, SourceError
 from rankmend.files import read_if_there
 from rankmend.loads import drill_job
-from recovery.drill.scenario import DrillFault, Scenario
+from recovery.drill.scenario import DrillFault, DrillPhase, Scenario
 from recovery.drill.verdict import DrillOutcome
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
@@ -29,7 +29,9 @@ JOB: Final = "drill"
 _POLL_S: Final = 0.05
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
 _SAID_BYTES_MAX: Final = 65_536
+_TOGETHER_S: Final = 3.0  # for injectors to be ready
 _IN_FORCE: Final = b"in force"
+_CHECKPOINT: Final = "checkpoint"  # the section in which ranks save
 
 Tell = Callable[[str], None]
 
@@ -71,9 +73,9 @@ class DrillRun:
         self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.folder / 'job.log'}")
         code = None
         try:
-            for fault in self.scenario.faults:
-                self._await_step(job, fault.at_step)
-                self._inject(fault)
+            for faults in _at_once(self.scenario.faults):
+                self._await_phase(job, faults[0])
+                self._inject(faults)
             (self.folder / "let-go").touch()
             self._until(lambda: job.poll() is not None, "the job ends")
             code = job.returncode
@@ -103,7 +105,10 @@ class DrillRun:
         if job.script:
             target = [job.script, *job.arguments]
         else:
-            numbers = (job.steps, job.checkpoint_every, job.step_s)
+            numbers = (
+                *(job.steps, job.checkpoint_every),
+                *(job.step_s, job.start_s, job.save_s),
+            )
             places = (str(self.folder), str(self.checkpoints))
             target = [drill_job.__file__, *places, *map(str, numbers)]
         return self._popen([*flags, *target], log)
@@ -124,19 +129,36 @@ class DrillRun:
                 raise OverdueError(f"not within {self.scenario.job.deadline_s:g} s: {what}")
             time.sleep(_POLL_S)
 
-    def _await_step(self, job: "subprocess.Popen[bytes]", step: int) -> None:
-        """Wait until every rank of the attempt that runs has made this step, or the job has ended."""
+    def _await_phase(self, job: "subprocess.Popen[bytes]", fault: DrillFault) -> None:
+        """Wait until the job is where the fault is to meet it, or raise once it has ended."""
+        what = _awaited(fault)
 
         def is_there() -> bool:
             if job.poll() is not None:
-                raise OverdueError(
-                    f"the job ended with exit code {job.returncode} before step {step}"
-                )
+                raise OverdueError(f"the job ended with exit code {job.returncode} before {what}")
             ranks = self._ranks()
             is_whole = len(ranks) == self.scenario.job.ranks
-            return is_whole and all(one.step is not None and one.step >= step for one in ranks)
+            return is_whole and self._is_in(fault, ranks)
 
-        self._until(is_there, f"step {step} on every rank")
+        self._until(is_there, what)
+
+    def _is_in(self, fault: DrillFault, ranks: Sequence[StoredRankView]) -> bool:
+        steps = [one.step for one in ranks]
+        has_stepped = all(step is not None and step >= fault.at_step for step in steps)
+        match fault.during:
+            case DrillPhase.START:
+                return all(step is None for step in steps)
+            case DrillPhase.RECOVERY:
+                return all(step is None for step in steps) and self._is_recovering()
+            case DrillPhase.CHECKPOINT:
+                return has_stepped and any(one.section == _CHECKPOINT for one in ranks)
+            case DrillPhase.STEADY | DrillPhase.TOGETHER:
+                return has_stepped
+
+    def _is_recovering(self) -> bool:
+        folders = find_jobs(self.state, None)
+        entries = read_entries(folders[0]) if folders else ()
+        return any(one.total_s is None for one in view_incidents(entries, JOB))
 
     def _ranks(self) -> list[StoredRankView]:
         for folder in find_jobs(self.state, None):
@@ -163,8 +185,19 @@ class DrillRun:
             return f"path:{saved[-1]}"
         return fault.on
 
-    def _inject(self, fault: DrillFault) -> None:
-        """Make a fault, and go on once it is in force."""
+    def _inject(self, faults: Sequence[DrillFault]) -> None:
+        """Make faults at once, and go on when all are in force."""
+        # Each injector finds its target before any fault is made: the first fault could take the second one's away.
+        at_unix_s = time.time() + _TOGETHER_S if len(faults) > 1 else None
+        for made in [self._start_injector(fault, at_unix_s) for fault in faults]:
+            self._until(
+                lambda made=made: (  # type: ignore[misc]
+                    made.process.poll() is not None or _IN_FORCE in made.said.read_bytes()
+                ),
+                f"{made.fault.fault} is made",
+            )
+
+    def _start_injector(self, fault: DrillFault, at_unix_s: float | None) -> _Injector:
         said = self.folder / f"inject-{len(self._injectors)}.log"
         options = [f"--{name}={value}" for name, value in fault.options.items()]
         target = self._target(fault)
@@ -172,14 +205,13 @@ class DrillRun:
             *("inject", fault.fault, f"--on={target}", f"--for={fault.for_s:g}", "--yes"),
             *(f"--state-dir={self.state}", f"--undo-dir={self.folder / 'undo'}", *options),
         ]
+        if at_unix_s is not None:
+            arguments.append(f"--at={at_unix_s:.3f}")
         with said.open("wb") as log:
             process = self._popen(arguments, log.fileno())
         self._injectors.append(_Injector(fault, process, said))
-        self._until(
-            lambda: process.poll() is not None or _IN_FORCE in said.read_bytes(),
-            f"{fault.fault} is made",
-        )
         self.tell(f"fault: {fault.fault} on {target}")
+        return self._injectors[-1]
 
     def _end_injectors(self) -> tuple[str, ...]:
         problems = []
@@ -220,3 +252,26 @@ class DrillRun:
             return int(found["step"]), int(found["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error
+
+
+def _at_once(faults: Sequence[DrillFault]) -> list[list[DrillFault]]:
+    """Return the faults in groups that are made at the same time."""
+    groups: list[list[DrillFault]] = []
+    for fault in faults:
+        if groups and fault.during is DrillPhase.TOGETHER:
+            groups[-1].append(fault)
+        else:
+            groups.append([fault])
+    return groups
+
+
+def _awaited(fault: DrillFault) -> str:
+    match fault.during:
+        case DrillPhase.START:
+            return "the start of every rank"
+        case DrillPhase.RECOVERY:
+            return "the recovery from the fault before"
+        case DrillPhase.CHECKPOINT:
+            return f"a checkpoint from step {fault.at_step} on"
+        case DrillPhase.STEADY | DrillPhase.TOGETHER:
+            return f"step {fault.at_step} on every rank"

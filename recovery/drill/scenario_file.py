@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rankmend.errors import ConfigError
 from rankmend.toml_file import TomlFile, convert_table, refuse_unknown, table_of
-from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, Scenario
+from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 
 LIBRARY: Final = Path(__file__).parent / "library"
 _BYTES_MAX: Final = 65_536
@@ -57,4 +57,6 @@ def read_scenario(path: Path) -> Scenario:
 def _fault(table: Any, place: int) -> DrillFault:
     if not isinstance(table, dict) or not {"fault", "on"} <= set(table):
         raise ConfigError(f"[[faults]] number {place + 1}: it needs fault and on")
+    if not place and table.get("during") == DrillPhase.TOGETHER.value:
+        raise ConfigError("[[faults]] number 1: together with which fault?")
     return convert_table(table, DrillFault, ("faults", place))

@@ -43,17 +43,22 @@ def judge_drill(holds: DrillHolds, outcome: DrillOutcome) -> tuple[DrillCheck, .
             "it did not end in time" if outcome.exit_code is None else f"{outcome.exit_code}",
         ),
     ]
+    said = ", ".join(f"{one.cause}: {one.outcome}" for one in found) or "none"
     if holds.incidents is not None:
-        recovered = [one for one in found if one.outcome == _RECOVERED]
-        said = ", ".join(f"{one.cause}: {one.outcome}" for one in found) or "none"
-        is_right = len(found) == len(recovered) == holds.incidents
-        checks.append(
-            DrillCheck(f"{counted(holds.incidents, 'incident')}, each recovered", is_right, said)
-        )
+        name = counted(holds.incidents, "incident")
+        checks.append(DrillCheck(name, len(found) == holds.incidents, said))
+    if holds.all_recovered:
+        is_right = all(one.outcome == _RECOVERED for one in found)
+        checks.append(DrillCheck("every incident ends recovered", is_right, said))
     if holds.blamed is not None:
         blamed = tuple(tuple(sorted(one.ranks)) for one in found)
         wanted = tuple(tuple(sorted(one)) for one in holds.blamed)
         checks.append(DrillCheck(f"blamed: {_shown(wanted)}", blamed == wanted, _shown(blamed)))
+    if holds.blamed_only is not None:
+        accused = sorted({rank for one in found for rank in one.ranks})
+        name = f"nobody is blamed but {_shown([holds.blamed_only])}"
+        is_right = set(accused) <= set(holds.blamed_only)
+        checks.append(DrillCheck(name, is_right, _shown([accused])))
     if holds.restored_steps is not None:
         restored = tuple(one.restored_step or 0 for one in found)
         name = f"goes on from step {_shown([[step] for step in holds.restored_steps])}"

@@ -62,6 +62,7 @@ class FaultRequest:
     target: FaultTarget
     for_s: float
     options: FaultOptions
+    at_unix_s: float | None = None  # the moment at which it is made; None: at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from rankmend.action_log import ACTION_LOG, append_action
 from rankmend.errors import ConfigError, RankmendError
@@ -20,6 +21,8 @@ from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.request import FaultRequest, check_request
 from recovery.inject.targets import find_target
 from recovery.inject.undo_journal import ROOT_FOLDER, UndoFolder
+
+AHEAD_S_MAX: Final = 600.0
 
 
 class NotAllowedError(RankmendError):
@@ -68,11 +71,26 @@ def carry_out(
     """Make the fault and undo it at its end; root's goes into the node's log of actions, too."""
     places.undo.make()
     refuse_leftovers(mend_orphans(places.undo))
+    place = _await_moment(place)
     _log(places, "inject", place, {"steps": list(plan.steps)})
     made = inject(place, plan, places.undo, tell)
     fields = {"ended_by": made.ended_by, "problems": list(made.problems)}
     _log(places, "inject_undone", place, fields)
     return made
+
+
+def _await_moment(place: FaultPlace) -> FaultPlace:
+    """Wait until the moment of the fault; its time begins then. Raise ConfigError for one too far ahead."""
+    at_unix_s = place.request.at_unix_s
+    wait_s = 0.0 if at_unix_s is None else at_unix_s - time.time()
+    if wait_s > AHEAD_S_MAX:
+        raise ConfigError(
+            f"--at {at_unix_s:.0f} is {wait_s:.0f} s ahead: want at most {AHEAD_S_MAX:g} s"
+        )
+    if wait_s <= 0:
+        return place
+    time.sleep(wait_s)
+    return replace(place, until_boot_s=place.until_boot_s + wait_s)
 
 
 def refuse_leftovers(mended: list[Mended]) -> None:

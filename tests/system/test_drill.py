@@ -33,7 +33,8 @@ def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path
     assert checks == {
         "every fault was made and undone": True,
         "the job ends with exit code 0": True,
-        "1 incident, each recovered": True,
+        "1 incident": True,
+        "every incident ends recovered": True,
         "blamed: 0": False,
         "the same result as without a fault": True,
     }, done.stderr
@@ -41,3 +42,18 @@ def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path
     text = page.read_text()
     assert "did not hold" in text
     assert 'class="detect"' in text or "detect:" in text
+
+
+def test_scenarios_that_break_a_job_in_other_phases_hold(tmp_path: Path) -> None:
+    names = ["killed-in-checkpoint", "killed-in-recovery", "two-at-once"]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "rankmend.cli", "drill", *names, f"--dir={tmp_path}"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "killed-in-recovery: fault: kill on rank:drill/2" in done.stderr

@@ -131,6 +131,25 @@ def test_stopped_rank_goes_on_when_its_injector_ends(job: DrilledJob, number: in
     wait_for(lambda: state_of(pid) != "T" and job.is_clean(), "it goes on")
 
 
+def test_fault_of_a_named_moment_is_made_then_and_lasts_from_then_on(job: DrilledJob) -> None:
+    pid, at_unix_s = job.rank(), time.time() + 2.0
+
+    process = job.inject("stop", f"--at={at_unix_s}", "--for=1")
+    made_unix_s = time.time()
+    wait_for(lambda: process.poll() is not None, "its time is over")
+
+    assert made_unix_s >= at_unix_s
+    assert '"ended_by": "time"' in job.said.read_text()
+    assert state_of(pid) != "T"
+
+
+def test_moment_that_is_too_far_ahead_is_refused(job: DrilledJob) -> None:
+    process = job.inject("stop", f"--at={time.time() + 3600}")
+
+    assert process.poll() == 1
+    assert "ahead: want at most 600 s" in job.said.read_text()
+
+
 def test_limit_of_file_sizes_is_given_back_after_a_kill_9(job: DrilledJob) -> None:
     pid = job.rank()
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
