@@ -5,7 +5,6 @@ fork a child for each run (`jobs.forked`).
 """
 
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from rankmend.hook import layout
 from tests.support.framework_saves import require
+from tests.support.free_port import free_port
 from tests.support.hook import JOB_ID, ROOT, Rank
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
@@ -91,8 +91,13 @@ def test_killed_trainer_of_lightning_ends_as_if_nothing_had_happened(
 
 
 MODEL = """
-    import sys, torch, rankmend
+    import atexit, sys, torch, rankmend
     from transformers import Trainer, TrainingArguments
+
+    @atexit.register
+    def leave_group():  # else a thread of gloo's aborts the process at its end, now and then
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
     class Model(torch.nn.Module):
         def __init__(self, width):
@@ -119,8 +124,7 @@ MODEL = """
 
 @pytest.fixture
 def alone(rank: Rank) -> Rank:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        rank.environment["MASTER_PORT"] = str(free.getsockname()[1])
+    rank.environment["MASTER_PORT"] = str(free_port())
     return rank
 
 
