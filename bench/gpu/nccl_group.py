@@ -18,7 +18,8 @@ from recovery.launcher.evidence.recorder import ask_for_dump, recorder_environme
 ROOT = Path(__file__).resolve().parents[2]
 START_S_MAX = 40.0
 ANSWER_S_MAX = 10.0
-DUMP_S_MAX = 12.0
+DUMP_S_MAX = 60.0
+ASK_AGAIN_S = 12.0
 QUIET_S = 0.3
 ENV_DROPPED = ("TORCH_", "NCCL_", "RANKMEND_")
 _CLI = "from rankmend.cli import main; main()"
@@ -114,11 +115,11 @@ class GroupRank:
         """Ask for a dump as the launcher does, and return it once it no longer grows. Raises RuntimeError."""
         began_s = time.monotonic()
         before = _stamp(self.files.dump) if is_asked else ()
-        has_asked = not is_asked
+        has_asked, asked_s = not is_asked, began_s
         seen, since_s = before, began_s
         while time.monotonic() - began_s < within_s:
-            if not has_asked:
-                has_asked = ask_for_dump(self.files)
+            if is_asked and (not has_asked or time.monotonic() - asked_s >= ASK_AGAIN_S):
+                has_asked, asked_s = ask_for_dump(self.files) or has_asked, time.monotonic()
             stamp = _stamp(self.files.dump)
             if stamp != seen:
                 seen, since_s = stamp, time.monotonic()
