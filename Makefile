@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery gpu jepsen simulation scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery drills gpu jepsen simulation scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -101,6 +101,9 @@ bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill 
 
 gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/reference/proved-on-gpu.md (10 minutes; GPU_ARGS='--only nvml')
 	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
+
+drills: $(VENV)/.dev ## every kind of fault in every phase of a job: docs/reference/drills.md (15 minutes; root for all; DRILLS_ARGS='--phase recovery')
+	$(BIN)/python -m bench.drills $(DRILLS_ARGS)
 
 jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m bench.jepsen --output results/jepsen.json $(JEPSEN_ARGS)

@@ -30,6 +30,7 @@ _POLL_S: Final = 0.05
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
 _SAID_BYTES_MAX: Final = 65_536
 _TOGETHER_S: Final = 3.0  # for injectors to be ready
+_NOT_MADE: Final = 1  # exit code of rankmend inject; a refusal has another one
 _IN_FORCE: Final = b"in force"
 _CHECKPOINT: Final = "checkpoint"  # the section in which ranks save
 
@@ -45,6 +46,11 @@ class _Injector:
     fault: DrillFault
     process: "subprocess.Popen[bytes]"
     said: Path
+    with_others: bool  # its fault is one of several at the same time
+
+    @property
+    def is_made(self) -> bool:
+        return self.process.poll() == 0 or _IN_FORCE in self.said.read_bytes()
 
 
 @dataclass(slots=True)
@@ -191,9 +197,7 @@ class DrillRun:
         at_unix_s = time.time() + _TOGETHER_S if len(faults) > 1 else None
         for made in [self._start_injector(fault, at_unix_s) for fault in faults]:
             self._until(
-                lambda made=made: (  # type: ignore[misc]
-                    made.process.poll() is not None or _IN_FORCE in made.said.read_bytes()
-                ),
+                lambda made=made: made.is_made or made.process.poll() is not None,  # type: ignore[misc]
                 f"{made.fault.fault} is made",
             )
 
@@ -209,7 +213,7 @@ class DrillRun:
             arguments.append(f"--at={at_unix_s:.3f}")
         with said.open("wb") as log:
             process = self._popen(arguments, log.fileno())
-        self._injectors.append(_Injector(fault, process, said))
+        self._injectors.append(_Injector(fault, process, said, at_unix_s is not None))
         self.tell(f"fault: {fault.fault} on {target}")
         return self._injectors[-1]
 
@@ -223,10 +227,19 @@ class DrillRun:
             except subprocess.TimeoutExpired:
                 problems.append(f"{one.fault.fault}: its injector does not end")
                 continue
-            if code != 0:
+            if code == _NOT_MADE and self._came_too_late(one):
+                self.tell(
+                    f"{one.fault.fault} came too late: the fault beside it had ended its target"
+                )
+            elif code != 0:
                 said = one.said.read_text(errors="replace").strip()[-300:]
                 problems.append(f"{one.fault.fault}: {said}")
         return tuple(problems)
+
+    def _came_too_late(self, injector: _Injector) -> bool:
+        """Return whether a fault of several at one moment was not made, and another of them was."""
+        others = [one for one in self._injectors if one.with_others and one is not injector]
+        return injector.with_others and not injector.is_made and any(one.is_made for one in others)
 
     def _end(self, job: "subprocess.Popen[bytes]") -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):

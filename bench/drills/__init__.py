@@ -1,0 +1,1 @@
+"""The matrix of drills: kinds of faults, each in every phase of a job."""
