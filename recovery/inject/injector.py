@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from rankmend.clock import read_boot_id
-from rankmend.errors import SourceError
+from rankmend.errors import ConfigError, SourceError, StorageError
 from rankmend.parts_path import program
 from recovery.inject.acts import gpu, kernel_log, network, process, processor, service, storage
 from recovery.inject.fault import FACTS, FaultGroup, FaultKind
@@ -25,7 +25,7 @@ from recovery.inject.faulty.lifeline import READY as HELPER_READY
 from recovery.inject.mending import mend, own_namespaces
 from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.supervisor import MADE, READY, UndoVerdict
-from recovery.inject.undo import EndHelper, Injection, Undo
+from recovery.inject.undo import EndHelper, Injection, Undo, things_of
 from recovery.inject.undo_journal import UndoFolder
 from recovery.launcher.processes.process_tree import read_state
 
@@ -99,6 +99,7 @@ class _Session:
                 injection = self._injection(helper)
                 lock = self._folder.write(injection)
             try:
+                self._refuse_second(injection)
                 return self._supervised(injection, lock, helper, tell)
             finally:
                 os.close(lock)
@@ -129,6 +130,22 @@ class _Session:
             mount_namespace=mount,
             undo=tuple(undo),
         )
+
+    def _refuse_second(self, injection: Injection) -> None:
+        """Raise where an earlier fault that stands is of the same thing. This one is on disk by now, so one of two sees the other."""
+        for name in self._folder.standing():
+            if name == injection.injection_id:
+                continue
+            try:
+                other = self._folder.read(name)
+            except StorageError:  # it has just ended
+                continue
+            is_earlier = (other.made_unix_s, name) < (injection.made_unix_s, injection.injection_id)
+            if is_earlier and things_of(other) & things_of(injection):
+                self._folder.remove(injection.injection_id)  # nothing was changed
+                raise ConfigError(
+                    f"{other.fault} on {other.target} stands ({name}): this would put back what that has made"
+                )
 
     def _supervised(
         self,

@@ -174,6 +174,18 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     undo: tuple[Undo, ...]  # carried out from the last to the first
 
 
+def things_of(injection: Injection) -> frozenset[tuple[str, str]]:
+    """Return what an injection will put back. Of two that share one of these, the later would put back what the earlier has made."""
+    undone = {
+        (type(undo).__name__, str(thing))
+        for undo in injection.undo
+        if not isinstance(undo, EndHelper)
+        for name in ("pid", "path", "interface", "gpu", "unit")
+        if (thing := getattr(undo, name, None)) is not None
+    }
+    return frozenset({(injection.fault, injection.target), *undone})
+
+
 def outlives_boot(undo: Undo) -> bool:
     """Return whether this is still to be undone once the machine has been started anew."""
     match undo:

@@ -143,6 +143,24 @@ def test_fault_of_a_named_moment_is_made_then_and_lasts_from_then_on(job: Drille
     assert state_of(pid) != "T"
 
 
+@pytest.mark.parametrize("fault", ["file-limit", "stop"])
+def test_second_fault_of_the_same_thing_is_refused_and_the_first_is_undone_as_ever(
+    job: DrilledJob, fault: str
+) -> None:
+    pid = job.rank()
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    first = job.inject(fault)
+
+    second = job.inject(fault, on=f"pid:{pid}")
+    said, code = job.said.read_text(), second.wait(DEADLINE_S)
+    end(first, signal.SIGTERM)
+
+    assert code == 1
+    assert f"{fault} on rank:drilled/0 stands" in said
+    wait_for(lambda: state_of(pid) != "T" and job.is_clean(), "it is undone")
+    assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == before
+
+
 def test_moment_that_is_too_far_ahead_is_refused(job: DrilledJob) -> None:
     process = job.inject("stop", f"--at={time.time() + 3600}")
 
