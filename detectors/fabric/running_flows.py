@@ -23,6 +23,7 @@ class NodeFlow:
     program: str
     bytes_per_s: float | None
     target: int | None
+    is_held_up: bool = False  # it had more to send than its path took
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,15 @@ class NodePair:
 
 
 def flows_that_count(flows: Sequence[NodeFlow]) -> tuple[NodeFlow, ...]:
-    """Return the flows that can fill a link: those not far below the fastest, and all whose rate nobody counts."""
+    """Return the flows that can fill a link: those not far below the fastest, those held up by their path, and all whose rate nobody counts.
+
+    Of two flows that share a link, TCP may starve one for seconds: its rate says little, what it has yet to send says all.
+    """
     fastest = max((one.bytes_per_s or 0.0 for one in flows), default=0.0)
     return tuple(
-        one for one in flows if one.bytes_per_s is None or one.bytes_per_s >= COUNTS_FROM * fastest
+        one
+        for one in flows
+        if one.bytes_per_s is None or one.is_held_up or one.bytes_per_s >= COUNTS_FROM * fastest
     )
 
 

@@ -8,6 +8,8 @@ LINES_MAX: Final = 100_000
 _ENDS: Final = re.compile(r"^\s*(?:[A-Z][A-Z0-9-]*\s+)?\d+\s+\d+\s+(\S+):(\d+)\s+(\S+):(\d+)\s")
 _PROGRAM: Final = re.compile(r'users:\(\("([^"]{1,64})"')
 _ACKED: Final = re.compile(r"\sbytes_acked:(\d{1,20})\b")
+_IN_FLIGHT: Final = re.compile(r"\sunacked:[1-9]")
+_QUEUED: Final = re.compile(r"\snotsent:[1-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class TcpFlow:
     peer_port: int
     acked_bytes: int  # sent, and acknowledged, since the connection was made
     program: str  # "": another user's, or not asked for
+    is_held_up: bool = False  # the path holds it up: data is in flight, and more waits to be sent
 
 
 def parse_ss(text: str) -> tuple[TcpFlow, ...]:
@@ -32,6 +35,7 @@ def parse_ss(text: str) -> tuple[TcpFlow, ...]:
             TcpFlow(
                 _plain(ends[1]), int(ends[2]), _plain(ends[3]), int(ends[4]),
                 int(acked[1]) if acked else 0, program[1] if program else "",
+                bool(_IN_FLIGHT.search(line) and _QUEUED.search(line)),
             )
         )  # fmt: skip
     return tuple(found)

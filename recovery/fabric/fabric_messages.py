@@ -147,6 +147,7 @@ class SeenFlow(Struct, frozen=True):
     port: Port
     bytes_per_s: float
     program: Annotated[str, Meta(max_length=64)] = ""
+    is_held_up: bool = False  # at both looks it had more to send than the path took
 
 
 class SeenPair(Struct, frozen=True):

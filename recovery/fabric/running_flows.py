@@ -44,10 +44,11 @@ def look(
     for one in after:
         first = before.get((one.port, one.peer, one.peer_port))
         rate = (one.acked_bytes - (first.acked_bytes if first else 0)) / took_s
-        if one.address in addresses and rate >= BYTES_PER_S_MIN:
+        is_held_up = one.is_held_up and first is not None and first.is_held_up
+        if one.address in addresses and (is_held_up or rate >= BYTES_PER_S_MIN):
             rail = addresses.index(one.address)
-            flows.append(SeenFlow(rail, one.port, one.peer, one.peer_port, rate))
-    named = _named(sorted(flows, key=lambda one: -one.bytes_per_s)[:SEEN_MAX])
+            flows.append(SeenFlow(rail, one.port, one.peer, one.peer_port, rate, "", is_held_up))
+    named = _named(sorted(flows, key=lambda one: (-one.is_held_up, -one.bytes_per_s))[:SEEN_MAX])
     rails = {_rdma_device(name): at for at, name in enumerate(interfaces)}
     pairs = [
         SeenPair(rails[one.device], one.own, one.other, one.program)

