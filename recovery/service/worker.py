@@ -5,7 +5,6 @@ gives the orders of the whole batch to the polls at once. The event loop does I/
 for the disk only.
 """
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.controller import TICK_BUSY_S
 from recovery.journal.job_records import PersonActed
+from recovery.journal.records import NewerRecordError
 from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
 from recovery.service.dry_run import foresee_job
@@ -106,6 +106,11 @@ class Worker:
             self.is_taken_up = True
             while not self._turn():
                 pass
+        except NewerRecordError as error:
+            log.error(  # noqa: TRY400 - the text says it all
+                "only newer controllers can go on with this database; this one ends, and its jobs go to them",
+                extra={"error": str(error)},
+            )
         except Exception:
             log.exception("the deciding thread failed")  # the watchdog sees that it is gone
         finally:
@@ -136,14 +141,21 @@ class Worker:
         return batch.is_last
 
     def _follow_others(self, now_s: float) -> None:
-        """Take in what other controllers have decided, and which jobs are theirs or ours by now."""
+        """Take in what other controllers have decided, and which jobs are theirs or ours by now.
+
+        Raises NewerRecordError where only a newer controller can read that.
+        """
         self.jobs.follow_leases()
         if now_s - self._caught_up_at_s < CATCH_UP_S:
             return
         self._caught_up_at_s = now_s
         self.desk.note_database(self.jobs.away_s)
-        with contextlib.suppress(JournalError):  # the database is away: said where it is noticed
+        try:
             self.desk.catch_up()
+        except NewerRecordError:
+            raise  # budgets and drains of the cluster are not known here any more
+        except JournalError:
+            pass  # the database is away: said where it is noticed
 
     def _sleep_s(self) -> float:
         if self.jobs.has_freed:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from rankmend.clock import SystemClock
+from rankmend.errors import JournalError
 from recovery.journal.cluster_records import Hold, NodeHeld
 from recovery.journal.job_records import LauncherStarted
 from recovery.journal.journal_rows import GENESIS, make_row
@@ -156,6 +157,25 @@ def test_a_job_whose_records_only_a_newer_controller_reads_is_left_to_it(
         assert "no controller has it" in shown.problem
         other = older.client().join(join_of("n1", key="job:other", name="other"))
         assert other.job_id in older.service.worker.jobs.running
+
+
+def test_controller_that_can_not_read_what_the_cluster_decided_leaves_all_to_newer_ones(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    name = postgres.make_database()
+    url = postgres.url(name, "controller")
+    configure(tmp_path / "a", url)
+    with running(tmp_path / "a") as older:
+        job_id = older.client().join(join_of("n1")).job_id
+        odd = encode_record(HELD).replace(b'"drain"', b'"hibernate"')  # of a kind unknown here
+        write_newer(url, "cluster", ("node_held", odd))
+        wait_until(lambda: not older.service.worker.is_alive, "its deciding thread ends")
+
+        holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
+        assert postgres.ask(name, holder, job_id) == [(None,)], "anybody may take its job"
+
+    with pytest.raises(JournalError, match="Upgrade this controller"), running(tmp_path / "a"):
+        pass
 
 
 def test_the_schema_is_migrated_under_a_living_older_controller_and_then_they_are_exchanged(
