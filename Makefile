@@ -110,7 +110,7 @@ jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour
 
 simulation: export RANKMEND_SIM_SECONDS ?= 3600
 simulation: $(VENV)/.dev ## the same faults in simulated time, a seed after the other for an hour (RANKMEND_SIM_SECONDS, RANKMEND_SIM_SEED)
-	$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/recovery/postgres/test_simulated_controllers.py -k random
+	$(BIN)/python -m pytest -q -s --timeout 0 -p no:cacheprovider tests/recovery/postgres/test_simulated_controllers.py -k random
 
 scoreboard: $(VENV)/.dev ## detectors over labelled cases (RANKMEND_DATASETS, TRUTH=DIR)
 	$(BIN)/python -m bench.scoreboard $(if $(TRUTH),--truth $(TRUTH)) $(SCOREBOARD_ARGS)

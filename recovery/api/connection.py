@@ -163,7 +163,7 @@ class ControllerConnection:
         self.current = known[(known.index(first) + 1) % len(known)] if first in known else known[0]
         text = "; ".join(problems)
         if home is not None and len(self.urls) > 1:
-            text += f"; waiting for {home}, the only controller that knows this job"
+            text += f"; waiting for {home}, or for another controller that takes this job over"
         if busy is not None:
             raise BusyError(text, retry_s, problems, status=busy.status, reason=busy.reason)
         raise UnreachableError(text, retry_s, problems, fault)

@@ -181,7 +181,7 @@ class RemoteLink:
 def describe(order: Order, *, is_over: bool) -> str:
     """Return an order in a few words; ``is_over``: ranks of its attempt were running here."""
     if not order.ranks and not order.attempt:
-        return "waiting for other nodes: this node has nothing to run"
+        return "joined; nothing to run yet"
     if not order.ranks and is_over:
         return f"attempt {order.attempt} is over: this node has nothing to run"
     if not order.ranks:

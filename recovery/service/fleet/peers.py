@@ -232,7 +232,9 @@ class OtherControllers:
             asyncio.TimeoutError,
             msgspec.DecodeError,
         ) as error:
-            text = str(error) or f"no answer after {answer_s:g} s"
+            text = (
+                getattr(error, "strerror", None) or str(error) or f"no answer after {answer_s:g} s"
+            )
             now_s = self._clock.now_s()
             if peer.controller_id not in self._silent:
                 log.warning(

@@ -80,7 +80,7 @@ def test_a_spare_is_not_told_that_an_attempt_is_over() -> None:
 
     assert "is a spare" in describe(nothing, is_over=False)
     assert describe(nothing, is_over=True).startswith("attempt 1 is over")
-    assert describe(replace(nothing, attempt=0), is_over=False).startswith("waiting for other")
+    assert describe(replace(nothing, attempt=0), is_over=False).startswith("joined")
 
 
 def test_node_says_that_its_ranks_begin_from_memory() -> None:

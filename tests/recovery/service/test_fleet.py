@@ -231,6 +231,7 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         assert detail.job.told_age_s is not None
         assert detail.job.problem is not None
         assert "does not answer" in detail.job.problem
+        assert "object at 0x" not in detail.job.problem
         assert re.search(r"has not answered for \d+ s .*: 1 job of it shown as last told", note)
 
         wire.is_open = True
