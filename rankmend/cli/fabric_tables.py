@@ -8,7 +8,7 @@ from rankmend.cli.output import console, echo
 
 if TYPE_CHECKING:
     from detectors.fabric.collisions import PathPlan
-    from detectors.fabric.slow_part import FabricVerdict, SlowPart
+    from detectors.fabric.fabric_verdict import FabricVerdict, SlowPart
     from recovery.fabric.fabric_report import (
         FabricNodeRecord,
         FabricReport,
@@ -43,7 +43,7 @@ def show_report(report: "FabricReport") -> None:
 
 
 def _show_verdict(verdict: "FabricVerdict") -> None:
-    from detectors.fabric.slow_part import FabricOutcome
+    from detectors.fabric.fabric_verdict import FabricOutcome
 
     tests = f"{verdict.rounds} rounds, usual rate {rate(verdict.usual_bytes_per_s)}"
     if verdict.outcome is FabricOutcome.SOUND:
@@ -61,7 +61,7 @@ def _show_verdict(verdict: "FabricVerdict") -> None:
 
 
 def _part(part: "SlowPart") -> str:
-    from detectors.fabric.slow_part import Direction
+    from detectors.fabric.fabric_verdict import Direction
 
     way = {Direction.BOTH: "", Direction.SENDS: " to send", Direction.RECEIVES: " to receive"}
     text = f"Slow {part.kind.value} {part.name}: takes {part.delay_ratio:.1f} times as long as usual{way[part.direction]}"

@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import generate_latest
 
-from detectors.fabric.slow_part import FabricOutcome
+from detectors.fabric.fabric_verdict import FabricOutcome
 from rankmend.errors import StorageError
 from rankmend.files import write_output
 from recovery.fabric.fabric_report import FabricReport, node_rates

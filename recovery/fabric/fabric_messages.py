@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from detectors.fabric.slow_part import FabricVerdict
+from detectors.fabric.fabric_verdict import FabricVerdict
 
 BODY_BYTES_MAX: Final = 4 << 20
 FLOWS_MAX: Final = 512  # of one node at a time

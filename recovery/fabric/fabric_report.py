@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from detectors.fabric.collisions import PathPlan
+from detectors.fabric.fabric_verdict import FabricVerdict
 from detectors.fabric.network import Network, Reading
-from detectors.fabric.slow_part import FabricVerdict
 from rankmend.errors import SourceError, StorageError
 from rankmend.files import read_capped, replace_file
 from recovery.fabric.fabric_messages import PortRates

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from detectors.fabric import collisions, cost_model
+from detectors.fabric.fabric_verdict import FabricVerdict
 from detectors.fabric.network import Network, PairTest, Reading
 from detectors.fabric.pair_rounds import first_rounds
-from detectors.fabric.slow_part import FabricVerdict, judge
+from detectors.fabric.slow_part import judge
 from detectors.fabric.slow_search import plan
 from rankmend.errors import ConfigError, LaunchError, RankmendError
 from recovery.api.contact import is_loopback

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from detectors.fabric.fabric_verdict import FabricVerdict
 from detectors.fabric.network import Network, PairTest, Reading
-from detectors.fabric.slow_part import FabricVerdict, judge
+from detectors.fabric.slow_part import judge
 from detectors.fabric.slow_search import plan
 
 Fault = Callable[[int, int, int, int], float]  # sender, receiver, rail, path -> share of the rate

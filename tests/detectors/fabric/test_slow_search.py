@@ -4,9 +4,10 @@ from math import ceil, log2
 
 import pytest
 
+from detectors.fabric.fabric_verdict import Direction, FabricOutcome, FabricVerdict, PartKind
 from detectors.fabric.network import Network, PairTest, Reading
 from detectors.fabric.pair_rounds import first_rounds, tournament
-from detectors.fabric.slow_part import Direction, FabricOutcome, FabricVerdict, PartKind, judge
+from detectors.fabric.slow_part import judge
 from detectors.fabric.slow_search import plan, rounds_max
 from rankmend.errors import ConfigError
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network

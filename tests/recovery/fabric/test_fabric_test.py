@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import urllib3
 
-from detectors.fabric.slow_part import FabricOutcome
+from detectors.fabric.fabric_verdict import FabricOutcome
 from rankmend.errors import ConfigError, LaunchError, RankmendError, SourceError
 from recovery.fabric import fabric_report
 from recovery.fabric.coordinator import Coordinator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.fabric.slow_part import FabricOutcome
+from detectors.fabric.fabric_verdict import FabricOutcome
 from recovery.fabric.fabric_report import FabricReport
 from tests.support.fabric import NodeStarter, start_nodes
 from tests.support.hosts import Fleet, Host, why_not
