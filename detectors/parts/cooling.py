@@ -86,6 +86,12 @@ class CoolingVerdict:
     def is_bad(self) -> bool:
         return bool(self.faults) or self.is_named
 
+    @property
+    def is_broken(self) -> bool:
+        """Return whether it harms what hangs on it: nodes are slowed by heat, it leaks, or it calls itself critical."""
+        grave = (CoolingQuantity.LEAK, CoolingQuantity.HEALTH)
+        return self.is_bad and (bool(self.hot) or any(one.quantity in grave for one in self.faults))
+
     def in_words(self) -> str:
         """Return one sentence about the unit and what hangs on it."""
         said = [str(one) for one in self.faults]

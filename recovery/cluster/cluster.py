@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from detectors.finding import Finding
-from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import ActiveAlerts, JobNode, TakenAlerts
@@ -100,6 +100,7 @@ class ClusterController:
         self._clock = clock
         self._job_names = job_names
         self.parts: FleetParts = NO_PARTS  # of the fleet: replaced as a whole
+        self.broken_parts: Mapping[FleetPart, str] = {}  # known now, with what tells so: likewise
         self.ledger: ClusterLedger = fold_cluster(journal.opened)
         self.alerts = ActiveAlerts(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock

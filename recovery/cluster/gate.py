@@ -4,12 +4,14 @@ Values and protocols only. One job on one machine has `OpenGate` and `OpenPool`;
 policy, budgets and people behind them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Protocol
 
 from detectors.finding import Finding
-from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
 
@@ -55,6 +57,11 @@ class Pool(Protocol):
         """Return which switches, racks and supplies nodes hang on; NO_PARTS where nobody told."""
         ...
 
+    @property
+    def broken_parts(self) -> Mapping[FleetPart, str]:
+        """Return the shared parts that are known to be broken, each with what tells so, as "is ...\"."""
+        ...
+
     def unusable(self, node: str, /) -> str | None:
         """Return why the node must get no ranks (drained, quarantined ...), or None."""
         ...
@@ -75,6 +82,7 @@ class OpenPool:
     """Every node is usable, and nothing is known of what they share."""
 
     parts: FleetParts = NO_PARTS
+    broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
 
     def unusable(self, _node: str, /) -> str | None:
         return None

@@ -10,6 +10,7 @@ from typing import Final
 from detectors.parts.fleet_parts import NO_PARTS, with_domains
 from detectors.wording import NAMES_SHOWN_MAX, reasons_in_words
 from recovery.cluster.gate import Pool
+from recovery.job.barred_spares import NOBODY_BARRED, FleetState, bar_spares, gone_nodes
 from recovery.job.checkpoint_search import CheckpointSearch, StillLooking
 from recovery.job.membership import choose_placement, size_for
 from recovery.job.nodes import JobNodes
@@ -55,14 +56,30 @@ class AttemptNeeds:
     now_s: float
     since: Callable[..., float]  # for how many seconds the situation of this name has lasted
 
-    def usable(self) -> dict[str, Member]:
-        """Return the nodes that may get ranks now."""
+    def usable(self, accused: Collection[str] = ()) -> dict[str, Member]:
+        """Return the nodes that may get ranks now; ``accused``: nodes that the job is about to leave for a fault."""
         members = self.nodes.usable(self.ledger, self.now_s)
-        return {
+        free = {
             node: member
             for node, member in members.items()
             if self.pool.unusable(node) is None and self._unconfirmed(node) is None
         }
+        barred = self._barred(free, members, accused)
+        return {node: member for node, member in free.items() if node not in barred}
+
+    def _barred(
+        self, free: Collection[str], there: Collection[str], accused: Collection[str]
+    ) -> Mapping[str, str]:
+        """Return the spares below parts that are known to be broken, and why they may take no place."""
+        ledger, broken = self.ledger, self.pool.broken_parts
+        if self.policy.spares_below_broken_parts or not ledger.placement:
+            return NOBODY_BARRED
+        placed = [place.node for place in ledger.placement]
+        gone = gone_nodes(ledger, there) | set(accused)
+        if len(gone) < 2 and not broken:
+            return NOBODY_BARRED  # one lost node blames no part
+        fleet = FleetState(with_domains(self.pool.parts, self.nodes.domains()), broken)
+        return bar_spares(set(free).difference(placed, gone), placed, gone, fleet)
 
     def _unconfirmed(self, node: str) -> str | None:
         """Return why a node gets no ranks until a person confirms: it may have been held back."""
@@ -119,11 +136,13 @@ class AttemptNeeds:
         """Return why members may get no ranks, sorted by node."""
         # Once for all: while a job of 4,000 nodes gathered, asking for each node took four fifths of the thread.
         there = self.nodes.usable(self.ledger, self.now_s)
-        return {
+        found = {
             node: reason
             for node in sorted(self.ledger.members)
             if (reason := self._why_unusable(node, there)) is not None
         }
+        barred = self._barred(there.keys() - found.keys(), there, ())
+        return dict(sorted({**barred, **found}.items())) if barred else found
 
     def _why_unusable(self, node: str, there: Collection[str]) -> str | None:
         member = self.ledger.members[node]

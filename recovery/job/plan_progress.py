@@ -24,7 +24,7 @@ from recovery.journal.incident_records import (
     WaitReason,
     WaitsFor,
 )
-from recovery.journal.leaving import LOST, LeaveCause, LeaveReason
+from recovery.journal.leaving import GONE, LOST, LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
 from recovery.journal.node_records import NodeLeft
 from recovery.journal.records import Record
@@ -56,7 +56,6 @@ class PlanProgress:
     def scene(self, incident: OpenIncident, now_s: float) -> Scene:
         """Return what there is to run on, as of now."""
         ledger, policy, finding = self._ledger, incident.policy, incident.last_failure.finding
-        usable = self._attempts.preparation(policy, now_s).usable()
         # Who is silent may come back while the others are stopped.
         counts_silence = finding.symptom == HOST_SILENT or incident.state.phase is Phase.RESTORING
         must, may = find_nodes_to_leave(
@@ -74,6 +73,8 @@ class PlanProgress:
             torn=self._nodes.torn(ledger, now_s) if _may_be_link(finding) else {},
         )
         nodes = tuple(place.node for place in ledger.placement)
+        accused = [node for node, reason in must.items() if reason.cause in GONE]
+        usable = self._attempts.preparation(policy, now_s).usable(accused)
         spares = len(usable.keys() - set(nodes))
         return Scene(nodes, spares, self._settings.sizes, must, may)
 

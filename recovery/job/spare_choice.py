@@ -1,7 +1,8 @@
-"""Which spare takes the place of which lost node: the nearest one, and none below the part that broke, while there is another. Pure.
+"""Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken the last. Pure.
 
 Near is who shares the leaf switch, else the rack, else the smallest switch above: ranks that were neighbours stay neighbours, and no ring crosses one more uplink. Nodes that a job
-leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it.
+leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
+does not get here (`recovery.job.barred_spares`), unless the policy wants it.
 """
 
 from collections.abc import Sequence

@@ -27,6 +27,9 @@ class LeaveCause(Enum):
 LOST: Final = frozenset({LeaveCause.SILENT, LeaveCause.CUT_OFF})
 """Causes after which a node comes back by speaking; after others only by a person's word."""
 
+GONE: Final = LOST | {LeaveCause.ALERT}
+"""Causes that may have one cause of their own: a part that several nodes share."""
+
 _OTHERS_MAX: Final = 64  # journaled with a node that is cut off; the rest count as reached
 
 _WORDS: Final = {

@@ -96,6 +96,9 @@ class Policy:
     join_wait_s: float = 30.0  # for nodes above the minimum, at the first attempt
     # For a spare or a returning node when too few are left to start: a reboot takes minutes.
     spare_wait_s: float = 600.0
+    # Whether a spare below a switch, rack, feed or coolant loop that is known to be broken may take a place, the last of all. Off: it would be
+    # the next to fail, and take the job's time with it.
+    spares_below_broken_parts: bool = False
     # Copies of each snapshot on other nodes: so many nodes can be lost at once. Each takes twice the snapshot's memory there.
     snapshot_copies: int = 1
     # A job that is held because nothing can be restored, until it is given up: somebody has come to

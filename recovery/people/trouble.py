@@ -13,6 +13,7 @@ from typing import Final
 from detectors.finding import Blame, Finding, Severity, SymptomKind
 from detectors.parts.cooling import CoolingVerdict
 from detectors.wording import counted
+from recovery.cluster.broken_parts import LOSSES
 from recovery.cluster.notices import Notice, NoticeKind, RunningJob
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import WaitsFor
@@ -24,8 +25,6 @@ QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
 FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
 COOLING: Final = "RankmendCoolingUnit"  # what such troubles are about, and a colon and the unit
 _NODES_MAX: Final = 200
-# Findings that say that a whole node, or its way to the others, is gone.
-_LOSSES: Final = frozenset({"RankmendAgentDown", "RankmendNicPortDown"})
 _SEVERITIES: Final = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _PHASES: Final = {
     Phase.OPENED: "deciding what to do",
@@ -282,7 +281,7 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
             need="inspect the node",
             command=f"rankmend drain {quote(node)} --reason {quote(first.alertname)}",
             gpus_idle=0,
-            is_loss=any(one.alertname in _LOSSES for one in found),
+            is_loss=any(one.alertname in LOSSES for one in found),
             is_lasting=False,
             runbook="rankmendfinding",
             about=first.alertname,

@@ -3,6 +3,7 @@
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.plan_verdict import judge
+from recovery.job.barred_spares import FleetState, bar_spares, gone_nodes
 from recovery.job.planner import Scene
 from recovery.job.spelling import say_unknown
 from recovery.journal.leaving import LeaveCause, LeaveReason
@@ -39,12 +40,15 @@ def _scene(job: Job, ledger: Ledger, desk: ClusterController, lost: str | None) 
         if (held := desk.unusable(node)) is not None
     }
     silent_at_s = job.hearing.now_s() - job.settings.policy.node_silent_s
-    spares = sum(
-        member.left is None
+    there = {node for node in ledger.members if job.heard_at_s.get(node, silent_at_s) > silent_at_s}
+    spares = {
+        node
+        for node in there.difference((*placed, lost))
+        if (member := ledger.members[node]).left is None
         and member.slots in (0, job.settings.slots)
-        and node not in (*placed, lost)
         and desk.unusable(node) is None
-        and job.heard_at_s.get(node, silent_at_s) > silent_at_s
-        for node, member in ledger.members.items()
-    )
-    return Scene(placed, spares, job.settings.sizes, must)
+    }
+    if not job.settings.policy.spares_below_broken_parts:
+        gone = gone_nodes(ledger, there) | must.keys() & {lost}
+        spares -= bar_spares(spares, placed, gone, FleetState(desk.parts, desk.broken_parts)).keys()
+    return Scene(placed, len(spares), job.settings.sizes, must)

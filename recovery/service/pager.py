@@ -26,6 +26,7 @@ from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
 from rankmend.links import check_runbooks
 from recovery.api.contact import read_token
+from recovery.cluster.broken_parts import find_broken_parts
 from recovery.cluster.notices import (
     NOTICES_MAX,
     EndedJob,
@@ -174,7 +175,10 @@ def look(
     placed = {place.node: one.name for one in running for place in one.ledger.placement}
     alerts_now = list(_node_alerts(worker))
     troubles = find_troubles(running, notices, alerts_now, placed, now_s)
-    bad = tuple(cooling_troubles(_judge_cooling(worker, cooling, alerts_now), now_s, cooling_since))
+    units = _judge_cooling(worker, cooling, alerts_now)
+    bad = tuple(cooling_troubles(units, now_s, cooling_since))
+    known = desk.known_nodes() | worker.members() if desk.parts.on and desk.alerts.active else ()
+    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
     marked = (*(one.told for one in changes.open), *changes.lately)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
 from typing import TypeVar
 
 from detectors.finding import Severity
@@ -455,6 +456,7 @@ class Cluster:
         return self.reword(Answer(Judgement.ALLOWED, "open"))
 
     parts = NO_PARTS
+    broken_parts = MappingProxyType({})
 
     def unusable(self, _node: str) -> str | None:
         return None

@@ -1,6 +1,7 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -8,9 +9,10 @@ from hypothesis import strategies as st
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from detectors.formats.flight_recorder import parse_dump
+from detectors.formats.slurm_topology import parse_parts
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.live import HungLimits
-from detectors.parts.fleet_parts import NO_PARTS
+from detectors.parts.fleet_parts import NO_PARTS, FleetPart, SharedKind
 from recovery.checkpoints.model import HeldPart, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.job.controller import Controller
@@ -22,7 +24,13 @@ from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
-from recovery.journal.incident_records import Decided, EvidenceCollected, IncidentOpened, PlanWaits
+from recovery.journal.incident_records import (
+    Decided,
+    EvidenceCollected,
+    IncidentOpened,
+    PlanWaits,
+    WaitsFor,
+)
 from recovery.journal.job_records import LauncherStarted, OutcomeKind, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep, Policy
@@ -150,6 +158,7 @@ class Bench:
         return self.answer
 
     parts = NO_PARTS
+    broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
 
     def unusable(self, node: str) -> str | None:
         return self.held.get(node)
@@ -828,6 +837,47 @@ def test_a_silent_node_whose_peers_stand_still_is_left_for_a_spare(training: Ben
     training.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
     assert training.placed == ["a", "c"]
     assert training.blamed == [("b", opened.incident_id)]
+
+
+# a to g have ranks; h, i and j are spares, and j hangs on the switch of a, b and c.
+ON_LEAVES = parse_parts("SwitchName=l1 Nodes=a,b,c,j\nSwitchName=l2 Nodes=d,e,f,g,h,i")
+LEAF1 = FleetPart(SharedKind.LEAF, "l1")
+BLAMED = "j: below leaf switch l1, which is blamed: 3 of 4 nodes below it are lost"
+ACCUSED = "j: below leaf switch l1, which the alert SwitchDown accuses"
+
+
+@pytest.mark.parametrize(
+    ("lost", "broken", "is_let", "after", "said"),
+    [
+        ("abc", {}, False, "abcdefg", BLAMED),
+        ("abc", {}, True, "hijdefg", ""),
+        ("ade", {}, False, "jhibcfg", ""),  # nothing is blamed: the nearest comes first
+        ("ade", {LEAF1: "the alert SwitchDown accuses"}, False, "abcdefg", ACCUSED),
+    ],
+)
+def test_a_spare_below_a_broken_switch_takes_a_place_only_by_policy(
+    lost: str, broken: Mapping[FleetPart, str], is_let: bool, after: str, said: str
+) -> None:
+    policy = replace(POLICY, spares_below_broken_parts=is_let, spare_wait_s=60.0)
+    settings = replace(SETTINGS, policy=policy, nodes_min=7, nodes_max=10)
+    bench = Bench(settings, names="abcdefghij")
+    bench.parts, bench.broken_parts = ON_LEAVES, broken
+    for step in range(5):
+        bench.beat(1.0, step)
+
+    for name in lost:
+        bench.nodes[name].is_silent = True
+    bench.age(POLICY.node_silent_s + 5.0)
+    bench.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
+
+    assert sorted(bench.placed) == sorted(after)
+    waits = [one.reason for one in bench.records(PlanWaits) if one.waits_for is WaitsFor.NODES]
+    assert [said in one for one in waits] == ([True] if said else [])
+    if said:
+        bench.beat(61.0)
+        ended = bench.control.ledger.closing
+        assert ended is not None
+        assert (ended.outcome.kind, said in ended.outcome.reason) == (OutcomeKind.ESCALATED, True)
 
 
 def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
