@@ -35,7 +35,7 @@ _CHECKS: Final = {
     SharedSymptom.HEAT_OR_POWER: ("gpu_slowed_by_hardware",),
 }
 _SYMPTOM_OF: Final = {name: symptom for symptom, names in _CHECKS.items() for name in names}
-_NETWORK_CHECKS: Final = ("nic_", "ethernet_", "bond_", "transceiver_")
+_NETWORK_CHECKS: Final = ("nic_", "ethernet_", "bond_", "transceiver_", "plane_")
 
 
 def symptom_of(check: str) -> SharedSymptom:

@@ -109,6 +109,14 @@ class ControllerReader:
             self._watched_times = self._client.watched_times()
         return self._watched_times
 
+    def degraded_networks(self, job: str | None) -> list[wire.JobView]:
+        named = [one for one in self._client.jobs() if one.planes]
+        return [
+            one
+            for one in named
+            if job is None or one.name.startswith(job) or one.job_id.startswith(job)
+        ]
+
     def untaken(self) -> wire.Untaken:
         """Return nothing for who may see only jobs of their own, and from an older controller."""
         try:

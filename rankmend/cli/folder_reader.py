@@ -90,6 +90,9 @@ class FolderReader:
             paces = view_paces(folder, time.monotonic) if is_running else ()
             yield None if spent is None else SpentTime(spent, paces)
 
+    def degraded_networks(self, _job: str | None) -> list[wire.JobView]:
+        return []  # only agents tell of networks, and only the controller
+
     def watched_times(self, job: str | None) -> list[JobTime]:
         folder = self._state / FOLDER
         book = WatchedBook()

@@ -85,6 +85,10 @@ class Reader(Protocol):
         """Return where the time of jobs of other launchers went: of those so named, or of all."""
         ...
 
+    def degraded_networks(self, job: str | None) -> "list[wire.JobView]":
+        """Return the jobs so named, or all, that run on nodes with a degraded network now."""
+        ...
+
     def untaken(self) -> "wire.Untaken":
         """Return what the cluster's rules would have had done; nothing where there is no controller service."""
         ...

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rankmend.cli.reader import SpentTime
+    from recovery.api import wire
     from recovery.report.time_report import JobReport
     from recovery.would_have.verdict import JudgedDecision
 
@@ -123,12 +124,13 @@ def report(
         return
     with reading(access, state_dir) as reader:
         reports = _read(reader, job, _since_unix_s(since))
+        degraded = reader.degraded_networks(job)
         if page is not None:
             _write_page(page, reports)
     if job is not None and not reports:
         fail(f"no job {job!r} with any time to report on (rankmend status --all lists jobs)")
     shown = _Shown.TOTAL if only_total else _Shown.ALL if show_all else _Shown.SUMMARY
-    _show(reports, as_json=as_json, as_csv=as_csv, has_page=page is not None, shown=shown)
+    _show(reports, degraded, as_json=as_json, as_csv=as_csv, has_page=page is not None, shown=shown)
 
 
 def _read(reader: Reader, job: str | None, since_unix_s: float | None) -> "list[JobReport]":
@@ -181,18 +183,35 @@ def _write_page(
 
 
 def _show(
-    reports: "list[JobReport]", *, as_json: bool, as_csv: bool, has_page: bool, shown: _Shown
+    reports: "list[JobReport]",
+    degraded: "list[wire.JobView]",
+    *,
+    as_json: bool,
+    as_csv: bool,
+    has_page: bool,
+    shown: _Shown,
 ) -> None:
     from recovery.report.time_report import csv_rows, plain_report
 
     if as_json:
-        print_json(plain_report(reports, with_jobs=shown is not _Shown.TOTAL))
+        told = [
+            {"job_id": one.job_id, "plane": plane.plane, "nodes": plane.nodes, "part": plane.part}
+            for one in degraded
+            for plane in one.planes
+        ]
+        print_json(
+            {
+                **plain_report(reports, with_jobs=shown is not _Shown.TOTAL),
+                "degraded_networks": told,
+            }
+        )
     elif as_csv:
         text = io.StringIO()
         rows = csv_rows(reports, with_jobs=shown is not _Shown.TOTAL)
         csv.writer(text, lineterminator="\n").writerows(rows)
         echo_exact(text.getvalue(), nl=False)
     elif not has_page:
+        from rankmend.cli.plane_lines import say_plane
         from rankmend.cli.report_tables import show_report, show_total
 
         if shown is _Shown.TOTAL:
@@ -200,3 +219,6 @@ def _show(
         else:
             with_details = shown is _Shown.ALL or len(reports) == 1
             show_report(console(), reports, with_details=with_details)
+        for one in degraded:
+            for plane in one.planes:
+                echo(f"{one.name}: {say_plane(plane)} now")

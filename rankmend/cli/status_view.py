@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from detectors.wording import counted, names_in_words
+from detectors.wording import counted
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
+from rankmend.cli.plane_lines import say_plane
 from rankmend.cli.reader import Picture, Reader, Wanted
 from rankmend.cli.slurm_node_lines import render_slurm_nodes
 from rankmend.cli.status_watch import Changes, print_json_line, repeat
@@ -195,11 +196,7 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     ]
     if job.problem is not None:
         lines.append(Text(f"  {job.problem}", style="red"))
-    for plane in job.planes:
-        nodes = names_in_words(plane.nodes)
-        lines.append(
-            Text(printable(f"  {plane.plane} network degraded on {nodes}"), style="yellow")
-        )
+    lines += [Text(printable(f"  {say_plane(one)}"), style="yellow") for one in job.planes]
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))

@@ -264,6 +264,7 @@ class PlaneView(Struct):
     plane: str  # compute, storage, service, management, in-band, out-of-band
     nodes: list[str]
     summary: str  # of the first node's finding
+    part: str = ""  # the switch that explains these nodes and others; empty: none is known
 
 
 class JobView(Struct):

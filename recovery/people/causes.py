@@ -16,6 +16,7 @@ from typing import Final
 from detectors.finding import Severity
 from detectors.node.node_alerts import check_of
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
+from detectors.parts.network_blame import explain_network
 from detectors.parts.shared_blame import PlacedWorker, explain_shared
 from detectors.parts.symptoms import CAUSES_OF, SharedSymptom, symptom_of
 from recovery.cluster.cluster_limits import PeopleRules
@@ -308,6 +309,11 @@ def _part_of(
     if before is not None and before.nodes == told.nodes:
         return before.part
     bad = {*told.nodes, *(node for one in troubles for node in one.nodes)}
+    symptoms = {symptom_of(check_of(one.about)) for one in troubles if one.about}
+    if symptoms == {SharedSymptom.NETWORK} and all(one.about for one in troubles):
+        ports = {node: one.ports for one in troubles for node in one.nodes}
+        hit = {node: ports.get(node, ()) for node in bad}
+        return explain_network(hit, shared.nodes, shared.parts).part
     workers = [PlacedWorker(node, node) for node in {*shared.nodes, *bad}]
     symptom = (
         SharedSymptom.ANYTHING

@@ -11,8 +11,11 @@ from shlex import quote
 from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
+from detectors.node.node_alerts import alert_name, check_of
 from detectors.parts.cooling import CoolingVerdict
-from detectors.wording import counted
+from detectors.parts.network_blame import PLANE_CHECK
+from detectors.parts.symptoms import SharedSymptom, symptom_of
+from detectors.wording import counted, names_in_words
 from recovery.cluster.broken_parts import LOSSES
 from recovery.cluster.notices import Notice, NoticeKind, RunningJob
 from recovery.journal.incident_machine import Phase
@@ -24,6 +27,7 @@ ESCALATED: Final = NoticeKind.INCIDENT_ESCALATED.value
 QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
 FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
 COOLING: Final = "RankmendCoolingUnit"  # what such troubles are about, and a colon and the unit
+PLANE_DEGRADED: Final = alert_name(PLANE_CHECK)
 _NODES_MAX: Final = 200
 _SEVERITIES: Final = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _PHASES: Final = {
@@ -70,6 +74,7 @@ class PresentTrouble:
     is_lasting: bool = True  # known again at once after a restart: it is in a journal
     runbook: str = ""  # section of the controller's runbook
     about: str = ""  # of a finding: its alert's name
+    ports: tuple[str, ...] = ()  # of its node, with findings of the network
     stage: Stage = Stage.RECOVERS
 
 
@@ -82,6 +87,7 @@ class NodeAlert:
     severity: str
     summary: str
     since_unix_s: float
+    device: str = ""  # of the node; of a degraded plane the plane
 
 
 def worse(one: Severity, other: Severity) -> Severity:
@@ -116,6 +122,12 @@ def cooling_troubles(
                 runbook="rankmendfinding",
                 about=f"{COOLING}:{one.unit}",
             )
+
+
+def is_port_alert(alertname: str) -> bool:
+    """Return whether an alert is about one port or link of its node's networks."""
+    is_network = symptom_of(check_of(alertname)) is SharedSymptom.NETWORK
+    return is_network and alertname != PLANE_DEGRADED
 
 
 def find_troubles(
@@ -263,19 +275,26 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
     for alert in alerts:
         if alert.node and alert.severity != Severity.INFO.value:
             by_node.setdefault(alert.node, []).append(alert)
-    for node, found in by_node.items():
+    for node, every in by_node.items():
+        ports = [one for one in every if is_port_alert(one.alertname)]
+        # A port and the plane that it belongs to are one fault: the port's finding says what to do.
+        planes = [one for one in every if ports and one.alertname == PLANE_DEGRADED]
+        found = [one for one in every if one not in planes]
         found.sort(key=lambda one: (one.severity != Severity.CRITICAL.value, one.since_unix_s))
         first, job = found[0], placed.get(node, "")
         is_critical = first.severity == Severity.CRITICAL.value and bool(job)
         others = len(found) - 1
         more = f" (and {others} more finding{'s' * (others > 1)})" if others else ""
+        if planes:
+            networks = sorted({one.device for one in planes if one.device})
+            more += f"; {names_in_words(networks)} network degraded" if networks else ""
         where = f"; job {job} has ranks there" if job else "; no job of rankmend has ranks there"
         yield PresentTrouble(
             key=f"node-{node}",
             kind=FINDING,
             severity=Severity.CRITICAL if is_critical else Severity.WARNING,
             what=f"{first.summary}{more}{where}",
-            since_unix_s=min(one.since_unix_s for one in found),
+            since_unix_s=min(one.since_unix_s for one in every),
             job=job,
             nodes=(node,),
             need="inspect the node",
@@ -285,4 +304,5 @@ def _of_alerts(alerts: Iterable[NodeAlert], placed: Mapping[str, str]) -> Iterat
             is_lasting=False,
             runbook="rankmendfinding",
             about=first.alertname,
+            ports=tuple(sorted({one.device for one in ports if one.device})),
         )

@@ -271,7 +271,12 @@ def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
         target = one.target
         if target.node and one.is_firing:
             yield NodeAlert(
-                target.alertname, target.node, target.severity, one.summary, one.started_unix_s
+                target.alertname,
+                target.node,
+                target.severity,
+                one.summary,
+                one.started_unix_s,
+                target.device,
             )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from detectors.node.node_alerts import alert_name
 from detectors.parts.fleet_parts import SharedKind
+from detectors.parts.network_blame import explain_network
 from rankmend.errors import RankmendError
 from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
@@ -17,13 +17,12 @@ from recovery.job.alert_intake import fatal
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
+from recovery.people.trouble import PLANE_DEGRADED, is_port_alert
 from recovery.service.job_store import FoundJobs
 from recovery.service.served_job import Core, Job
 from recovery.views.job_view import reason_of, state_of, view_ledger
 from recovery.views.plan_view import view_plan
 from recovery.views.snapshot_view import view_snapshots
-
-_PLANE_DEGRADED = alert_name("plane_degraded")
 
 
 def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) -> wire.JobView:
@@ -45,18 +44,38 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
         now_unix_s=job.clock.unix_s(),
         snapshots=view_snapshots(memories, ledger),
     )
-    planes = view_planes({p.node for p in ledger.placement if may_use(p.node)}, desk)
+    planes = view_planes(
+        {p.node for p in ledger.placement if may_use(p.node)}, desk, {*ledger.members}
+    )
     return msgspec.structs.replace(view, planes=planes) if planes else view
 
 
-def view_planes(nodes: Collection[str], desk: ClusterController) -> list[wire.PlaneView]:
-    """Return the networks of these nodes that are degraded, as the nodes' agents tell."""
+def view_planes(
+    nodes: Collection[str], desk: ClusterController, known: Collection[str] = ()
+) -> list[wire.PlaneView]:
+    """Return the networks of these nodes that are degraded, as the nodes' agents tell, and the switch that explains it.
+
+    ``known``: further nodes whose agents would have told.
+    """
     found: dict[str, wire.PlaneView] = {}
+    ports: dict[str, list[str]] = {}
+    degraded: dict[str, set[str]] = {}  # of the whole fleet, by plane
     for one in desk.alerts.active:
         target = one.target
-        if one.is_firing and target.alertname == _PLANE_DEGRADED and target.node in nodes:
-            view = found.setdefault(target.device, wire.PlaneView(target.device, [], one.summary))
-            view.nodes.append(target.node)
+        if not one.is_firing:
+            continue
+        if is_port_alert(target.alertname):
+            ports.setdefault(target.node, []).append(target.device)
+        elif target.alertname == PLANE_DEGRADED:
+            degraded.setdefault(target.device, set()).add(target.node)
+            if target.node in nodes:
+                new = wire.PlaneView(target.device, [], one.summary)
+                found.setdefault(target.device, new).nodes.append(target.node)
+    if desk.parts.on and found:
+        everybody = desk.known_nodes() | set(known)
+        for plane, view in found.items():
+            bad = {node: ports.get(node, ()) for node in degraded[plane]}
+            view.part = explain_network(bad, everybody, desk.parts).part
     return [found[plane] for plane in sorted(found)]
 
 

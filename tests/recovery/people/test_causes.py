@@ -5,7 +5,7 @@ from dataclasses import replace
 from detectors.finding import Severity
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import NetworkTopology, merge
+from detectors.network_topology import EdgeOrigin, NetworkTopology, edge, merge
 from detectors.parts.cooling import (
     CoolingFault,
     CoolingQuantity,
@@ -417,6 +417,28 @@ def test_a_leaf_switch_is_no_reason_for_heat_and_is_for_what_it_can_cause() -> N
     assert part("RankmendGpuSlowedByHeat") == ""
     assert part("RankmendNicSymbolErrors") == "leaf switch leaf1"
     assert part("SomethingElse") == "leaf switch leaf1"
+
+
+def test_nodes_whose_storage_ports_are_bad_are_one_message_about_the_storage_switch() -> None:
+    """Each node hangs on a leaf of the compute network and on one of storage: both have the same nodes below them."""
+    cables = [
+        edge(f"n{at}", leaf, EdgeOrigin.LLDP, port=port)
+        for at in range(8)
+        for leaf, port in ((f"c{at // 4}", "mlx5_0/1"), (f"s{at // 4}", "mlx5_8/1"))
+    ]
+    shared = SharedBy(FLEET.nodes, find_parts(NetworkTopology(tuple(cables))))
+
+    def part(about: str, ports: tuple[str, ...]) -> str:
+        site = Site()
+        site.shared = shared
+        bad = [replace(hot(at, about), ports=ports) for at in range(4)]
+        return site.only(*bad, after_s=FINDING_WAIT_S).part
+
+    assert part("RankmendNicPortDown", ("mlx5_8/1",)) == "leaf switch s0"
+    assert part("RankmendNicPortDown", ("mlx5_0/1",)) == "leaf switch c0"
+    assert part("RankmendPlaneDegraded", ()) == "leaf switch c0 or leaf switch s0", (
+        "nobody told of ports"
+    )
 
 
 def test_lost_nodes_are_explained_anew_when_more_are_lost_and_one_node_never() -> None:

@@ -40,6 +40,38 @@ def troubles(
     return find_troubles(jobs, notices, alerts, placed or {}, NOW)
 
 
+def test_a_port_and_the_network_that_it_belongs_to_are_one_fault() -> None:
+    port = NodeAlert(
+        "RankmendNicPortDown",
+        "n1",
+        "critical",
+        "port mlx5_8/1 is no longer active",
+        NOW - 50,
+        "mlx5_8/1",
+    )
+    plane = NodeAlert(
+        "RankmendPlaneDegraded",
+        "n1",
+        "warning",
+        "the storage network has half",
+        NOW - 60,
+        "storage",
+    )
+
+    (both,) = troubles([], port, plane)
+    (alone,) = troubles([], plane)
+
+    assert both.what.startswith(
+        "port mlx5_8/1 is no longer active; storage network degraded; no job"
+    )
+    assert (both.about, both.ports, both.since_unix_s) == (
+        "RankmendNicPortDown",
+        ("mlx5_8/1",),
+        NOW - 60,
+    )
+    assert alone.what.startswith("the storage network has half; no job")
+
+
 def test_an_incident_that_runs_needs_nobody_and_counts_its_idle_gpus_from_the_fault() -> None:
     state = IncidentState("6f1c1b52-1", 3, phase=Phase.RESTORING)
     one = only(ledger_of(replace(incident(), waits=None, state=state)))

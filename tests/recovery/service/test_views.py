@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from detectors.formats.slurm_topology import parse_parts
+from rankmend.cli.plane_lines import say_plane
 from rankmend.errors import ConfigError
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.job.rank_picture import RankPicture, RankState
@@ -113,6 +115,14 @@ def test_networks_that_are_degraded_on_a_jobs_nodes_are_told_and_others_not() ->
         ("compute", ["n2"]),
         ("storage", ["n1", "n2"]),
     ]
+
+    desk.parts = parse_parts("SwitchName=s1 Nodes=n1,n2,n9\nSwitchName=s2 Nodes=n3,n4,n5")
+    explained = view_planes({"n1", "n2"}, desk, {"n3", "n4", "n5"})
+    assert [(one.plane, one.part) for one in explained] == [
+        ("compute", ""),
+        ("storage", "leaf switch s1"),
+    ]
+    assert say_plane(explained[1]) == "storage network degraded on n1, n2: leaf switch s1"
 
 
 @pytest.mark.parametrize(
