@@ -58,6 +58,7 @@ def default_folder() -> Path:
     is_flag=True,
     help="Have ranks show where their Python threads are when the job hangs: they answer a signal then.",
 )
+@click.option("--drills", is_flag=True, help="Let `rankmend inject` break the ranks.")
 @click.option("--users", help="Of a TaskProlog: only jobs of these users, as a,b.")
 @click.option(
     "--partitions",
@@ -69,6 +70,7 @@ def env(
     pythons: tuple[Path, ...],
     is_any: bool,
     evidence: bool,
+    drills: bool,
     users: str | None,
     partitions: str | None,
 ) -> None:
@@ -91,5 +93,12 @@ def env(
         make_hook_folder(chosen, pythons)
     except ConfigError as error:
         fail(str(error))
-    lines = lines_for(WatchPlace(place), str(chosen), canary, has_evidence=evidence, is_any=is_any)
+    lines = lines_for(
+        WatchPlace(place),
+        str(chosen),
+        canary,
+        has_evidence=evidence,
+        is_any=is_any,
+        allows_drills=drills,
+    )
     echo(lines.removesuffix("\n"))

@@ -1,6 +1,7 @@
-"""Breaks this rank when `rankmend inject` asks for it, in a job that was started with `rankmend run --drills` only.
+"""Breaks this rank when `rankmend inject` asks for it, in a job that was started with `rankmend run --drills` only,
+or that is watched and whose owner has set RANKMEND_WATCH_DRILLS.
 
-The first Python process of the rank says in RANKMEND_DRILL_FILE that it listens, and looks ten times a second for a file
+The first Python process of the rank says in a file (RANKMEND_DRILL_FILE, or beside its progress file) that it listens, and looks ten times a second for a file
 beside it, `.order`: which fault, and until when by CLOCK_BOOTTIME. Only this user or root can have written that. A leak is
 freed, and a grandchild ends, as soon as the order is gone or its time is over. In every other job nothing of this runs.
 """
@@ -39,11 +40,11 @@ class InjectedFaultError(RuntimeError):
         return "a fault injected by rankmend inject"
 
 
-def offer():
-    """Listen for orders if this job allows drills; never raise."""
+def offer(path=None):
+    """Listen for orders if this job allows drills; never raise. ``path``: the file, where no variable names it."""
     global _offered_by
     try:
-        path = os.environ.get(layout.ENV_DRILL_FILE)
+        path = path or os.environ.get(layout.ENV_DRILL_FILE)
         if not path or _offered_by == os.getpid() or not _take(path):
             return
         _offered_by = os.getpid()

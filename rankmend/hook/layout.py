@@ -108,6 +108,7 @@ ENV_WATCH = "RANKMEND_WATCH"  # 1: watch a rank of another launcher
 ENV_WATCH_ANY = "RANKMEND_WATCH_ANY"  # 1: and processes that no launcher has started
 ENV_WATCH_SECTIONS = "RANKMEND_WATCH_SECTIONS"  # 1: and tell its sections, too
 ENV_WATCH_EVIDENCE = "RANKMEND_WATCH_EVIDENCE"  # 1: and its stacks, when the job hangs
+ENV_WATCH_DRILLS = "RANKMEND_WATCH_DRILLS"  # 1: `rankmend inject` may break it
 ENV_STACKS_FILE = "RANKMEND_STACKS_FILE"
 ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
 ENV_DRILL_FILE = "RANKMEND_DRILL_FILE"  # of a job that allows drills

@@ -10,7 +10,14 @@ import zlib
 
 from rankmend.hook import layout
 from rankmend.hook.watched import find_rank, number_of
-from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE, RECORDER_SUFFIX, ROOT, job_id_of
+from rankmend.hook.watched_layout import (
+    DRILL_SUFFIX,
+    FOLDER_PREFIX,
+    JOB_FILE,
+    RECORDER_SUFFIX,
+    ROOT,
+    job_id_of,
+)
 from rankmend.hook.writer import read_start_ticks
 
 _TEXT_MAX = 200  # characters of a name, in job.json
@@ -109,6 +116,10 @@ def make(is_child=False):
 
         watched_stacks.offer(path)
         _tell_recorder(path, rank)
+    if os.environ.get(layout.ENV_WATCH_DRILLS) == "1":
+        from rankmend.hook import drill
+
+        drill.offer(path + DRILL_SUFFIX)
     return path
 
 

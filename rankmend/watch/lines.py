@@ -45,16 +45,19 @@ def lines_for(
     *,
     has_evidence: bool = False,
     is_any: bool = False,
+    allows_drills: bool = False,
 ) -> str:
     """Return what to put there. An empty part of PYTHONPATH would be the working folder, so none is made.
 
-    ``has_evidence``: ranks show their stacks when the job hangs; ``is_any``: programs without a launcher are watched, too.
+    ``has_evidence``: ranks show their stacks when the job hangs; ``is_any``: programs without a launcher are watched, too;
+    ``allows_drills``: `rankmend inject` may break the ranks.
     """
     path = shlex.quote(folder)
     wanted = (
         ("RANKMEND_WATCH", True),
         ("RANKMEND_WATCH_ANY", is_any),
         ("RANKMEND_WATCH_EVIDENCE", has_evidence),
+        ("RANKMEND_WATCH_DRILLS", allows_drills),
     )
     names = [name for name, is_wanted in wanted if is_wanted]
     if place is WatchPlace.TASKPROLOG:

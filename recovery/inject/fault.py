@@ -74,7 +74,7 @@ class FaultFacts:
 _RANK: Final = (TargetKind.RANK,)
 _CARD: Final = (TargetKind.INTERFACE,)
 _PATH: Final = (TargetKind.PATH,)
-_HOOK: Final = "a Python rank, started with rankmend run --drills"
+_HOOK: Final = "a Python rank of a job that allows drills"
 _ROOT: Final = "root"
 _FUSE: Final = "root, FUSE, pip install 'rankmend[inject]'"
 

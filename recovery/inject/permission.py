@@ -1,6 +1,6 @@
 """Whether a fault may be made here: the job states it, or the node is marked for it. Pure.
 
-Nothing is allowed by default. A job that was started with `rankmend run --drills` allows what breaks its own processes and
+Nothing is allowed by default. A job that was started with `rankmend run --drills`, or is watched with RANKMEND_WATCH_DRILLS=1, allows what breaks its own processes and
 its own checkpoints. Everything else needs a node that root has marked for drills, and root.
 """
 
@@ -48,6 +48,7 @@ class JobMark:
     uid: int  # of its ranks
     allows_drills: bool
     checkpoints: str | None = None
+    is_watched: bool = False  # another launcher has started it
 
 
 def why_refused(
@@ -60,7 +61,8 @@ def why_refused(
         return None
     if marks is None:
         if job is not None and request.fault in OF_JOB:
-            return f"job {job.name} was not started with --drills, and this node is not marked for drills"
+            switch = "RANKMEND_WATCH_DRILLS=1" if job.is_watched else "--drills"
+            return f"job {job.name} was not started with {switch}, and this node is not marked for drills"
         return "this node is not marked for drills"
     if uid != 0:
         return "what breaks a node needs root"

@@ -1,6 +1,7 @@
 """Finds what a target names: the process of a rank by its launcher's record, a service by its program.
 
-A pid is taken only where it is that of a rank in such a record, and the process itself carries the job's mark.
+A pid is taken only where it is that of a rank in such a record, and the process itself carries the job's mark. Ranks of other
+launchers that are watched are found by their progress files (`recovery.inject.watched_targets`).
 """
 
 import os
@@ -14,6 +15,7 @@ from rankmend.errors import ConfigError, NoSourceError, RankmendError
 from recovery.inject.fault import TargetKind
 from recovery.inject.permission import JobMark
 from recovery.inject.request import FaultTarget
+from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
 from recovery.journal.job_folder import is_held, read_json
 from recovery.launcher.processes.process_tree import (
     PROC,
@@ -94,13 +96,21 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
             wanted = view.rank if target.name else view.pid
             if wanted == target.number:
                 matches.append((job, view.rank, view.pid))
-    if not matches:
+    watched = [one for one in find_watched_ranks() if _is_meant(one, target)]
+    if not matches and not watched:
         raise NoSourceError(
-            f"{target} is no rank of a job that rankmend runs here (rankmend status lists them; --state-dir names another user's)"
+            f"{target} is no rank of a job that rankmend runs or watches here (rankmend status lists those that it runs; --state-dir names another user's)"
         )
-    if len(matches) > 1:
-        names = ", ".join(job.mark.name for job, _rank, _pid in matches)
+    if len(matches) + len(watched) > 1:
+        names = ", ".join(
+            [
+                *(job.mark.name for job, _rank, _pid in matches),
+                *(f"{one.job_name} ({one.job_id}, watched)" for one in watched),
+            ]
+        )
         raise ConfigError(f"{target} fits ranks of several jobs: {names}")
+    if watched:
+        return _watched_target(watched[0])
     job, rank, pid = matches[0]
     try:
         mark = read_mark(pid, job.job_id)
@@ -116,6 +126,18 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
     if job.mark.allows_drills and attempt is not None:
         file = job.runtime / f"attempt-{attempt}" / f"rank-{rank}.drill"
     return FoundTarget(process, job.mark, file)
+
+
+def _is_meant(rank: WatchedRank, target: FaultTarget) -> bool:
+    if not target.name:
+        return rank.process.pid == target.number
+    names = (rank.job_name, rank.job_id)
+    return rank.rank == target.number and any(name.startswith(target.name) for name in names)
+
+
+def _watched_target(rank: WatchedRank) -> FoundTarget:
+    mark = JobMark(rank.job_name, rank.uid, rank.allows_drills, is_watched=True)
+    return FoundTarget(rank.process, mark, rank.drill_file if rank.allows_drills else None)
 
 
 def _find_path(target: FaultTarget, state: Path) -> FoundTarget:

@@ -72,7 +72,7 @@ def _ask_hook(place: FaultPlace, process: ProcessRef) -> FaultPlan:
     file = place.found.drill_file
     if file is None:
         raise NoSourceError(
-            f"{fault.value} is made by the rank itself, and its job was not started with rankmend run --drills"
+            f"{fault.value} is made by the rank itself, and its job does not allow drills (rankmend run --drills, rankmend watch env --drills)"
         )
     if not file.exists():
         raise NoSourceError(

@@ -1,0 +1,133 @@
+"""Finds ranks that another launcher has started and that are watched (`rankmend watch env`), by their progress files.
+
+Layout: `rankmend.hook.watched`. What lies there is the job owner's word, and root may break what it names: so a process counts only
+where it belongs to the owner of the folder, and says by its own environment whether it allows drills.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from rankmend.errors import RankmendError, SourceError
+from rankmend.hook.layout import ENV_WATCH_DRILLS
+from rankmend.hook.watched_layout import (
+    DRILL_SUFFIX,
+    FOLDER_PREFIX,
+    JOB_FILE,
+    PROGRESS_SUFFIX,
+    ROOT,
+    job_id_of,
+)
+from rankmend.progress import ProgressReader, open_owned
+from recovery.launcher.processes.process_tree import PROC, ProcessRef, read_environ, read_state
+
+FOLDERS_MAX: Final = 4096
+RANKS_MAX: Final = 4096
+_JOB_BYTES_MAX: Final = 4096
+_FOLDER: Final = re.compile(FOLDER_PREFIX + r"([0-9]{1,10})(-[A-Za-z0-9_]{1,16})?")
+
+
+class _Told(msgspec.Struct):
+    key: Annotated[str, Meta(max_length=2000)]
+    name: Annotated[str, Meta(max_length=200)]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRank:
+    """A living rank of a job that another launcher has started here."""
+
+    job_id: str
+    job_name: str
+    uid: int
+    rank: int
+    process: ProcessRef
+    allows_drills: bool
+    drill_file: Path  # where its hook listens, if it allows drills
+
+
+def find_watched_ranks(root: Path = Path(ROOT), proc: str = PROC) -> Iterator[WatchedRank]:
+    """Yield the living ranks of watched jobs; what is broken or another user's word is left out."""
+    for uid, folder in _job_folders(root):
+        try:
+            told = _read_job(folder, uid)
+        except (RankmendError, OSError, msgspec.MsgspecError, RecursionError):
+            continue  # a broken one hides no other
+        for path in islice(sorted(folder.glob(f"rank-*{PROGRESS_SUFFIX}")), RANKS_MAX):
+            rank = _read_rank(path, uid, told.name, proc)
+            if rank is not None and rank.job_id == folder.name:
+                yield rank
+
+
+def _job_folders(root: Path) -> Iterator[tuple[int, Path]]:
+    for own in _folders(root):
+        match = _FOLDER.fullmatch(own.name)
+        if match is not None and _is_private_of(own, int(match[1])):
+            uid = int(match[1])
+            yield from ((uid, path) for path in _folders(own) if _is_private_of(path, uid))
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry.path) for entry in islice(entries, FOLDERS_MAX))
+    except OSError:
+        return []
+
+
+def _is_private_of(path: Path, uid: int) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & 0o022
+
+
+def _read_job(folder: Path, uid: int) -> _Told:
+    descriptor = open_owned(folder / JOB_FILE, uid)
+    try:
+        told = msgspec.json.decode(os.read(descriptor, _JOB_BYTES_MAX), type=_Told)
+    finally:
+        os.close(descriptor)
+    if str(job_id_of(uid, told.key)) != folder.name:
+        raise SourceError(f"{folder} is not the folder of its job")
+    return told
+
+
+def _read_rank(path: Path, uid: int, job_name: str, proc: str) -> WatchedRank | None:
+    try:
+        with closing(ProgressReader(open_owned(path, uid), str(path))) as reader:
+            pid, start_ticks = reader.writer()
+            identity = reader.identity
+        state = read_state(pid, proc) if pid > 1 else None
+        if state is None or state.is_gone or state.start_ticks != start_ticks:
+            return None
+        if Path(proc, str(pid)).stat().st_uid != uid:
+            return None  # it names another user's process
+    except (RankmendError, OSError):
+        return None
+    return WatchedRank(
+        str(identity.job_id),
+        job_name,
+        uid,
+        identity.rank,
+        ProcessRef(pid, start_ticks),
+        _allows_drills(pid, proc),
+        path.with_name(path.name + DRILL_SUFFIX),
+    )
+
+
+def _allows_drills(pid: int, proc: str) -> bool:
+    """Return whether a process was started with the mark of its owner; False where this user may not look."""
+    try:
+        return f"{ENV_WATCH_DRILLS}=1".encode() in read_environ(pid, proc).split(b"\0")
+    except OSError:
+        return False
