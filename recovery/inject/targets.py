@@ -25,7 +25,7 @@ from recovery.launcher.processes.process_tree import (
     read_processes,
     read_state,
 )
-from recovery.report.overview import find_jobs, view_ranks
+from recovery.report.overview import fitting, list_folders, list_node_folders, view_ranks
 
 _CMDLINE_BYTES_MAX: Final = 65_536
 
@@ -69,7 +69,7 @@ def find_target(target: FaultTarget, state: Path) -> FoundTarget:
 
 
 def _jobs(state: Path, wanted: str | None) -> Iterator[_Job]:
-    for folder in find_jobs(state, wanted):
+    for folder in fitting([*list_folders(state), *list_node_folders(state)], wanted):
         try:
             run, about = read_json(folder / "run.json"), read_json(folder / "job.json")
             is_running = is_held(folder)

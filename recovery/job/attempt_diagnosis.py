@@ -122,7 +122,7 @@ class Doctor:
         elif seen.started_at_s is None and accused.silent:
             if waiting_s >= self.policy.start_timeout_s:
                 text = f"{accused.silent[0]} is silent, and some ranks had no process in time"
-                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
+                finding = self._silent(seen, accused.silent, text, ())
         elif seen.started_at_s is not None and (accused.silent or accused.evidence):
             # After an outage of the network that all nodes share, one falls silent before the others: until
             # these have reported, nobody knows whether their ranks have stalled.
@@ -139,7 +139,7 @@ class Doctor:
             still_s = now_s - max(seen.started_at_s, seen.advanced_at_s or 0.0)
             if accused.silent and still_s >= self.policy.hung.ceil_s and _are_done(stands):
                 text = f"{accused.silent[0]} is silent, and every rank elsewhere has ended with exit code 0"
-                finding = self._host(seen, accused.silent[0], text, HOST_SILENT, ())
+                finding = self._silent(seen, accused.silent, text, ())
         return None if finding is None else self._failure(seen, finding)
 
     def _accuse(
@@ -147,9 +147,8 @@ class Doctor:
     ) -> Finding | None:
         finding = None
         if hang is not None and accused.silent:
-            node = accused.silent[0]
             text = f"{', '.join(accused.silent[:8])} silent, and the other ranks have stalled"
-            finding = self._host(seen, node, text, HOST_SILENT, hang.evidence)
+            finding = self._silent(seen, accused.silent, text, hang.evidence)
         elif hang is not None:
             finding = evidence_finding(self.settings, seen, accused.evidence[0])
         elif accused.fresh and seen.advanced_at_s is None:
@@ -163,6 +162,22 @@ class Doctor:
         floor_s = min(max(floor_s, hung.stopped_floor_s), hung.floor_s)
         multiple = min(self.policy.accused_steps, hung.multiple)
         return replace(hung, floor_s=floor_s, multiple=multiple)
+
+    def _silent(
+        self,
+        seen: Observation,
+        silent: Sequence[str],
+        text: str,
+        evidence: tuple[Evidence, ...],
+    ) -> Finding:
+        """Return the finding about silent nodes: the first of them is blamed.
+
+        Where several are silent and they are most of the job, it may be this controller that is cut off: the network is blamed, and no node.
+        """
+        if len(silent) > 1 and 2 * len(silent) > len(self.placement):
+            finding = self._finding(seen, text, HOST_SILENT, Blame.COMMUNICATION)
+            return replace(finding, node="", evidence=evidence)
+        return self._host(seen, silent[0], text, HOST_SILENT, evidence)
 
     def _host(
         self,

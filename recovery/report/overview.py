@@ -92,12 +92,25 @@ def _may_hold_job(folder: Path) -> bool:
         return False
 
 
+def list_node_folders(state: Path) -> list[Path]:
+    """Return the folders of nodes' shares of jobs of several nodes: their launchers' records, without a journal."""
+    try:
+        return sorted(path for path in state.glob("nodes/*/jobs/*") if _may_hold_job(path))
+    except OSError:
+        return []
+
+
 def find_jobs(state: Path, wanted: str | None) -> list[Path]:
     """Return the folders of the jobs whose name, UUID or folder begins with ``wanted``."""
+    return fitting(list_folders(state), wanted)
+
+
+def fitting(folders: Sequence[Path], wanted: str | None) -> list[Path]:
+    """Return those of these folders whose job's name or UUID, or which themselves, begin with ``wanted``."""
     if wanted is None:
-        return list_folders(state)
+        return list(folders)
     found = []
-    for folder in list_folders(state):
+    for folder in folders:
         job = _quietly_read(folder / "job.json")  # a damaged one hides no other job
         names = (str(job.get("name", "")), str(job.get("job_id", "")), folder.name)
         if any(name.startswith(wanted) for name in names):

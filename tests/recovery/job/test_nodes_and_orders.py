@@ -468,6 +468,19 @@ def test_nothing_is_switched_off_where_most_of_the_job_is_silent() -> None:
     assert bench.lost == []
 
 
+def test_no_node_is_blamed_where_most_of_the_job_is_silent_at_once() -> None:
+    bench = start_of(replace(SETTINGS, nodes_min=3, nodes_max=3))
+    for name in "bc":
+        bench.nodes[name].is_silent = True
+
+    bench.beat(POLICY.node_silent_s + 30.0)
+
+    (incident,) = bench.records(IncidentOpened)
+    finding = incident.failure.finding
+    assert (finding.blame, finding.node, finding.ranks) == (Blame.COMMUNICATION, "", ())
+    assert finding.summary.startswith("b, c silent")
+
+
 def test_power_is_asked_about_only_after_several_reports_are_missing(training: Bench) -> None:
     training.off = {"a", "b", "c"}
     training.beat(5.0, step=5)
