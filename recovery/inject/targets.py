@@ -25,9 +25,11 @@ from recovery.launcher.processes.process_tree import (
     read_processes,
     read_state,
 )
-from recovery.report.overview import fitting, list_folders, list_node_folders, view_ranks
+from recovery.report.overview import find_launchers, view_ranks
 
 _CMDLINE_BYTES_MAX: Final = 65_536
+_AGENT_COMMANDS: Final = frozenset((b"forget", b"init", b"release", b"resume"))
+"""`rankmend agent` with one of these does something, and is no service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def find_target(target: FaultTarget, state: Path) -> FoundTarget:
 
 
 def _jobs(state: Path, wanted: str | None) -> Iterator[_Job]:
-    for folder in fitting([*list_folders(state), *list_node_folders(state)], wanted):
+    for folder in find_launchers(state, wanted):
         try:
             run, about = read_json(folder / "run.json"), read_json(folder / "job.json")
             is_running = is_held(folder)
@@ -195,9 +197,11 @@ def _is_service(pid: int, service: str) -> bool:
     if service in ("postgresql", "alertmanager"):
         wanted = b"postgres" if service == "postgresql" else b"alertmanager"
         return names[:1] == [wanted]
-    tail = [b"controller", b"run"] if service == "controller" else [b"agent", b"run"]
     starts = [place for place, name in enumerate(names) if name in (b"rankmend", b"rankmend.cli")]
-    return any(names[place + 1 : place + 3] == tail for place in starts)
+    told = [names[place + 1 :] for place in starts]
+    if service == "controller":
+        return any(words[:2] == [b"controller", b"run"] for words in told)
+    return any(words[:1] == [b"agent"] and _AGENT_COMMANDS.isdisjoint(words) for words in told)
 
 
 def _unit_of(pid: int) -> str | None:

@@ -75,8 +75,12 @@ def list_folders(state: Path) -> list[Path]:
 
     One that this user may not open is among them: whoever shows it says so.
     """
+    return _list(state, ("jobs/*", "hosts/*/*/jobs/*"))
+
+
+def _list(state: Path, patterns: Sequence[str]) -> list[Path]:
     try:
-        found = (*state.glob("jobs/*"), *state.glob("hosts/*/*/jobs/*"))
+        found = [path for pattern in patterns for path in state.glob(pattern)]
         folders = [path for path in found if _may_hold_job(path)]
         return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
@@ -92,23 +96,22 @@ def _may_hold_job(folder: Path) -> bool:
         return False
 
 
-def list_node_folders(state: Path) -> list[Path]:
-    """Return the folders of nodes' shares of jobs of several nodes: their launchers' records, without a journal."""
-    try:
-        return sorted(path for path in state.glob("nodes/*/jobs/*") if _may_hold_job(path))
-    except OSError:
-        return []
-
-
 def find_jobs(state: Path, wanted: str | None) -> list[Path]:
     """Return the folders of the jobs whose name, UUID or folder begins with ``wanted``."""
-    return fitting(list_folders(state), wanted)
+    return _named(list_folders(state), wanted)
 
 
-def fitting(folders: Sequence[Path], wanted: str | None) -> list[Path]:
-    """Return those of these folders whose job's name or UUID, or which themselves, begin with ``wanted``."""
+def find_launchers(state: Path, wanted: str | None) -> list[Path]:
+    """Return the folders in which launchers of these jobs tell what they run here, newest first.
+
+    A launcher of a job of several nodes has one of its own, without the job's journal.
+    """
+    return _named(_list(state, ("jobs/*", "nodes/*/jobs/*")), wanted)
+
+
+def _named(folders: list[Path], wanted: str | None) -> list[Path]:
     if wanted is None:
-        return list(folders)
+        return folders
     found = []
     for folder in folders:
         job = _quietly_read(folder / "job.json")  # a damaged one hides no other job

@@ -1,0 +1,68 @@
+"""What a target names is found by what launchers wrote down and by how programs were started."""
+
+import fcntl
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankmend.cli.agent import agent
+from rankmend.errors import NoSourceError
+from recovery.inject.request import parse_target
+from recovery.inject.targets import find_target
+
+
+@contextmanager
+def started(*words: str) -> Iterator[int]:
+    """Run a program that has these words on its command line, and does nothing."""
+    program = [sys.executable, "-S", "-c", "print(flush=True); input()", *words]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "service"),
+    [
+        (("/usr/bin/rankmend", "agent", "--config", "/etc/rankmend/agent.toml"), "agent"),
+        (("rankmend.cli", "agent"), "agent"),
+        (("/usr/bin/rankmend", "controller", "run", "--config=x"), "controller"),
+    ],
+)
+def test_service_is_found_as_it_is_started(
+    words: tuple[str, ...], service: str, tmp_path: Path
+) -> None:
+    with started(*words) as pid:
+        found = find_target(parse_target(f"service:{service}/{pid}"), tmp_path)
+
+    assert found.process is not None
+    assert found.process.pid == pid
+
+
+@pytest.mark.parametrize("command", sorted(agent.commands))
+def test_command_to_an_agent_is_no_agent(command: str, tmp_path: Path) -> None:
+    with started("rankmend", "agent", command) as pid, pytest.raises(NoSourceError):
+        find_target(parse_target(f"service:agent/{pid}"), tmp_path)
+
+
+def test_launcher_of_a_job_of_several_nodes_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "nodes" / "n1" / "jobs" / "llama-1"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps({"job_id": "id", "name": "llama"}))
+    with (folder / "lock").open("w") as lock, started("a launcher") as pid:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = {"pid": pid, "runtime": str(tmp_path), "allows_drills": True}
+        (folder / "run.json").write_text(json.dumps(run))
+
+        found = find_target(parse_target("service:launcher/llama"), tmp_path)
+
+    assert found.process is not None
+    assert found.process.pid == pid
+    assert found.job is not None
+    assert found.job.allows_drills
