@@ -2,7 +2,8 @@
 
 Source: a BMC given by configuration (`[redfish]`); resources as in detectors/formats/redfish.py:
         ThermalSubsystem and PowerSubsystem of every chassis, or the older Thermal and Power where
-        a chassis lacks them, the Sensors of a chassis, and the coolant distribution units below ThermalEquipment.
+        a chassis lacks them, the Sensors of a chassis, the coolant distribution units below ThermalEquipment, and the power
+        distribution units below PowerEquipment.
 Cost:   5 requests for a BMC with the older resources, about 10 a chassis else; a BMC is slow (0.05
         to 3 s a request), hence an interval of two minutes. GET only.
 
@@ -61,6 +62,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
             ),
             ("coolant_supply_pascals", "pascals", "Pressure of the coolant that comes in."),
             ("coolant_delta_pascals", "pascals", "Pressure that the coolant loses on its way."),
+            ("mains_power_watts", "watts", "Power of a mains circuit of a distribution unit."),
+            (
+                "mains_load_ratio",
+                "ratio",
+                "Highest current of a mains circuit, of what it is rated for.",
+            ),
         )
     ),
     gauge(
@@ -200,12 +207,14 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
     walk = Walk(session, deadline_s)
     root = session.get(ROOT, deadline_s)
     chassis_path = forms.link(root, "Chassis")
-    if chassis_path is None:
+    kinds = ("ThermalEquipment", "PowerEquipment")
+    if chassis_path is None and not any(forms.link(root, one) for one in kinds):
         raise SourceError("the BMC shows no chassis")
     walk.expansion = forms.expansion(root)
-    chassis = forms.members(session.get(chassis_path, deadline_s))
-    walk.seen.update((ROOT.rstrip("/"), chassis_path.rstrip("/")))
-    for path in chassis:
+    walk.seen.add(ROOT.rstrip("/"))
+    chassis = {} if chassis_path is None else session.get(chassis_path, deadline_s)
+    walk.seen.add((chassis_path or "").rstrip("/"))
+    for path in forms.members(chassis):
         page = walk.get(path)
         if page is not None and forms.is_there(page):
             _read_chassis(walk, page)
@@ -215,6 +224,10 @@ def walk_bmc(session: Session, deadline_s: float) -> Walk:
             device = walk.name_device(page)
             walk.add(device, forms.parse_health(page, BmcPart.COOLING_UNIT))
             _read_coolant(walk, device, page)
+    equipment = walk.get(forms.link(root, "PowerEquipment")) or {}
+    for name in ("RackPDUs", "FloorPDUs", "Switchgear"):
+        for page in walk.each(forms.link(equipment, name)):
+            _read_distribution(walk, walk.name_device(page), page)
     if not walk.items:
         raise SourceError(f"the BMC shows no value; {walk.failures} requests have failed")
     return walk
@@ -277,6 +290,16 @@ def _read_coolant(walk: Walk, device: str, page: Page) -> None:
         walk.add(device, forms.parse_leak_groups(leaks))
         for detector in walk.each(forms.link(leaks, "LeakDetectors")):
             walk.add(device, forms.parse_leak_detector(detector))
+
+
+def _read_distribution(walk: Walk, device: str, page: Page) -> None:
+    walk.add(device, forms.parse_health(page, BmcPart.POWER_EQUIPMENT))
+    for circuit in walk.each(forms.link(page, "Mains")):
+        walk.add(device, forms.parse_circuit(circuit))
+    own = [item for name, item in walk.items if name == device and isinstance(item, BmcReading)]
+    if not any(item.kind is forms.ReadingKind.MAINS_POWER for item in own):
+        metrics = walk.get(forms.link(page, "Metrics"))
+        walk.add(device, forms.parse_distribution_metrics(metrics or {}))
 
 
 def _read_supplies(walk: Walk, device: str, power: Page) -> bool:

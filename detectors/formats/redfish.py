@@ -2,6 +2,7 @@
 
 Forms: DMTF DSP0268, schemas ThermalSubsystem, ThermalMetrics, Fan, PowerSubsystem, PowerSupply,
        PowerSupplyMetrics, EnvironmentMetrics, Sensor, CoolantConnector, CoolingUnit, Pump, LeakDetector,
+       PowerDistribution, Circuit,
        and the older Thermal and Power (deprecated in 2020, and all that many BMCs have).
 
 A property that is missing, null or of another type than in the schema is absent and never zero; a
@@ -46,6 +47,8 @@ class ReadingKind(Enum):
     TEMPERATURE_MAX = "temperature_max_celsius"
     TEMPERATURE_CRITICAL = "temperature_crit_celsius"
     LEAK = "leak_state_id"
+    MAINS_POWER = "mains_power_watts"
+    MAINS_LOAD = "mains_load_ratio"
 
 
 class BmcPart(Enum):
@@ -57,6 +60,9 @@ class BmcPart(Enum):
     COOLING_UNIT = "cooling_unit"
     PUMP = "pump"
     LEAK_DETECTOR = "leak_detector"
+    POWER_EQUIPMENT = "power_equipment"
+    CIRCUIT = "circuit"
+    BREAKER = "breaker"
 
 
 class HealthLevel(Enum):
@@ -70,6 +76,10 @@ _LEVELS: Final = {
     "Warning": HealthLevel.WARNING,
     "Critical": HealthLevel.CRITICAL,
 }
+
+
+# A breaker that somebody has switched off is no fault.
+_BREAKERS: Final = {"Normal": HealthLevel.OK, "Tripped": HealthLevel.CRITICAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +276,27 @@ def parse_leak_groups(page: Page) -> Iterator[Item]:
             sensor = _text(item.get("DeviceName"))
             if level is not None and sensor:
                 yield BmcReading(ReadingKind.LEAK, sensor, level.value)
+
+
+def parse_circuit(page: Page) -> Iterator[Item]:
+    """Return one mains circuit of a power distribution unit; of several lines the one with the highest current counts."""
+    sensor = name_of(page)
+    yield from _reading(ReadingKind.MAINS_POWER, sensor, _excerpt(page, "PowerWatts"))
+    rated = _number(page.get("RatedCurrentAmps"))
+    lines = _section(page, "PolyPhaseCurrentAmps")
+    amps = [_excerpt(page, "CurrentAmps"), *(_excerpt(lines, f"Line{at}") for at in (1, 2, 3))]
+    known = [one for one in amps if one is not None]
+    if rated is not None and rated > 0 and known:
+        yield from _reading(ReadingKind.MAINS_LOAD, sensor, max(known), 1 / rated)
+    breaker = _BREAKERS.get(_text(page.get("BreakerState")))
+    if breaker is not None:
+        yield BmcHealth(BmcPart.BREAKER, sensor, breaker)
+    yield from parse_health(page, BmcPart.CIRCUIT)
+
+
+def parse_distribution_metrics(page: Page) -> Iterator[Item]:
+    """Return the power of a whole unit, where its circuits tell none."""
+    yield from _reading(ReadingKind.MAINS_POWER, "total", _excerpt(page, "PowerWatts"))
 
 
 def _reading(kind: ReadingKind, sensor: str, value: Any, factor: float = 1.0) -> Iterator[Item]:

@@ -31,7 +31,7 @@ _CHECKS: Final = {
         *("gpu_hot", "gpu_memory_hot", "gpu_slowed_by_heat", "gpu_slowdown_near"),
         *("sensor_hot", "sensor_critical", "coolant_leak", "cooling_unit"),
     ),
-    SharedSymptom.POWER: ("gpu_power_brake", "ipmi_supply_failed"),
+    SharedSymptom.POWER: ("gpu_power_brake", "ipmi_supply_failed", "power_feed"),
     SharedSymptom.HEAT_OR_POWER: ("gpu_slowed_by_hardware",),
 }
 _SYMPTOM_OF: Final = {name: symptom for symptom, names in _CHECKS.items() for name in names}

@@ -25,6 +25,7 @@ _NOTHING, _WARNING, _CRITICAL = 0, 1, 2
 # Sub-command: its module and function, imported when called.
 _OTHERS: dict[str, tuple[str, str]] = {
     "cooling": ("rankmend.cli.check_cooling", "cooling"),
+    "power": ("rankmend.cli.check_power", "power"),
     "fleet": ("rankmend.cli.check_fleet", "fleet"),
     "lemons": ("rankmend.cli.check_fleet", "lemons"),
     "part": ("rankmend.cli.check_parts", "part"),

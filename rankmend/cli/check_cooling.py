@@ -4,23 +4,20 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from rankmend.cli import output
-from rankmend.cli.check_fleet import UNREADABLE, list_pages
+from rankmend.cli.check_fleet import UNREADABLE
 from rankmend.cli.options import NAME, fail, json_option, print_json, to_plain
 from rankmend.cli.output import echo
-from rankmend.errors import ConfigError, RankmendError, SourceError, StorageError
+from rankmend.cli.site_readings import BYTES_MAX, FILE, nodes_with, read_parts, read_redfish
+from rankmend.errors import RankmendError, SourceError, StorageError
 from rankmend.files import read_capped, read_if_there, replace_file
 
 if TYPE_CHECKING:
     from detectors.parts.cooling import CoolingReading, CoolingVerdict
-
-_BYTES_MAX: Final = 64 << 20
-_READ_S: Final = 60.0
-_file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -30,10 +27,10 @@ Examples:
   rankmend check cooling cooling.json --redfish https://cdu3.example --credentials cdu.toml --unit cdu-3
 """
 )
-@click.argument("file", type=_file)
+@click.argument("file", type=FILE)
 @click.option(
     "--topology",
-    type=_file,
+    type=FILE,
     metavar="FILE",
     help="What hangs on each unit: `rankmend fabric topology --site`.",
 )
@@ -46,8 +43,8 @@ Examples:
     help="Agents' metrics pages, or folders of these: which nodes are slowed by heat. Repeatable.",
 )
 @click.option("--redfish", "url", metavar="URL", help="Read a unit first, and note it in FILE.")
-@click.option("--credentials", type=_file, metavar="FILE", help="User and password for it, 0600.")
-@click.option("--ca-file", type=_file, metavar="FILE", help="Authority of its certificate.")
+@click.option("--credentials", type=FILE, metavar="FILE", help="User and password for it, 0600.")
+@click.option("--ca-file", type=FILE, metavar="FILE", help="Authority of its certificate.")
 @click.option("--unit", type=NAME, help="Its name: that of its coolant loop in the topology.")
 @json_option
 def cooling(
@@ -66,19 +63,18 @@ def cooling(
 
     Exit codes: 0 all units are in order, 1 one is not, 64 could not be read.
     """
-    from detectors.formats.cooling_file import parse_cooling_file
-    from detectors.formats.slurm_topology import parse_parts
+    from detectors.formats.cooling_file import parse_cooling_file, reading_of_redfish
     from detectors.parts.cooling import judge_cooling
-    from detectors.parts.fleet_parts import NO_PARTS
+    from detectors.parts.symptoms import SharedSymptom
 
     try:
         if url is not None:
-            _note(file, _read_unit(url, credentials, ca_file, unit))
-        readings = parse_cooling_file(read_capped(file, _BYTES_MAX, SourceError))
-        parts = NO_PARTS
-        if topology is not None:
-            parts = parse_parts(read_capped(topology, _BYTES_MAX, SourceError).decode("utf-8", "replace"))  # fmt: skip
-        known, hot = _hot_nodes(pages)
+            _note(
+                file, reading_of_redfish(*read_redfish(url, credentials, ca_file, unit, "--unit"))
+            )
+        readings = parse_cooling_file(read_capped(file, BYTES_MAX, SourceError))
+        parts = read_parts(topology)
+        known, hot = nodes_with(SharedSymptom.HEAT, pages)
         found = judge_cooling(readings, hot, known, parts, time.time())
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
@@ -89,36 +85,11 @@ def cooling(
     sys.exit(1 if any(one.is_bad for one in found) else 0)
 
 
-def _read_unit(
-    url: str, credentials: Path | None, ca_file: Path | None, unit: str | None
-) -> "CoolingReading":
-    from agent.collectors.redfish import walk_bmc
-    from detectors.formats.cooling_file import reading_of_redfish
-    from rankmend.clock import SystemClock
-    from rankmend.redfish_session import (
-        RedfishSession,
-        make_context,
-        parse_url,
-        read_credentials,
-    )
-
-    if credentials is None or unit is None:
-        raise ConfigError("--redfish needs --credentials and --unit")
-    address, clock = parse_url(url), SystemClock()
-    context = make_context(None if ca_file is None else str(ca_file), verify=True) if address.is_encrypted else None  # fmt: skip
-    session = RedfishSession(address, read_credentials(credentials), context, clock)
-    try:
-        walk = walk_bmc(session, clock.now_s() + _READ_S)
-    finally:
-        session.close()
-    return reading_of_redfish(unit, (item for _device, item in walk.items), clock.unix_s())
-
-
 def _note(file: Path, new: "CoolingReading") -> None:
     """Put a reading into the file; the site's limits of the unit stay."""
     from detectors.formats.cooling_file import encode_cooling_file, parse_cooling_file
 
-    body = read_if_there(file, _BYTES_MAX, StorageError)
+    body = read_if_there(file, BYTES_MAX, StorageError)
     known = {one.unit: one for one in parse_cooling_file(body)} if body else {}
     before = known.get(new.unit)
     if before is not None:
@@ -130,21 +101,6 @@ def _note(file: Path, new: "CoolingReading") -> None:
         )
     known[new.unit] = new
     replace_file(file.resolve(), encode_cooling_file(list(known.values())) + b"\n", StorageError, mode=0o644)  # fmt: skip
-
-
-def _hot_nodes(pages: tuple[Path, ...]) -> tuple[set[str], set[str]]:
-    """Return all nodes of the pages, and those of them with a finding of heat."""
-    from detectors.formats.part_pages import read_part_page
-    from detectors.parts.symptoms import SharedSymptom, symptom_of
-
-    known, hot = set(), set()
-    for path in list_pages(pages):
-        text = read_capped(path, _BYTES_MAX, SourceError).decode("utf-8", "replace")
-        known.add(path.stem)
-        _parts, events = read_part_page(path.stem, text, 0.0)
-        if any(symptom_of(one.event.check) is SharedSymptom.HEAT for one in events):
-            hot.add(path.stem)
-    return known, hot
 
 
 def _print(found: "tuple[CoolingVerdict, ...]") -> None:

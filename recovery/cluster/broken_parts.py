@@ -9,6 +9,7 @@ from typing import Final
 from detectors.finding import Severity
 from detectors.parts.cooling import CoolingVerdict
 from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
+from detectors.parts.power_feeds import PowerVerdict
 from detectors.parts.shared_blame import PlacedWorker, explain_shared
 from detectors.wording import counted
 from recovery.cluster.active_alerts import ActiveAlert
@@ -22,6 +23,7 @@ def find_broken_parts(
     known: Collection[str],
     alerts: Iterable[ActiveAlert],
     cooling: Iterable[CoolingVerdict] = (),
+    power: Iterable[PowerVerdict] = (),
 ) -> Mapping[FleetPart, str]:
     """Return the broken parts, each with what tells so, as the rest of a sentence. ``known``: all nodes that would have told of a fault."""
     if not parts.on:
@@ -39,6 +41,9 @@ def find_broken_parts(
     for unit in cooling:
         if unit.is_broken:
             found[FleetPart(SharedKind.COOLANT_LOOP, unit.unit)] = f"is at fault: {unit.in_words()}"
+    for feed in power:
+        if feed.is_broken:
+            found[FleetPart(SharedKind.POWER_FEED, feed.feed)] = f"is at fault: {feed.in_words()}"
     return found
 
 

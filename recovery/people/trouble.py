@@ -14,6 +14,7 @@ from detectors.finding import Blame, Finding, Severity, SymptomKind
 from detectors.node.node_alerts import alert_name, check_of
 from detectors.parts.cooling import CoolingVerdict
 from detectors.parts.network_blame import PLANE_CHECK
+from detectors.parts.power_feeds import PowerVerdict
 from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted, names_in_words
 from recovery.cluster.broken_parts import LOSSES
@@ -28,6 +29,7 @@ QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
 FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
 COOLING: Final = "RankmendCoolingUnit"  # what such troubles are about, and a colon and the unit
 PLANE_DEGRADED: Final = alert_name(PLANE_CHECK)
+POWER: Final = "RankmendPowerFeed"  # the same of power feeds
 _NODES_MAX: Final = 200
 _SEVERITIES: Final = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _PHASES: Final = {
@@ -121,6 +123,29 @@ def cooling_troubles(
                 is_lasting=False,
                 runbook="rankmendfinding",
                 about=f"{COOLING}:{one.unit}",
+            )
+
+
+def power_troubles(
+    verdicts: Iterable[PowerVerdict], now_unix_s: float, since_unix_s: Mapping[str, float]
+) -> Iterator[PresentTrouble]:
+    """Return one trouble for each power feed that is not in order, with the nodes that hang on it; see `cooling_troubles`."""
+    for one in verdicts:
+        if one.is_bad:
+            key = f"power-{one.feed}"
+            yield PresentTrouble(
+                key=key,
+                kind=FINDING,
+                severity=Severity.CRITICAL if one.short else Severity.WARNING,
+                what=one.in_words(),
+                since_unix_s=since_unix_s.get(key, now_unix_s),
+                nodes=(one.short or one.nodes)[:_NODES_MAX],
+                need="inspect the power feed",
+                command="rankmend status --nodes",
+                gpus_idle=0,
+                is_lasting=False,
+                runbook="rankmendfinding",
+                about=f"{POWER}:{one.feed}",
             )
 
 

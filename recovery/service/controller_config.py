@@ -87,6 +87,8 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     topology_file: str | None = None
     # Readings of coolant units, each named as its coolant loop there: the file of `rankmend check cooling`.
     cooling_file: str | None = None
+    # The same of power feeds: the file of `rankmend check power`.
+    power_file: str | None = None
 
 
 class Alertmanagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -17,8 +17,11 @@ from types import MappingProxyType
 from typing import Final
 
 from detectors.finding import Severity
+from detectors.formats.cooling_file import parse_cooling_file
+from detectors.formats.power_file import parse_power_file
 from detectors.node.node_alerts import check_of
 from detectors.parts.cooling import CoolingReading, CoolingVerdict, judge_cooling
+from detectors.parts.power_feeds import PowerReading, PowerVerdict, judge_power
 from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
@@ -45,9 +48,10 @@ from recovery.people.trouble import (
     PresentTrouble,
     cooling_troubles,
     find_troubles,
+    power_troubles,
 )
-from recovery.service.controller_config import Config, console_base
-from recovery.service.cooling_watch import CoolingWatch
+from recovery.service.controller_config import Config, Discovery, console_base
+from recovery.service.readings_watch import ReadingsWatch
 from recovery.service.served_job import Job
 from recovery.service.worker import Worker
 
@@ -66,7 +70,15 @@ class Look:
     changes: CauseChanges
     alerts: tuple[Alert, ...]
     ended: tuple[Alert, ...]
-    cooling_since: Mapping[str, float]  # since when each bad coolant unit is known
+    site_since: Mapping[str, float]  # since when each bad coolant unit or power feed is known
+
+
+@dataclass(frozen=True, slots=True)
+class SiteReadings:
+    """What the site's files tell now."""
+
+    cooling: Sequence[CoolingReading] = ()
+    power: Sequence[PowerReading] = ()
 
 
 class Pager:
@@ -75,9 +87,9 @@ class Pager:
         worker: Worker,
         clock: Clock,
         config: Config,
-        told_cooling: Callable[[], str | None] | None = None,
+        discovery: Callable[[], Discovery] | None = None,
     ) -> None:
-        """Certificates and a token that can't be used are refused here. ``told_cooling``: the file of coolant units in force."""
+        """Certificates and a token that can't be used are refused here. ``discovery``: that in force, with the site's files."""
         self._worker = worker
         self._clock = clock
         people = config.alertmanagers
@@ -91,8 +103,12 @@ class Pager:
             self._targets = [
                 AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]
-        self._cooling = CoolingWatch(told_cooling or (lambda: config.discovery.cooling_file))
-        self._cooling_since: Mapping[str, float] = {}
+        told = discovery or (lambda: config.discovery)
+        self._cooling = ReadingsWatch(
+            "coolant units", lambda: told().cooling_file, parse_cooling_file
+        )
+        self._power = ReadingsWatch("power feeds", lambda: told().power_file, parse_power_file)
+        self._site_since: Mapping[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
         self._should_stop = threading.Event()
@@ -103,12 +119,14 @@ class Pager:
             target.start()
         self._began_s = self._clock.now_s()
         self._cooling.start()
+        self._power.start()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop sending; alerts already sent expire by themselves."""
         self._should_stop.set()
         self._cooling.stop()
+        self._power.stop()
         for target in self._targets:
             target.stop()
 
@@ -141,10 +159,9 @@ class Pager:
 
     def _look(self) -> Look:
         listened_s = self._clock.now_s() - self._began_s
-        found = look(
-            self._worker, self._links, listened_s, self._cooling.readings, self._cooling_since
-        )
-        self._cooling_since = found.cooling_since
+        site = SiteReadings(self._cooling.readings, self._power.readings)
+        found = look(self._worker, self._links, listened_s, site, self._site_since)
+        self._site_since = found.site_since
         return found
 
     def tell(self, found: Look) -> None:
@@ -158,8 +175,8 @@ def look(
     worker: Worker,
     links: Links,
     listened_s: float,
-    cooling: Sequence[CoolingReading] = (),
-    cooling_since: Mapping[str, float] = MappingProxyType({}),
+    site: SiteReadings = SiteReadings(),
+    site_since: Mapping[str, float] = MappingProxyType({}),
 ) -> Look:
     """Return what people are to be told, once that is in the journal. For the deciding thread."""
     desk = worker.desk
@@ -175,10 +192,14 @@ def look(
     placed = {place.node: one.name for one in running for place in one.ledger.placement}
     alerts_now = list(_node_alerts(worker))
     troubles = find_troubles(running, notices, alerts_now, placed, now_s)
-    units = _judge_cooling(worker, cooling, alerts_now)
-    bad = tuple(cooling_troubles(units, now_s, cooling_since))
+    units = _judge_cooling(worker, site.cooling, alerts_now)
+    feeds = _judge_power(worker, site.power, alerts_now)
+    bad = (
+        *cooling_troubles(units, now_s, site_since),
+        *power_troubles(feeds, now_s, site_since),
+    )
     known = desk.known_nodes() | worker.members() if desk.parts.on and desk.alerts.active else ()
-    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
+    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units, feeds)
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
     marked = (*(one.told for one in changes.open), *changes.lately)
@@ -229,12 +250,26 @@ def _judge_cooling(
     worker: Worker, readings: Sequence[CoolingReading], alerts: Sequence[NodeAlert]
 ) -> tuple[CoolingVerdict, ...]:
     """Return a verdict on each coolant unit, by its readings and by the nodes that are slowed by heat."""
-    desk = worker.desk
-    hot = {one.node for one in alerts if symptom_of(check_of(one.alertname)) is SharedSymptom.HEAT}
+    desk, hot = worker.desk, _nodes_with(SharedSymptom.HEAT, alerts)
     if not readings and (len(hot) < 2 or not desk.parts.on):
         return ()
     known = desk.known_nodes() | worker.members()
     return judge_cooling(readings, hot, known, desk.parts, desk.now_unix_s())
+
+
+def _judge_power(
+    worker: Worker, readings: Sequence[PowerReading], alerts: Sequence[NodeAlert]
+) -> tuple[PowerVerdict, ...]:
+    """Return a verdict on each power feed, by its readings and by the nodes that are short of power."""
+    desk, short = worker.desk, _nodes_with(SharedSymptom.POWER, alerts)
+    if not readings and (len(short) < 2 or not desk.parts.on):
+        return ()
+    known = desk.known_nodes() | worker.members()
+    return judge_power(readings, short, known, desk.parts, desk.now_unix_s())
+
+
+def _nodes_with(symptom: SharedSymptom, alerts: Sequence[NodeAlert]) -> set[str]:
+    return {one.node for one in alerts if symptom_of(check_of(one.alertname)) is symptom}
 
 
 def _shared(worker: Worker, troubles: tuple[PresentTrouble, ...]) -> SharedBy:

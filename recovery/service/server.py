@@ -156,9 +156,7 @@ class Service:
                 jobs, desk, self.board, self.measures, clock, hearing, self.accounts.watched
             )
             self._serve_managers(jobs, desk)
-            self.pager = Pager(
-                self.worker, clock, config, lambda: self.config.discovery.cooling_file
-            )
+            self.pager = Pager(self.worker, clock, config, lambda: self.config.discovery)
             self.reader = AlertReader(self.worker, config.alertmanagers)
             self.backend = Backend(
                 worker=self.worker,

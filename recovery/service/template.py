@@ -104,6 +104,9 @@ state_dir = @state_dir@
 # Flow, temperatures and pressure of coolant units, named as the coolant loops there: docs/operate/cooling.md. Read every 15 s.
 # Default: nothing is known of them.
 #cooling_file = "/var/lib/rankmend-controller/cooling.json"
+# Load and limits of power feeds, named as the power feeds there: docs/operate/cooling.md. Read every 15 s.
+# Default: nothing is known of them.
+#power_file = "/var/lib/rankmend-controller/power.json"
 
 # Node name or shell pattern to its rack, before rack_pattern: a name counts first, then the first pattern that matches.
 [discovery.racks]

@@ -28,7 +28,7 @@ from detectors.parts.cooling import (
 from detectors.parts.fleet_parts import NO_PARTS, find_parts
 from rankmend.cli import cli
 from rankmend.errors import SourceError
-from recovery.service.cooling_watch import CoolingWatch
+from recovery.service.readings_watch import ReadingsWatch
 from tests.agent.test_redfish import Bmc, load
 
 NOW = 1_800_000_000.0
@@ -199,7 +199,7 @@ def test_controller_reads_the_file_in_force_and_forgets_what_it_can_not_read(
 ) -> None:
     file = tmp_path / "cooling.json"
     told: list[str | None] = [str(file)]
-    watch = CoolingWatch(lambda: told[0])
+    watch = ReadingsWatch("coolant units", lambda: told[0], parse_cooling_file)
     seen = []
 
     file.write_bytes(encode_cooling_file([replace(GOOD, read_unix_s=time.time())]))

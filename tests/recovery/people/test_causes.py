@@ -14,6 +14,7 @@ from detectors.parts.cooling import (
     judge_cooling,
 )
 from detectors.parts.fleet_parts import find_parts
+from detectors.parts.power_feeds import PowerReading, judge_power
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
@@ -36,6 +37,7 @@ from recovery.people.trouble import (
     PresentTrouble,
     Stage,
     cooling_troubles,
+    power_troubles,
 )
 from recovery.people.wording import SUMMARY_MAX, annotations_of
 from recovery.service.controller_config import Config, ConsoleSection, console_base
@@ -474,6 +476,23 @@ def test_ten_nodes_that_throttle_together_are_one_message_about_one_coolant_unit
     assert one.told.severity == "critical"
     assert "flow 120 l/min, below 300 l/min; 10 nodes of 10 on it slowed by heat" in texts["what"]
     assert texts["summary"].startswith("10 nodes: inspect the coolant unit; coolant loop cdu-3:")
+
+
+def test_ten_nodes_that_are_short_of_power_are_one_message_about_one_feed() -> None:
+    text = "[[power_feed]]\nname='pdu-3'\nnodes=['n[0-9]']\n[[power_feed]]\nname='pdu-4'\nnodes=['n[10-19]']"
+    parts = find_parts(NetworkTopology(parse_site_parts(text)))
+    site = Site()
+    site.shared = SharedBy([f"n{number}" for number in range(20)], parts)
+    reading = PowerReading("pdu-3", NOW, power_watts=47e3, power_watts_max=45e3)
+    short = {f"n{at}" for at in range(10)}
+    verdicts = judge_power([reading], short, site.shared.nodes, parts, NOW)
+    (feed,) = power_troubles(verdicts, NOW + 9, {"power-pdu-3": NOW})
+    braked = [hot(number, "RankmendGpuPowerBrake") for number in range(10)]
+
+    (one,) = site.look(*braked, feed, after_s=FINDING_WAIT_S).open
+
+    assert (one.told.part, one.told.severity) == ("power feed pdu-3", "critical")
+    assert "47 kW, above 45 kW; 10 nodes of 10 on it short of power" in annotations_of(one)["what"]
 
 
 def test_two_bad_units_are_two_messages() -> None:

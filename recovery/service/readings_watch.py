@@ -1,16 +1,14 @@
-"""Reads the file of coolant units once in a while, for the messages to people.
+"""Reads a file of coolant units or power feeds once in a while, for the messages to people.
 
-A thread of its own: a file on a storage that hangs makes nothing else wait, and then nothing is known of the units.
+A thread of its own: a file on a storage that hangs makes nothing else wait, and then nothing is known of what it tells.
 """
 
 import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-from detectors.formats.cooling_file import parse_cooling_file
-from detectors.parts.cooling import CoolingReading
 from rankmend.errors import SourceError
 from rankmend.files import read_capped
 
@@ -19,15 +17,21 @@ BYTES_MAX: Final = 16 << 20
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 
-class CoolingWatch:
-    def __init__(self, told: Callable[[], str | None]) -> None:
-        """``told``: the file in force, None: there is none."""
+
+class ReadingsWatch(Generic[_T]):
+    def __init__(
+        self, what: str, told: Callable[[], str | None], parse: Callable[[bytes], tuple[_T, ...]]
+    ) -> None:
+        """``what`` the file is of, in the plural; ``told``: the file in force, None: there is none."""
+        self._what = what
         self._told = told
+        self._parse = parse
         self._should_stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cooling", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=what, daemon=True)
         self._is_broken = False
-        self.readings: tuple[CoolingReading, ...] = ()  # replaced as a whole
+        self.readings: tuple[_T, ...] = ()  # replaced as a whole
 
     def start(self) -> None:
         self._thread.start()
@@ -42,13 +46,14 @@ class CoolingWatch:
             self.readings = ()
             return
         try:
-            self.readings = parse_cooling_file(read_capped(Path(file), BYTES_MAX, SourceError))
+            self.readings = self._parse(read_capped(Path(file), BYTES_MAX, SourceError))
             self._is_broken = False
         except SourceError as error:
             self.readings = ()
             if not self._is_broken:
                 log.warning(
-                    "cannot read the coolant units", extra={"file": file, "error": str(error)}
+                    "cannot read the site's file",
+                    extra={"of": self._what, "file": file, "error": str(error)},
                 )
             self._is_broken = True
 

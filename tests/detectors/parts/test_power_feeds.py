@@ -1,0 +1,158 @@
+"""Power feeds: figures against limits, and what hangs on them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.formats.power_file import encode_power_file, parse_power_file, power_of_redfish
+from detectors.formats.redfish import BmcHealth, BmcPart, BmcReading, HealthLevel, ReadingKind
+from detectors.formats.site_parts import parse_site_parts
+from detectors.network_topology import NetworkTopology
+from detectors.parts.fleet_parts import NO_PARTS, find_parts
+from detectors.parts.power_feeds import (
+    STALE_S,
+    PowerQuantity,
+    PowerReading,
+    PowerVerdict,
+    judge_power,
+)
+from rankmend.cli import cli
+from rankmend.errors import SourceError
+from tests.agent.test_redfish import Bmc, load
+
+NOW = 1_800_000_000.0
+GOOD = PowerReading(
+    "pdu-0", NOW, power_watts=40e3, load_ratio=0.8, is_tripped=False, power_watts_max=45e3
+)
+SITE = "".join(
+    f"[[power_feed]]\nname='pdu-{at}'\nnodes=['n[{10 * at}-{10 * at + 9}]']\n" for at in range(4)
+)
+PARTS = find_parts(NetworkTopology(parse_site_parts(SITE)))
+NODES = list(PARTS.on)
+TEN = [f"n{at}" for at in range(10)]
+
+
+def judged(reading: PowerReading, short: list[str] | None = None) -> list[PowerVerdict]:
+    found = judge_power([reading], short or [], NODES, PARTS, NOW)
+    return [one for one in found if one.is_bad]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"power_watts": 45e3}, []),
+        ({"power_watts": 45.1e3}, [PowerQuantity.POWER]),
+        ({"power_watts": 99e3, "power_watts_max": None}, []),  # nobody says what it may carry
+        ({"load_ratio": 1.0}, []),
+        ({"load_ratio": 1.01}, [PowerQuantity.LOAD]),
+        ({"load_ratio_max": 0.75}, [PowerQuantity.LOAD]),
+        ({"load_ratio": 1.05, "load_ratio_max": 1.1}, []),  # the site knows
+        ({"is_tripped": True}, [PowerQuantity.BREAKER]),
+        ({"health": "critical"}, [PowerQuantity.HEALTH]),
+        ({"health": "warning", "is_tripped": None}, []),
+        ({"load_ratio": 2.0, "read_unix_s": NOW - STALE_S - 1}, []),  # too old
+    ],
+)
+def test_each_figure_is_held_against_its_limit(
+    changes: dict[str, object], found: list[PowerQuantity]
+) -> None:
+    verdicts = judged(replace(GOOD, **changes))  # type: ignore[arg-type]
+
+    assert [one.quantity for verdict in verdicts for one in verdict.faults] == found
+
+
+def test_ten_nodes_that_are_short_of_power_are_one_verdict_about_their_feed() -> None:
+    (over,) = judged(replace(GOOD, power_watts=47e3), TEN)
+    (sound,) = judged(GOOD, TEN)
+    (unread,) = judge_power([], TEN, NODES, PARTS, NOW)
+
+    assert (over.feed, over.short, over.is_named, over.is_broken) == (
+        "pdu-0",
+        tuple(TEN),
+        True,
+        True,
+    )
+    assert over.in_words().startswith(
+        "power feed pdu-0: 47 kW, above 45 kW; 10 nodes of 10 on it short"
+    )
+    assert sound.in_words().endswith("its own figures are in order (40 kW, load 80%)")
+    assert (unread.feed, unread.reading, unread.is_bad) == ("pdu-0", None, True)
+
+
+def test_nodes_of_all_feeds_name_none_and_a_feed_without_harm_is_not_broken() -> None:
+    (over,) = judged(replace(GOOD, power_watts=47e3))
+
+    assert judged(GOOD, ["n1", "n11", "n21", "n31"]) == []
+    assert judge_power([], ["n1", "n2"], NODES, NO_PARTS, NOW) == ()
+    assert (over.is_bad, over.is_broken) == (True, False)
+
+
+def test_a_file_is_read_as_it_was_written_and_a_broken_one_is_named() -> None:
+    feeds = [GOOD, replace(GOOD, feed="pdu-1")]
+    body = encode_power_file(feeds)
+
+    assert list(parse_power_file(body)) == feeds
+    for broken in (b"", b"{}", body.replace(b"pdu-1", b"pdu-0"), body.replace(b"power-1", b"x")):
+        with pytest.raises(SourceError, match="power feeds"):
+            parse_power_file(broken)
+
+
+@given(st.binary(max_size=200))
+def test_odd_bytes_are_no_file_of_feeds(body: bytes) -> None:
+    with pytest.raises(SourceError):
+        parse_power_file(body)
+
+
+def test_of_redfish_powers_add_up_and_the_highest_load_counts() -> None:
+    items = [
+        BmcReading(ReadingKind.MAINS_POWER, "AC1", 20e3),
+        BmcReading(ReadingKind.MAINS_POWER, "AC2", 21e3),
+        BmcReading(ReadingKind.MAINS_POWER, "AC3", float("nan")),
+        BmcReading(ReadingKind.MAINS_LOAD, "AC1", 0.7),
+        BmcReading(ReadingKind.MAINS_LOAD, "AC2", 0.9),
+        BmcReading(ReadingKind.SUPPLY_INPUT, "PSU1", 1e9),
+        BmcHealth(BmcPart.BREAKER, "AC1", HealthLevel.OK),
+        BmcHealth(BmcPart.CIRCUIT, "AC1", HealthLevel.WARNING),
+    ]
+
+    assert power_of_redfish("f", items, NOW) == PowerReading("f", NOW, 41e3, 0.9, False, "warning")
+    assert power_of_redfish("f", [], NOW) == PowerReading("f", NOW)
+
+
+def test_command_reads_a_pdu_by_redfish_keeps_the_sites_limits_and_judges_the_file(
+    tmp_path: Path,
+) -> None:
+    secret, file = tmp_path / "pdu.toml", tmp_path / "power.json"
+    secret.write_text('user = "monitor"\npassword = "s3cret"\n')
+    secret.chmod(0o600)
+    topology, pages = tmp_path / "site.json", tmp_path / "pages"
+    pages.mkdir()
+    braked = 'rankmend_finding_active{check="gpu_power_brake",uuid="G"} 1\n'
+    for at in range(20):
+        (pages / f"n{at}").write_text(braked if at < 10 else "\n")
+    (tmp_path / "site.toml").write_text(SITE)
+    file.write_bytes(encode_power_file([PowerReading("pdu-0", 1.0, power_watts_max=15e3)]))
+    run = CliRunner().invoke
+    run(cli, ["fabric", "topology", "--site", str(tmp_path / "site.toml"), "-o", str(topology)])
+
+    with Bmc(load("pdu.json")) as pdu:
+        read = run(cli, ["check", "power", str(file), "--redfish", f"http://127.0.0.1:{pdu.port}",
+                         "--credentials", str(secret), "--feed", "pdu-0", "--json"])  # fmt: skip
+    shown = run(cli, ["check", "power", str(file), "--topology", str(topology),
+                      "--pages", str(pages)])  # fmt: skip
+    broken = run(cli, ["check", "power", str(topology)])
+
+    (feed,) = json.loads(read.output)
+    assert (read.exit_code, feed["reading"]["power_watts"], feed["reading"]["load_ratio"]) == (1, 15.2e3, 0.75)  # fmt: skip
+    assert feed["words"] == (
+        "power feed pdu-0: 15.2 kW, above 15 kW; a breaker has tripped; it calls itself critical"
+    )
+    assert shown.exit_code == 1
+    assert "10 nodes of 10 on it short of power" in shown.output
+    assert (broken.exit_code, "power feeds" in broken.stderr) == (64, True)
