@@ -102,7 +102,7 @@ bench-recovery: $(VENV)/.dev $(VENV)/.torch $(VENV)/.plot ## recovery from kill 
 gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/reference/proved-on-gpu.md (10 minutes; GPU_ARGS='--only nvml')
 	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
 
-drills: $(VENV)/.dev ## every kind of fault in every phase of a job: docs/reference/drills.md (15 minutes; root for all; DRILLS_ARGS='--phase recovery')
+drills: $(VENV)/.dev ## every kind of fault in every phase of a job: docs/reference/drills.md (40 minutes; root, Slurm and PyTorch for all; DRILLS_ARGS='--section nodes')
 	$(BIN)/python -m bench.drills $(DRILLS_ARGS)
 
 jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')

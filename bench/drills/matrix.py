@@ -24,6 +24,7 @@ class FaultOfMatrix:
     flags: tuple[str, ...] = ()  # of the job
     needs_checkpoint: bool = False
     needs_root: bool = False
+    blames_nobody: bool = False  # it is an incident all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Cell:
 
     @property
     def is_incident(self) -> bool:
-        return bool(self.kind.blamed) or self.phase in _BESIDE
+        return bool(self.kind.blamed) or self.kind.blames_nobody or self.phase in _BESIDE
 
 
 def _on_rank(fault: str, **options: str | int | float | bool) -> DrillFault:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from rankmend.errors import RankmendError, SourceError
 from rankmend.files import read_if_there
 from rankmend.loads import drill_job
+from recovery.api.wire import IncidentView
 from recovery.drill.scenario import DrillFault, DrillPhase, Scenario
 from recovery.drill.verdict import DrillOutcome
 from recovery.goodput.job_time import JobTime
@@ -39,6 +40,16 @@ Tell = Callable[[str], None]
 
 class OverdueError(RankmendError):
     """The drill's time is over."""
+
+
+class JobProcess(Protocol):
+    """What runs the job: one launcher, or those of several nodes as if they were one."""
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -82,7 +93,7 @@ class DrillRun:
             for faults in _at_once(self.scenario.faults):
                 self._await_phase(job, faults[0])
                 self._inject(faults)
-            (self.folder / "let-go").touch()
+            self._let_go()
             self._until(lambda: job.poll() is not None, "the job ends")
             code = job.returncode
             self.tell(f"job ended with exit code {code}")
@@ -93,6 +104,10 @@ class DrillRun:
             self._end(job)
         return self._outcome(code, not_undone)
 
+    def _let_go(self) -> None:
+        """Let the job make its last step."""
+        (self.folder / "let-go").touch()
+
     def job_time(self) -> JobTime | None:
         """Return where the job's time went."""
         folders = find_jobs(self.state, None)
@@ -102,22 +117,25 @@ class DrillRun:
             else read_job_time(JournalFile(folders[0]), read_heartbeat(folders[0]))
         )
 
-    def _start(self, log: int) -> "subprocess.Popen[bytes]":
+    def _start(self, log: int) -> JobProcess:
         job = self.scenario.job
         flags = [
             *("run", "--standalone", "--drills", f"--nproc-per-node={job.ranks}", f"--job={JOB}"),
             *(f"--state-dir={self.state}", f"--checkpoint-dir={self.checkpoints}", *job.flags),
         ]
+        return self._popen([*flags, *self._script()], log)
+
+    def _script(self) -> list[str]:
+        """Return the job's script with its arguments."""
+        job = self.scenario.job
         if job.script:
-            target = [job.script, *job.arguments]
-        else:
-            numbers = (
-                *(job.steps, job.checkpoint_every),
-                *(job.step_s, job.start_s, job.save_s),
-            )
-            places = (str(self.folder), str(self.checkpoints))
-            target = [drill_job.__file__, *places, *map(str, numbers)]
-        return self._popen([*flags, *target], log)
+            return [job.script, *job.arguments]
+        numbers = (
+            *(job.steps, job.checkpoint_every),
+            *(job.step_s, job.start_s, job.save_s),
+        )
+        places = (str(self.folder), str(self.checkpoints))
+        return [drill_job.__file__, *places, *map(str, numbers)]
 
     def _popen(self, arguments: Sequence[str], out: int) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -135,7 +153,7 @@ class DrillRun:
                 raise OverdueError(f"not within {self.scenario.job.deadline_s:g} s: {what}")
             time.sleep(_POLL_S)
 
-    def _await_phase(self, job: "subprocess.Popen[bytes]", fault: DrillFault) -> None:
+    def _await_phase(self, job: JobProcess, fault: DrillFault) -> None:
         """Wait until the job is where the fault is to meet it, or raise once it has ended."""
         what = _awaited(fault)
 
@@ -162,9 +180,13 @@ class DrillRun:
                 return has_stepped
 
     def _is_recovering(self) -> bool:
+        return any(one.total_s is None for one in self._incidents())
+
+    def _incidents(self) -> list[IncidentView]:
+        """Return the job's incidents, oldest first."""
         folders = find_jobs(self.state, None)
         entries = read_entries(folders[0]) if folders else ()
-        return any(one.total_s is None for one in view_incidents(entries, JOB))
+        return sorted(view_incidents(entries, JOB), key=lambda one: one.opened_unix_s)
 
     def _ranks(self) -> list[StoredRankView]:
         for folder in find_jobs(self.state, None):
@@ -207,15 +229,24 @@ class DrillRun:
         target = self._target(fault)
         arguments = [
             *("inject", fault.fault, f"--on={target}", f"--for={fault.for_s:g}", "--yes"),
-            *(f"--state-dir={self.state}", f"--undo-dir={self.folder / 'undo'}", *options),
+            *(*self._injectors_places(fault), *options),
         ]
         if at_unix_s is not None:
             arguments.append(f"--at={at_unix_s:.3f}")
         with said.open("wb") as log:
-            process = self._popen(arguments, log.fileno())
+            process = self._popen_injector(fault, arguments, log.fileno())
         self._injectors.append(_Injector(fault, process, said, at_unix_s is not None))
         self.tell(f"fault: {fault.fault} on {target}")
         return self._injectors[-1]
+
+    def _injectors_places(self, _fault: DrillFault) -> list[str]:
+        """Return the options that say where the job's state and what is to be undone lie."""
+        return [f"--state-dir={self.state}", f"--undo-dir={self.folder / 'undo'}"]
+
+    def _popen_injector(
+        self, _fault: DrillFault, arguments: Sequence[str], out: int
+    ) -> "subprocess.Popen[bytes]":
+        return self._popen(arguments, out)
 
     def _end_injectors(self) -> tuple[str, ...]:
         problems = []
@@ -241,7 +272,7 @@ class DrillRun:
         others = [one for one in self._injectors if one.with_others and one is not injector]
         return injector.with_others and not injector.is_made and any(one.is_made for one in others)
 
-    def _end(self, job: "subprocess.Popen[bytes]") -> None:
+    def _end(self, job: JobProcess) -> None:
         for number in (signal.SIGTERM, signal.SIGKILL):
             if job.poll() is None:
                 job.send_signal(number)
@@ -250,11 +281,8 @@ class DrillRun:
 
     def _outcome(self, code: int | None, not_undone: tuple[str, ...]) -> DrillOutcome:
         job = self.scenario.job
-        folders = find_jobs(self.state, None)
-        entries = read_entries(folders[0]) if folders else ()
-        incidents = sorted(view_incidents(entries, JOB), key=lambda one: one.opened_unix_s)
         expected = None if job.script else (job.steps, drill_job.replay(job.ranks, job.steps))
-        return DrillOutcome(code, tuple(incidents), self._result(), expected, not_undone)
+        return DrillOutcome(code, tuple(self._incidents()), self._result(), expected, not_undone)
 
     def _result(self) -> tuple[int, int] | None:
         data = read_if_there(self.folder / "result.json", _SAID_BYTES_MAX, SourceError)

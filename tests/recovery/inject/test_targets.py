@@ -2,8 +2,10 @@
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,3 +68,31 @@ def test_launcher_of_a_job_of_several_nodes_is_found(tmp_path: Path) -> None:
     assert found.process.pid == pid
     assert found.job is not None
     assert found.job.allows_drills
+
+
+@pytest.mark.parametrize("place", ["jobs", "nodes/n1/jobs"])
+def test_rank_is_found_whether_its_job_has_one_node_or_several(tmp_path: Path, place: str) -> None:
+    job_id, runtime = str(uuid.uuid4()), tmp_path / "runtime"
+    folder = tmp_path / "state" / place / "train-0"
+    folder.mkdir(parents=True)
+    runtime.mkdir()
+    (folder / "job.json").write_text(json.dumps({"job_id": job_id, "name": "train"}))
+    told = {"runtime": str(runtime), "pid": os.getpid(), "allows_drills": True}
+    (folder / "run.json").write_text(json.dumps(told))
+    marks = {"RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "2"}
+    argv = [sys.executable, "-ESs", "-c", "input()"]
+    with (
+        (folder / "lock").open("wb") as lock,
+        subprocess.Popen(argv, env=marks, stdin=subprocess.PIPE) as rank,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ranks = [{"rank": 1, "local_rank": 0, "pid": rank.pid}]
+        (runtime / "ranks.json").write_text(json.dumps({"attempt": 2, "ranks": ranks}))
+
+        found = find_target(parse_target("rank:train/1"), tmp_path / "state")
+
+        rank.kill()
+    assert found.process is not None
+    assert (found.process.pid, found.process.attempt) == (rank.pid, 2)
+    assert found.job is not None
+    assert (found.job.name, found.job.allows_drills) == ("train", True)

@@ -1,0 +1,32 @@
+"""The matrix under our own launcher on one host."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.drills.matrix import KINDS, Cell, make_matrix
+from bench.drills.told import Section, Told, tell_outcome
+from recovery.drill.runner import DrillRun
+from recovery.drill.verdict import judge_drill
+
+
+def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], None]) -> None:
+    for place, cell in enumerate(cells, 1):
+        home = folder / f"{place:02d}"
+        home.mkdir()
+        outcome = DrillRun(cell.scenario, home, lambda _text: None).run()
+        tell(cell, tell_outcome(cell, outcome, judge_drill(cell.scenario.holds, outcome)))
+
+
+SECTION: Final = Section(
+    name="one-host",
+    title="`rankmend run` on one host",
+    about="A job of three ranks. With another kill, rank 2 is killed at the same moment: its death may end the attempt before the other fault finds its rank. In a recovery, "
+    "that from a kill\nof rank 2 goes on.",
+    first_column="rank 1, or what the row says",
+    notes="Where the damaged checkpoint is the only one, rankmend does not begin at step 0: it waits until a good one is there, here for the 60 s that the fault lasts.",
+    kinds=tuple(kind.name for kind in KINDS),
+    cells=tuple(make_matrix()),
+    run_all=run_all,
+    why_not=str,
+)
