@@ -243,8 +243,8 @@ def fly(
     from agent.preflight.policy import read_policy
     from agent.preflight.preparing import give_back, prepare
     from agent.preflight.sole_check import SoleCheck
-    from agent.preflight.stopping import take_signals
     from rankmend.packages import Extra, require
+    from rankmend.stopping import take_signals
 
     if not options["no_health"]:
         require(Extra.AGENT, "a pre-flight check (without it: --no-health)")

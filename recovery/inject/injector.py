@@ -3,14 +3,12 @@
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import msgspec
@@ -18,6 +16,7 @@ import msgspec
 from rankmend.clock import read_boot_id
 from rankmend.errors import ConfigError, SourceError, StorageError
 from rankmend.parts_path import program
+from rankmend.stopping import take_signals
 from recovery.inject.acts import gpu, kernel_log, network, process, processor, service, storage
 from recovery.inject.fault import FACTS, FaultGroup, FaultKind
 from recovery.inject.faulty.lifeline import GO
@@ -31,7 +30,6 @@ from recovery.launcher.processes.process_tree import read_state
 
 START_S_MAX: Final = 60.0  # of a Python program, on a busy machine
 UNDO_S_MAX: Final = 120.0
-_STOP: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _LINE_BYTES_MAX: Final = 65_536
 _PLANNERS: Final[Mapping[FaultGroup, Callable[[FaultPlace], FaultPlan]]] = {
     FaultGroup.PROCESS: process.plan,
@@ -79,8 +77,8 @@ def inject(
         _make(plan)
         tell(place.injection_id)
         return _injected(place, plan, "at once", ())
-    with _stopping() as stop:
-        return _Session(place, plan, folder, stop).run(tell)
+    with take_signals() as stopping:
+        return _Session(place, plan, folder, stopping.wake).run(tell)
 
 
 class _Session:
@@ -297,22 +295,3 @@ def _read_line(descriptor: int, timeout_s: float) -> bytes:
             break
         line += data
     return line
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[int]:
-    """Give a descriptor that is readable once a signal has asked this process to end."""
-    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(OSError):
-            os.write(write_end, b".")
-
-    before = {number: signal.signal(number, note) for number in _STOP}
-    try:
-        yield read_end
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(read_end)
-        os.close(write_end)

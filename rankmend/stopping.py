@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP as something to look at: no exception in the middle of starting a process."""
+"""Signals that ask to end, as something to look at: no exception in the middle of starting a process."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @dataclass(slots=True)
