@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery drills gpu jepsen simulation scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -104,6 +104,9 @@ gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/refere
 
 drills: $(VENV)/.dev ## every kind of fault in every phase of a job: docs/reference/drills.md (40 minutes; root, Slurm and PyTorch for all; DRILLS_ARGS='--section nodes')
 	$(BIN)/python -m bench.drills $(DRILLS_ARGS)
+
+soak: $(VENV)/.dev $(VENV)/.plot ## a job under random faults for 30 minutes, with rankmend's memory measured: docs/reference/soak.md (root for all; SOAK_ARGS='--minutes 120 --seed 7')
+	$(BIN)/python -m bench.soak --output results/soak.json --plot results/soak.svg $(SOAK_ARGS)
 
 jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m bench.jepsen --output results/jepsen.json $(JEPSEN_ARGS)
