@@ -197,6 +197,8 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     if job.problem is not None:
         lines.append(Text(f"  {job.problem}", style="red"))
     lines += [Text(printable(f"  {say_plane(one)}"), style="yellow") for one in job.planes]
+    if job.fabric_probe:
+        lines.append(Text(printable(f"  {job.fabric_probe}"), style="yellow"))
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))

@@ -14,6 +14,7 @@ from recovery.journal.job_records import ClaimProof, JobOutcome
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import EPOCH_MAX
 from recovery.messages.outside import PersonAct
+from recovery.messages.probing import ProbeRequest
 
 VERSION: Final = 1
 WAIT_S_MAX: Final = 25.0  # per long poll: below the 30 s after which proxies give up
@@ -156,6 +157,7 @@ class Accepted(Struct):
     controller_id: str = ""
     attempt: int = 0  # the job's newest there; 0 before the first
     copies: CopyRequest | None = None  # of snapshots on other nodes; null: nothing is asked
+    probe: ProbeRequest | None = None  # its part in a test of the network; null: it has none
 
 
 class RankCount(Struct):
@@ -298,6 +300,7 @@ class JobView(Struct):
     controller: str = ""
     told_age_s: float | None = None  # of all this, where that controller does not answer; None: new
     planes: list[PlaneView] = []  # networks of its nodes that are degraded now
+    fabric_probe: str = ""  # of idle nodes while its communication is slow: what it does, or found
 
 
 class Jobs(Struct):

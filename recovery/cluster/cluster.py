@@ -29,6 +29,8 @@ from recovery.cluster.plan_verdict import (
     refuse_power_off,
     unusable,
 )
+from recovery.cluster.probe_rules import ProbeRules
+from recovery.cluster.probe_verdict import refuse_probe
 from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
@@ -49,6 +51,7 @@ from recovery.journal.cluster_records import (
     WindowRemoved,
 )
 from recovery.journal.open_journal import JournalMovedError
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
 from recovery.messages.outside import NodeEvidence
 
@@ -264,6 +267,28 @@ class ClusterController:
         if refusal is None:
             self._note(f"{asked.node} is lost to {asked.incident_id}: switching it off", asked.node)
         return refusal is None
+
+    def probe_rules(self, job_id: str, /) -> ProbeRules:
+        return self.policy.probe_rules_for(self._job_names(job_id))
+
+    def refuse_probe(self, asked: FabricProbeAsked, /) -> str | None:
+        def decide() -> str | None:
+            name, now_s = self._job_names(asked.job_id), self.now_unix_s()
+            refusal = refuse_probe(asked, name, self.ledger, self.policy, now_s)
+            if refusal is None:
+                self._write(asked)
+            return refusal
+
+        try:
+            return self._decide(decide)
+        except JournalError as error:
+            return f"the cluster's journal can't be written: {error}"
+
+    def note_probe_ended(self, ended: FabricProbeEnded, /) -> None:
+        try:
+            self._decide(lambda: self._write(ended))
+        except JournalError as error:  # it counts as under way until its time is over
+            self._note(f"probe {ended.probe_id} has ended, not in the journal: {error}")
 
     def note_watched(self, asked: WatchedAsked) -> None:
         """Journal what the scheduler is about to be asked about a watched job, or raise JournalError."""

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from functools import reduce, singledispatch
 from typing import Final
 
+from recovery.cluster.probe_rules import PROBES_MOST
 from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
@@ -28,6 +29,7 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
 
 _BLAMES_KEPT: Final = 100  # per node
@@ -35,6 +37,7 @@ _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
 _POWER_OFFS_KEPT: Final = 1_000  # an hour of them at the most that the budget allows
 _WATCHED_KEPT: Final = 1_000  # a hang that is older than so many is acted on anew
 _CAUSES_KEPT: Final = 1_000  # that are over
+_PROBES_KEPT: Final = 10 * PROBES_MOST
 _SPENT_KEPT: Final = 10_000  # a day of them at the most that any budget allows
 
 
@@ -71,6 +74,9 @@ class ClusterLedger:
     )  # by node, until a person releases it
     # Of what people are told: by cause, the newest record and its time. All open ones, and the newest closed ones.
     causes: dict[str, tuple[float, CauseTold]] = field(default_factory=dict)
+
+    # Probes of the network: when each was asked for, and whether it is known to have ended
+    probes: tuple[tuple[float, FabricProbeAsked, bool], ...] = ()
 
     def past(self, node: str) -> NodePast:
         return self.nodes.get(node, NodePast())
@@ -233,3 +239,17 @@ def _(record: CauseTold, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
     for key in over[:-_CAUSES_KEPT]:
         del kept[key]
     return replace(ledger, causes=kept)
+
+
+@_fold.register
+def _(record: FabricProbeAsked, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    return replace(ledger, probes=(*ledger.probes, (unix_s, record, False))[-_PROBES_KEPT:])
+
+
+@_fold.register
+def _(record: FabricProbeEnded, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    probes = tuple(
+        (at_s, one, has_ended or one.probe_id == record.probe_id)
+        for at_s, one, has_ended in ledger.probes
+    )
+    return replace(ledger, probes=probes)

@@ -5,12 +5,13 @@ of an attempt that is being fenced, and to start a job again that stands anyway.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 
 from detectors.finding import Kind
 from rankmend.errors import ConfigError
+from recovery.cluster.probe_rules import ProbeRules
 
 DAY_S = 86_400.0
 LEMON_FAULTS_MOST = 100  # that the ledger keeps of a node
@@ -217,6 +218,7 @@ class ClusterPolicy:
     overrides: tuple[JobOverride, ...] = ()
     observe: bool = False  # decides, and does nothing
     nodes: tuple[NodeRules, ...] = ()
+    fabric_probe: ProbeRules = field(default_factory=ProbeRules)
 
     def approval_for(self, job_name: str) -> Approval:
         found = self.approval
@@ -231,6 +233,11 @@ class ClusterPolicy:
             if fnmatchcase(job_name, override.pattern) and override.is_dry is not None:
                 found = override.is_dry
         return found
+
+    def probe_rules_for(self, job_name: str) -> ProbeRules:
+        """Return the rules of probes of the network; in a dry run or observe mode all of them are dry."""
+        is_dry = self.is_dry_for(job_name) or self.why_observed(job_name) is not None
+        return replace(self.fabric_probe, dry_run=True) if is_dry else self.fabric_probe
 
     def why_observed(self, job_name: str, nodes: Iterable[str] = ()) -> str | None:
         """Return what puts this job, or one of these nodes, into observe mode, or None."""

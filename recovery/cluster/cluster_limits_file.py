@@ -32,11 +32,12 @@ from recovery.cluster.cluster_limits import (
     Quarantine,
     WatchedRules,
 )
+from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.limits import Policy
 
 _BYTES_MAX: Final = 1024 * 1024
 _TOP: Final = (
-    "cluster", "budgets", "quarantine", "alerts", "watched", "people", "lemons", "policy", "hang", "jobs", "nodes",
+    "cluster", "budgets", "quarantine", "alerts", "watched", "people", "lemons", "fabric_probe", "policy", "hang", "jobs", "nodes",
 )  # fmt: skip
 _OVERRIDE: Final = ("match", "approval", "dry_run", "observe", "policy", "hang")
 _NODES_MAX: Final = 1_000  # rules
@@ -100,6 +101,7 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
             tuple(override for _rules, override in read),
             _flag(cluster.get("observe", False), ("cluster", "observe"), "[cluster]"),
             _nodes(tables.get("nodes", [])),
+            convert_table(table_of(tables, "fabric_probe"), ProbeRules, ("fabric_probe",)),
         ),
         policy,
         tuple(rules for rules, _override in read),

@@ -12,8 +12,10 @@ from typing import Protocol
 
 from detectors.finding import Finding
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
+from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.incident_records import WaitCause
 from recovery.journal.limits import PlanStep
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 
 
 class Judgement(Enum):
@@ -70,6 +72,18 @@ class Pool(Protocol):
         """Note that a node was blamed, once per incident; must not raise."""
         ...
 
+    def probe_rules(self, job_id: str, /) -> ProbeRules:
+        """Return the rules by which idle nodes test the network of this job."""
+        ...
+
+    def refuse_probe(self, asked: FabricProbeAsked, /) -> str | None:
+        """Return why such a probe must not run now; None: it counts as under way from now on."""
+        ...
+
+    def note_probe_ended(self, ended: FabricProbeEnded, /) -> None:
+        """Note that a probe is no longer under way; must not raise."""
+        ...
+
 
 class OpenGate:
     """Everything is allowed."""
@@ -88,4 +102,13 @@ class OpenPool:
         return None
 
     def note_blame(self, _node: str, _job_id: str, _incident_id: str, _finding: Finding, /) -> None:
+        return
+
+    def probe_rules(self, _job_id: str, /) -> ProbeRules:
+        return ProbeRules()
+
+    def refuse_probe(self, _asked: FabricProbeAsked, /) -> str | None:
+        return None
+
+    def note_probe_ended(self, _ended: FabricProbeEnded, /) -> None:
         return

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -40,6 +40,7 @@ from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.fabric_report import CollectiveFigure, FabricReport, PathTrial
 from recovery.fabric.peer import FabricPeer, find_rails
 from recovery.fabric.running_paths import find_running_flows
+from recovery.fabric.send_bounds import SendBounds
 from recovery.fabric.tcp_probe import GRACE_S, HELLO_S_MAX, SOURCE_PORTS_FIRST
 from recovery.run.meeting_note import HostNote
 from recovery.run.meeting_site import url_of
@@ -76,6 +77,9 @@ class FabricOptions:
     flows: int = 1  # of each pair, for paths
     ports: int = 16  # source ports tried of each flow, for paths
     protocol: str = "tcp"
+    bounds: SendBounds | None = None  # of this node; None: it sends as fast as it can
+    # Called on the first node with the port at which it listens for the others
+    on_listening: Callable[[int], None] = lambda _port: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def run_fabric_test(place: FabricPlace, node: str, options: FabricOptions) -> Fa
     """Take part in the test as this node. Raises RankmendError where it cannot be done; nothing is left running."""
     if place.is_coordinator:
         return _coordinate(place, node, options)
-    peer = FabricPeer(place, node, _rails(place, options), options.python)
+    peer = FabricPeer(place, node, _rails(place, options), options.python, options.bounds)
     url = url_of(place.host, place.port) if place.host and place.folder is None else None
     finished = peer.run(url, place.secret, options.join_s, options.limit_s)
     if finished.failure:
@@ -130,6 +134,7 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
     coordinator = Coordinator(identity, place.count, "", place.port)
     try:
         coordinator.start()
+        options.on_listening(coordinator.port)
         if place.folder is not None:
             url = url_of(rails[0][1], coordinator.port)
             note = HostNote(
@@ -137,7 +142,7 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
                 fingerprint=identity.fingerprint, epoch=1, beat=1, slurm_run=place.run,
             )  # fmt: skip
             place.folder.write(note)
-        peer = FabricPeer(place, node, rails, options.python)
+        peer = FabricPeer(place, node, rails, options.python, options.bounds)
         mine = threading.Thread(
             target=_take_part,
             args=(peer, url_of(rails[0][1], coordinator.port), secret, options),

@@ -30,6 +30,7 @@ from recovery.fabric.fabric_messages import (
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.path_trace import trace_all
 from recovery.fabric.running_flows import look
+from recovery.fabric.send_bounds import SendBounds
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.torch_collectives import run_collectives
 from recovery.run.route import route_address
@@ -63,13 +64,20 @@ def find_rails(interfaces: tuple[str, ...], host: str, port: int) -> list[tuple[
 
 class FabricPeer:
     def __init__(
-        self, place: FabricPlace, node: str, rails: list[tuple[str, str]], python: Path
+        self,
+        place: FabricPlace,
+        node: str,
+        rails: list[tuple[str, str]],
+        python: Path,
+        bounds: SendBounds | None = None,
     ) -> None:
         self._place = place
         self._node = node
         self._python = python
         self._names = [name for name, _address in rails]
-        self._prober = Prober([(address, ProbeListener(address)) for _name, address in rails])
+        self._prober = Prober(
+            [(address, ProbeListener(address)) for _name, address in rails], bounds
+        )
 
     def run(
         self, url: str | None, secret: str | None, join_s: float, limit_s: float

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
+from recovery.fabric.send_bounds import FlowBound, SendBounds
 
 TOKEN_BYTES: Final = 16
 HELLO_S_MAX: Final = 10.0  # to connect; to hear of a flow whose other end has connected
@@ -126,29 +127,32 @@ class Prober:
     """Carries out the flows of this node. ``rails``: own address and listener of each."""
 
     rails: list[tuple[str, ProbeListener]]
+    bounds: SendBounds | None = None  # None: as fast as it goes
     _ports: dict[tuple[int, int], int] = field(default_factory=dict)  # rail and path -> source port
 
     def run(self, flows: tuple[FlowOrder, ...], seconds: float) -> tuple[FlowResult, ...]:
         """Carry out flows side by side; never raises for one that fails."""
         if not flows:
             return ()
+        count = sum(one.sends for one in flows)
         with ThreadPoolExecutor(len(flows), "flow") as pool:
-            return tuple(pool.map(lambda flow: self._run_one(flow, seconds), flows))
+            return tuple(pool.map(lambda flow: self._run_one(flow, seconds, count), flows))
 
     def close(self) -> None:
         for _address, listener in self.rails:
             listener.close()
 
-    def _run_one(self, flow: FlowOrder, seconds: float) -> FlowResult:
+    def _run_one(self, flow: FlowOrder, seconds: float, count: int) -> FlowResult:
         try:
             connection = self._connect(flow) if flow.connects else self._wait(flow)
         except OSError as error:
             return FlowResult(flow.id, fault=FlowFault.UNREACHABLE, text=str(error)[:300])
         if connection is None:
             return FlowResult(flow.id, fault=FlowFault.NO_PEER)
+        bound = None if self.bounds is None else self.bounds.of_one(count)
         with connection:
             try:
-                return _exchange(connection, flow, seconds)
+                return _exchange(connection, flow, seconds, bound)
             finally:
                 # Leave no TIME_WAIT: the same ports may be asked for again at once.
                 with contextlib.suppress(OSError):
@@ -195,7 +199,9 @@ def _is_port_taken(error: OSError) -> bool:
     return error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL)  # the latter: these four numbers
 
 
-def _exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> FlowResult:
+def _exchange(
+    connection: socket.socket, flow: FlowOrder, seconds: float, bound: FlowBound | None
+) -> FlowResult:
     """Measure the round trip, then send and receive in turn; the end that connects sends first."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     port = int(connection.getsockname()[1] if flow.connects else connection.getpeername()[1])
@@ -209,7 +215,7 @@ def _exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> Flo
 
     def send() -> None:
         nonlocal sent, resent
-        sent, resent = _send(connection, seconds, until_s)
+        sent, resent = _send(connection, seconds, until_s, bound)
 
     def receive() -> None:
         nonlocal rate, has_listened
@@ -256,15 +262,19 @@ def _echo(connection: socket.socket) -> None:
 
 
 def _send(
-    connection: socket.socket, seconds: float, until_s: float
+    connection: socket.socket, seconds: float, until_s: float, bound: FlowBound | None
 ) -> tuple[float | None, float | None]:
     """Send for so long; return bytes/s while there was something to send, and the share of segments that were sent again."""
     block, allowed = bytes(BLOCK_BYTES), _UNSENT_BYTES_MIN
     _allow_unsent(connection, allowed)
+    if bound is not None:
+        bound.pace(connection)
     before = read_counts(connection)
     began_s = time.monotonic()
     end_s = began_s + seconds
     while (now_s := time.monotonic()) < end_s:
+        if bound is not None and not bound.take(len(block), now_s - began_s):
+            break
         connection.settimeout(max(0.1, min(until_s, end_s + GRACE_S) - now_s))
         connection.send(block)
         now = read_counts(connection)

@@ -37,6 +37,7 @@ from recovery.job.nodes import Orders, refuses
 from recovery.job.number_watch import NumberWatch
 from recovery.job.person_commands import Reply, reply_to
 from recovery.job.plan_progress import PlanProgress, event_of
+from recovery.job.probe_watch import ProbeWatch
 from recovery.job.put_backs import PutBackIntake
 from recovery.job.rank_picture import RankPicture, take_picture
 from recovery.job.refusals import Floor
@@ -62,6 +63,7 @@ from recovery.journal.snapshot_records import ParallelDeclared
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report, Stop, StopReason
 from recovery.messages.outside import NodeEvidence, PersonAct, PersonCommand
+from recovery.messages.probing import ProbeRequest
 from recovery.snapshots.memory import NodeMemory
 
 log = logging.getLogger(__name__)
@@ -143,6 +145,7 @@ class Controller:
         self._waits_topic = ""  # the same without its changing figures
         self._ticked_at_s: float | None = None
         self.outcome: JobOutcome | None = None
+        self._probes = ProbeWatch(self._situation)
         self._copying = CopyRounds(0, 0)
         self._copied_at_s = float("-inf")
         self._copy_requests: Mapping[str, CopyRequest] = {}  # by node; replaced as a whole
@@ -224,6 +227,7 @@ class Controller:
         self._put_backs.receive(report)
         self._replicas.receive(report)
         self._numbers.receive(report, self.ledger, now_s)
+        self._probes.receive(report, self.ledger)
         if report.stop_requested is not None:
             self.request_stop(report.stop_requested, self._settings.grace_s)
 
@@ -251,6 +255,11 @@ class Controller:
     def copy_requests(self) -> Mapping[str, CopyRequest]:
         """Return what each node is asked about copies of snapshots. May be called from any thread."""
         return self._copy_requests
+
+    @property
+    def probe_requests(self) -> Mapping[str, ProbeRequest]:
+        """Return each node's part in a probe of the network. May be called from any thread."""
+        return self._probes.requests
 
     def request_stop(self, cause: StopReason, grace_s: float, reason: str = "") -> None:
         """Request a planned stop of the job; takes effect at the next tick."""
@@ -332,6 +341,7 @@ class Controller:
             self._do_without_journal(now_s)
         self._situation.resend(now_s)
         self._ask_for_copies(now_s)
+        self._probes.ask(self.ledger)
 
     def _ask_for_copies(self, now_s: float) -> None:
         """Look which copies of snapshots are there, and what the launchers are to do next."""
@@ -396,7 +406,7 @@ class Controller:
         if ledger.ended is not None:
             self.outcome = ledger.ended
             return False
-        if self._take_ends(now_s):
+        if self._take_ends(now_s) or self._test_network(ledger, now_s):
             return True
         if (has_adopted := self._take_claims(ledger, now_s)) is not None:
             return has_adopted
@@ -427,6 +437,14 @@ class Controller:
         self._situation.record(lost)
         self._power.switch_off(lost)
         return True
+
+    def _test_network(self, ledger: Ledger, now_s: float) -> bool:
+        """Journal that a probe of the network begins, or has ended; return whether one did."""
+        probed = self._probes.due(ledger, now_s)
+        if probed:
+            self._situation.record(*probed)
+            self._probes.act(probed, now_s)
+        return bool(probed)
 
     def _take_news(self, ledger: Ledger, now_s: float) -> bool:
         """Journal news that no later report repeats; return whether there was any."""

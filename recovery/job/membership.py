@@ -187,8 +187,9 @@ def choose_placement(
     usable: Mapping[str, Member],
     nodes: int,
     parts: FleetParts = NO_PARTS,
+    slow: Collection[str] = (),
 ) -> tuple[Placement, ...]:
-    """Return a placement on ``nodes`` of the usable nodes.
+    """Return a placement on ``nodes`` of the usable nodes; ``slow``: spares that are taken last.
 
     Who had ranks keeps its place where it can; the spares nearest to them take the places of who left, of
     equally near ones those that joined first. Ranks are dense: group rank g has the ranks from g x slots on.
@@ -204,6 +205,7 @@ def choose_placement(
         [one.node for one in before],
         [one.node for one, node in zip(before, stay, strict=True) if node is None],
         parts,
+        slow,
     )
     if len(held) >= nodes:
         chosen: list[str] = [node for node in stay if node is not None][:nodes]

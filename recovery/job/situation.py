@@ -73,6 +73,10 @@ class Situation:
         """Return how old a record is."""
         return self._clock.now_s() - at.monotonic_s
 
+    def since_record_s(self, at: Moment) -> float:
+        """Return how long ago a record was written, by the wall clock: it may be of another boot."""
+        return max(0.0, self._clock.unix_s() - at.unix_s)
+
     # Remember, then act.
 
     def record(self, *records: Record) -> None:

@@ -12,14 +12,14 @@ from typing import Final
 
 from detectors.finding import Evidence, Kind
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
-from detectors.parts.shared_blame import PlacedWorker, SharedBlame, explain_shared
-from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
+from detectors.parts.shared_blame import SharedBlame
 from detectors.slow.cause_signs import SlowSection
 from detectors.slow.cause_table import METRICS
 from detectors.slow.causes import explain_slow
 from detectors.slow.explanation import SlowExplanation, SlowPeriod, SlowPlace
 from detectors.slow.hardware_reading import HardwareReading, reading_of
 from detectors.wording import counted
+from recovery.job.slow_together import explain_together
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -32,12 +32,7 @@ PEERS_MAX: Final = 8  # nodes beside the slow ranks' own: a median needs no more
 # thousands of nodes every few seconds.
 PATIENCE_S: Final = 30.0
 BEFORE_S: Final = 4.0  # two looks: a rank may have been slow for so long when a look first saw it
-TOGETHER_STEPS: Final = 50  # noise moves an onset by some steps; steps of large jobs take seconds
 _RANK_NIC: Final = "rankmend_rank_nic_info"
-_PARTS_OF: Final = {
-    SlowSection.COMMUNICATION.value: CAUSES_OF[SharedSymptom.NETWORK],
-    SlowSection.COMPUTE.value: CAUSES_OF[SharedSymptom.HEAT_OR_POWER],
-}
 LINES_MAX: Final = 8  # lines of evidence in a record
 _SERIES_MAX: Final = 2_000  # per node; launchers report at most as many
 _SECTIONS: Final = {section.value: section for section in SlowSection}
@@ -49,6 +44,7 @@ class SlowInquiry:
         self._asked_at_s = 0.0
         self._heard: dict[str, list[HardwareReading]] = {}
         self._notes: dict[str, str] = {}
+        self.nics: Mapping[int, str] = {}  # of ranks, as far as their nodes have told
 
     def note_hardware(self, report: Report, now_s: float) -> None:
         """Keep what a node's hardware shows, dated by this clock."""
@@ -79,7 +75,7 @@ class SlowInquiry:
         if not (nodes <= set(self._heard) or is_late):
             return []
         slow = [one.found for one in ledger.slow.values()]
-        nics = self._nics(ledger.job_id)
+        nics = self.nics = {**self.nics, **self._nics(ledger.job_id)}
         return [
             _with_part(
                 self._explain(found, ledger.job_id, now_s),
@@ -133,28 +129,6 @@ class SlowInquiry:
             0.0 if best is None else best.confidence,
             (*_lines(why), *notes),
         )
-
-
-def explain_together(
-    found: SlowFound,
-    slow: Sequence[SlowFound],
-    placement: Sequence[Placement],
-    nics: Mapping[int, str],
-    parts: FleetParts,
-) -> SharedBlame:
-    """Return which shared part explains a slow rank and those that became slow in the same section at the same time."""
-    alike = {
-        str(one.rank)
-        for one in slow
-        if (one.section, one.is_always) == (found.section, found.is_always)
-        and (one.is_always or abs(one.onset_step - found.onset_step) <= TOGETHER_STEPS)
-    }
-    workers = [
-        PlacedWorker(str(rank), place.node, nics.get(rank))
-        for place in placement
-        for rank in place.ranks
-    ]
-    return explain_shared(workers, alike, parts, _PARTS_OF.get(found.section))
 
 
 def _with_part(why: SlowExplained, blame: SharedBlame, *, knows_parts: bool) -> SlowExplained:

@@ -1,11 +1,11 @@
-"""Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken the last. Pure.
+"""Which spare takes the place of which lost node: the nearest one, and one below the part that may have broken, or a slow one, the last. Pure.
 
 Near is who shares the leaf switch, else the rack, else the smallest switch above: ranks that were neighbours stay neighbours, and no ring crosses one more uplink. Nodes that a job
 leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
-does not get here (`recovery.job.barred_spares`), unless the policy wants it.
+does not get here (`recovery.job.barred_spares`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
@@ -16,12 +16,18 @@ _NEAR: Final = {SharedKind.LEAF: 0, SharedKind.RACK: 1, SharedKind.SWITCH: 2}  #
 
 class Spares:
     def __init__(
-        self, spares: Sequence[str], before: Sequence[str], lost: Sequence[str], parts: FleetParts
+        self,
+        spares: Sequence[str],
+        before: Sequence[str],
+        lost: Sequence[str],
+        parts: FleetParts,
+        slow: Collection[str] = (),
     ) -> None:
-        """``spares``: the first comes first where nothing else decides; ``before``: nodes of the last attempt."""
+        """``spares``: the first comes first where nothing else decides; ``before``: nodes of the last attempt; ``slow``: taken last."""
         self._parts = parts
         avoided = _broken(spares, before, lost, parts) if lost and parts.on else frozenset()
         last = {one for one in spares if parts.of_node(one) & avoided} if avoided else set()
+        last |= set(slow) & set(spares)
         # Dicts are ordered sets here.
         self._left = dict.fromkeys(
             (*(one for one in spares if one not in last), *(one for one in spares if one in last))

@@ -22,6 +22,8 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.journal.probe_narrator import describe_asked, describe_ended
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 
 
 def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a line for each kind
@@ -67,6 +69,10 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             return f"observe mode: would {act} {record.node}{_why(record.reason)}"
         case CauseTold():
             return _told(record)
+        case FabricProbeAsked():
+            return f"job {record.job_id}: {describe_asked(record)}"
+        case FabricProbeEnded():
+            return describe_ended(record)
 
 
 def _told(record: CauseTold) -> str:

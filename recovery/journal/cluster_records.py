@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+
 
 class Hold(Enum):
     """Why a node gets no ranks."""
@@ -197,6 +199,8 @@ ClusterRecord: TypeAlias = (
     | CauseTold
     | NotDone
     | LemonFound
+    | FabricProbeAsked
+    | FabricProbeEnded
 )
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
@@ -214,4 +218,6 @@ CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "cause_told": CauseTold,
     "not_done": NotDone,
     "lemon_found": LemonFound,
+    "fabric_probe_asked": FabricProbeAsked,
+    "fabric_probe_ended": FabricProbeEnded,
 }

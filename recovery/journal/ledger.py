@@ -28,6 +28,7 @@ from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
 from recovery.journal.node_records import CheckpointReader
 from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded, FabricProbeSkipped
 from recovery.journal.reach import Reach
 from recovery.journal.save_history import SaveHistory
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
@@ -143,6 +144,27 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbesNow:
+    """The newest probe of the network for the job."""
+
+    asked: FabricProbeAsked | None = None
+    asked_at: Moment = Moment()
+    ended: FabricProbeEnded | None = None  # of that one; None: it is under way, or was dry
+    skipped: FabricProbeSkipped | None = None  # since then
+    slow_nodes: frozenset[str] = frozenset()  # found slow by the newest probe that tested them
+
+    @property
+    def open(self) -> FabricProbeAsked | None:
+        """Return the probe that is under way, as far as is on record."""
+        return None if self.asked is None or self.asked.is_dry or self.ended else self.asked
+
+    @property
+    def about(self) -> int:
+        """Return the newest record of a slow rank that was probed for; 0: none was."""
+        return 0 if self.asked is None else self.asked.about
+
+
+@dataclass(frozen=True, slots=True)
 class SlowNow:
     """A rank that is called slow, and why once that is known."""
 
@@ -237,6 +259,7 @@ class Ledger:
     run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
     failed_attempt: int = 0  # this attempt's
     slow: Mapping[int, SlowNow] = field(default_factory=dict)  # ranks of the newest attempt
+    probes: ProbesNow = ProbesNow()
     adopted: Adopted | None = None  # and no person has confirmed the budgets since
     incident_base: int = 0  # numbers of incidents begin above: those of a lost journal are taken
     fault: tuple[str, Finding] | None = None  # newest incident since the start, what it is about

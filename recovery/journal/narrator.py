@@ -53,6 +53,8 @@ from recovery.journal.node_records import (
     NodesOff,
 )
 from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.probe_narrator import describe_asked, describe_ended, describe_skipped
+from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded, FabricProbeSkipped
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer
@@ -272,6 +274,21 @@ def _(record: GoesBack) -> str:
 @narrate.register
 def _(record: SlowEnded) -> str:
     return f"rank {record.rank} is no longer slow: {record.reason}"
+
+
+@narrate.register
+def _(record: FabricProbeAsked) -> str:
+    return describe_asked(record)
+
+
+@narrate.register
+def _(record: FabricProbeSkipped) -> str:
+    return describe_skipped(record)
+
+
+@narrate.register
+def _(record: FabricProbeEnded) -> str:
+    return describe_ended(record)
 
 
 @narrate.register

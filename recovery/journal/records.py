@@ -60,6 +60,7 @@ from recovery.journal.node_records import (
     NodesOff,
 )
 from recovery.journal.number_records import GoesBack, NumbersWrong
+from recovery.journal.probe_records import FabricProbeSkipped
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.slurm_records import SLURM_KINDS, SlurmRecord
 from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
@@ -68,8 +69,8 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden
-MINOR: Final = 10
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network
+MINOR: Final = 11
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -106,6 +107,7 @@ KnownRecord: TypeAlias = (
     | SlowFound
     | SlowExplained
     | SlowEnded
+    | FabricProbeSkipped
     | StopRequested
     | JobEnded
     | BudgetsReset
@@ -166,6 +168,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "slow_found": SlowFound,
     "slow_explained": SlowExplained,
     "slow_ended": SlowEnded,
+    "fabric_probe_skipped": FabricProbeSkipped,
     "stop_requested": StopRequested,
     "job_ended": JobEnded,
     "budgets_reset": BudgetsReset,

@@ -7,6 +7,7 @@ from rankmend.checkpoint_figures import CheckpointFigures
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Order
+from recovery.messages.probing import ProbeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Inbox:
     _answer: ReportAnswer | None = None  # the newest
     _figures: CheckpointFigures | None = None  # the newest
     _copies: CopyRequest | None = None  # the newest
+    _probe: tuple[ProbeRequest | None] | None = None  # the newest; (None,): nothing is asked
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put_order(self, order: Order) -> None:
@@ -52,6 +54,16 @@ class Inbox:
         """Return the newest request about copies that has arrived since the last call."""
         with self._lock:
             request, self._copies = self._copies, None
+        return request
+
+    def put_probe(self, request: ProbeRequest | None) -> None:
+        with self._lock:
+            self._probe = (request,)
+
+    def take_probe(self) -> tuple[ProbeRequest | None] | None:
+        """Return what was asked last of this node's part in a probe since the last call; None: there was no answer."""
+        with self._lock:
+            request, self._probe = self._probe, None
         return request
 
     def take_orders(self) -> list[Order]:

@@ -55,6 +55,7 @@ from recovery.launcher.guardian.packets import (
     SpawnFailed,
 )
 from recovery.launcher.host.hardware import HardwareWatch
+from recovery.launcher.host.node_probe import NodeProbe
 from recovery.launcher.host.oom import OomCounter
 from recovery.launcher.inbox import Inbox, ReportAnswer
 from recovery.launcher.membership.lease import Lease
@@ -73,6 +74,7 @@ from recovery.launcher.reporter import Reporter
 from recovery.launcher.wakeups import Wakeups, signals_to, suspend
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import Order, Report, StopReason
+from recovery.messages.probing import ProbeRequest
 from recovery.snapshots.copies.node_copies import CopierLink, NodeCopies
 from recovery.snapshots.leftovers import remove_leftovers
 from recovery.snapshots.watch import SnapshotWatch
@@ -120,8 +122,17 @@ class Launcher:
         if copier is not None:
             folder = runtime.snapshots
             self._copies = NodeCopies(folder, plan.node, self._snapshots, copier, clock)
+        self._probe = NodeProbe(plan.node, clock) if membership.outlives_launcher else None
         self._reporter = Reporter(
-            plan, store, clock, membership, evidence, hardware, self._snapshots, self._copies
+            plan,
+            store,
+            clock,
+            membership,
+            evidence,
+            hardware,
+            self._snapshots,
+            self._copies,
+            self._probe,
         )
         self._store = store
         self._output = output
@@ -174,6 +185,10 @@ class Launcher:
     def note_copies(self, request: CopyRequest) -> None:
         """Take what the controller asks about copies of snapshots on other nodes."""
         self._inbox.put_copies(request)
+
+    def note_probe(self, request: ProbeRequest | None) -> None:
+        """Take what the controller asks of this node's part in a probe of the network."""
+        self._inbox.put_probe(request)
 
     def show_checkpoint(self, figures: CheckpointFigures) -> None:
         """Have the node's agent export these figures of the job's checkpoints."""
@@ -241,6 +256,7 @@ class Launcher:
         self._runtime.mend()
         self._snapshots.tick()
         self._copy_snapshots()
+        self._test_network()  # before ranks start: a probe gives way to them
         self._keeper.leave_word(self._reporter.make_word(self._orders))
         self._settle()
         self._report_if_due()
@@ -258,6 +274,17 @@ class Launcher:
         ranks = attempt.ranks if attempt is not None and is_running else ()
         number = 0 if attempt is None else attempt.number
         if self._copies.tick(number, ranks) and not is_running:
+            self._report_now = True
+
+    def _test_network(self) -> None:
+        probe, request = self._probe, self._inbox.take_probe()
+        if probe is None:
+            return
+        if request is not None:
+            probe.take_request(request[0])
+        newest = self._orders.newest
+        has_ranks = self._attempt is not None or (newest is not None and bool(newest.ranks))
+        if probe.tick(has_ranks=has_ranks):
             self._report_now = True
 
     def _look_after_waiting(self) -> None:
@@ -286,6 +313,8 @@ class Launcher:
         self._snapshots.close()
         if self._copies is not None:
             self._copies.close()
+        if self._probe is not None:
+            self._probe.close()
         self._runtime.remove()
         self._wakeups.close()
         return is_empty

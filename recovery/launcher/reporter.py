@@ -12,6 +12,7 @@ from recovery.launcher.evidence.evidence_collector import EvidenceCollector
 from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.host.node_kinds import read_node_kinds
+from recovery.launcher.host.node_probe import NodeProbe
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.node_membership import Membership
 from recovery.launcher.membership.returns import spread_s
@@ -49,6 +50,7 @@ class Reporter:
         hardware: HardwareWatch | None,
         snapshots: SnapshotWatch,
         copies: NodeCopies | None = None,
+        probe: NodeProbe | None = None,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -58,6 +60,7 @@ class Reporter:
         self._hardware = hardware
         self._snapshots = snapshots
         self._copies = copies
+        self._probe = probe
         self._domain = failure_domain(plan.environment)
         self._kinds = read_node_kinds()
         self._number = 0
@@ -114,6 +117,8 @@ class Reporter:
             domain=self._domain,
             copies=() if self._copies is None else self._copies.held(),
             copy_faults=() if self._copies is None else self._copies.faults(),
+            can_probe=self._probe is not None,
+            probe=None if self._probe is None else self._probe.told,
             launcher_started_s=self._launched_at_s,
             epoch=orders.epoch,
             controller_id=orders.controller_id,

@@ -29,6 +29,7 @@ from recovery.messages.exchange import (
     Report,
 )
 from recovery.messages.older_reports import report_of_today
+from recovery.messages.probing import ProbeTold
 
 MESSAGE_BYTES_MAX: Final = (
     8 * 1024 * 1024
@@ -57,6 +58,7 @@ LISTS_MAX: Final = {
 PARTS_MAX: Final = 4096
 ADDRESS_CHARACTERS_MAX: Final = 253  # of a host name, RFC 1035
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")
+PROBE_BYTES_MAX: Final = 1 << 20  # a verdict on 1,024 nodes takes 0.3 MB
 SNAPSHOT_PARTS_MAX: Final = 32  # twice what launchers send
 _INT_MAX: Final = 2**63 - 1  # what the journal and Prometheus can hold
 
@@ -203,11 +205,20 @@ def _refuse_impossible_snapshots(report: Report) -> None:
         _refuse_number("report", "copier.port", report.copier.port, 1, PORT_MAX)
         if not 0 < len(report.copier.address) <= ADDRESS_CHARACTERS_MAX:
             raise MessageError(f"report: copier.address is {report.copier.address!r:.80}")
+    if report.probe is not None:
+        _refuse_impossible_probe(report.probe)
     for held in (*report.snapshots, *report.copies):
         _refuse_impossible_snapshot(held)
     for rank in report.ranks:
         if rank.snapshots is not None:
             _refuse_impossible_count(rank.snapshots)
+
+
+def _refuse_impossible_probe(told: ProbeTold) -> None:
+    _refuse_number("report", "probe.port", told.port, 0, PORT_MAX)
+    size_bytes = len(msgspec.json.encode(told))  # it goes into the journal
+    if size_bytes > PROBE_BYTES_MAX:
+        raise MessageError(f"report: probe has {size_bytes} bytes, at most {PROBE_BYTES_MAX}")
 
 
 def _refuse_impossible_count(kept: KeptSnapshots) -> None:

@@ -18,6 +18,7 @@ from detectors.hang.python_stack import Frame
 from rankmend.told_hidden import ToldHidden
 from rankmend.told_place import ToldPlace
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
+from recovery.messages.probing import ProbeTold
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -494,6 +495,8 @@ class Report:
     domain: tuple[str, ...] = ()
     copies: tuple[HeldSnapshot, ...] = ()  # whole copies of other nodes' snapshots
     copy_faults: tuple[CopyFaultTold, ...] = ()  # of the newest request, until they are made good
+    can_probe: bool = False  # this launcher takes part in tests of the network if it is asked to
+    probe: ProbeTold | None = None  # its part in the newest one
 
 
 @dataclass(frozen=True, slots=True)

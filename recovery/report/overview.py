@@ -191,17 +191,21 @@ def _view_snapshots(
 def slow_ranks(entries: tuple[Entry, ...]) -> list[str]:
     """Return, in words, the ranks of the newest attempt that are called slow now."""
     slow: dict[int, str] = {}
+    why: dict[int, str] = {}  # the newest word counts
     for entry in entries:
         match entry.record:
             case AttemptStarted() | LauncherStarted() | JobEnded():
                 slow.clear()
+                why.clear()
             case SlowFound(rank=rank, finding=finding):
                 slow[rank] = finding.summary
-            case SlowExplained(rank=rank, cause=cause) if cause and rank in slow:
-                slow[rank] += f", most likely by {cause.replace('_', ' ')}"
+                why.pop(rank, None)
+            case SlowExplained(rank=rank, cause=cause, part=part) if rank in slow:
+                likely = f", most likely by {cause.replace('_', ' ')}" if cause else ""
+                why[rank] = f"{likely}; explained by {part}" if part else likely
             case SlowEnded(rank=rank):
                 slow.pop(rank, None)
-    return list(slow.values())
+    return [f"{said}{why.get(rank, '')}" for rank, said in slow.items()]
 
 
 def view_ranks(runtime: Path, read_clock: Callable[[], float]) -> Iterator[StoredRankView]:

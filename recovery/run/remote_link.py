@@ -158,6 +158,7 @@ class RemoteLink:
         if self.launcher is not None:
             self.launcher.note_answer(accepted.epoch, accepted.controller_id)
             self.launcher.note_copies(accepted.copies or CopyRequest())
+            self.launcher.note_probe(accepted.probe)
 
     def ended(self, outcome: JobOutcome) -> None:
         self.outcome = self.outcome or outcome

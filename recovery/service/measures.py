@@ -15,6 +15,7 @@ from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.incident_machine import Phase
 from recovery.journal.incident_records import IncidentEvent, IncidentOpened
 from recovery.journal.ledger import Ledger
+from recovery.journal.probe_narrator import end_of_probe
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowFound
 from recovery.kubernetes.limits import KubernetesLimits
@@ -63,10 +64,17 @@ class Measures:
             "incidents", "Ended incidents, by cause and outcome.", "cause", "outcome"
         )
         self.opened = counter("incidents_opened", "Incidents opened, by cause.", "cause")
-        self.slow = counter(
-            "slow_ranks",
-            "Ranks found slow, by section. Divided by nodes and days: alarms per node-day.",
-            "section",
+        self.slow, self.probes = (
+            counter(
+                "slow_ranks",
+                "Ranks found slow, by section. Divided by nodes and days: alarms per node-day.",
+                "section",
+            ),
+            counter(
+                "fabric_probes",
+                "Tests of the network among idle nodes for slow jobs, by end: judged, yielded, failed, late, interrupted; dry; too_few: fewer than 2 nodes.",
+                "end",
+            ),
         )
         self.phase_s = Histogram(
             f"{_PREFIX}_recovery_phase_seconds",
@@ -337,6 +345,8 @@ class Measures:
             self.opened.labels(record.failure.finding.kind.value).inc()
         if isinstance(record, SlowFound):
             self.slow.labels(record.section).inc()
+        elif (end := end_of_probe(record)) is not None:
+            self.probes.labels(end).inc()
         if running is None:
             return
         if len(running) < _ENTRIES_MAX:

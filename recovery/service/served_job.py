@@ -34,6 +34,7 @@ from recovery.journal.records import Entry
 from recovery.messages.copying import CopyRequest
 from recovery.messages.exchange import RankStart, Report
 from recovery.messages.outside import NodeEvidence, PersonCommand
+from recovery.messages.probing import ProbeRequest
 from recovery.postgres.database_errors import CommitUnknownError, LeaseLostError
 from recovery.postgres.leases import HeldByOtherError
 from recovery.service.job_store import JobHold, StoredJob
@@ -89,6 +90,8 @@ class Core(Protocol):
     def picture(self) -> RankPicture: ...
     @property
     def copy_requests(self) -> Mapping[str, CopyRequest]: ...
+    @property
+    def probe_requests(self) -> Mapping[str, ProbeRequest]: ...
 
 
 CoreMaker: TypeAlias = Callable[
@@ -351,6 +354,13 @@ class Job:
         if controller is None or controller.refuses(node, launcher_id) is not None:
             return None
         return controller.copy_requests.get(node)
+
+    def probe_request(self, node: str, launcher_id: str) -> ProbeRequest | None:
+        """Return this launcher's part in a probe of the network."""
+        controller = self.controller
+        if controller is None or controller.refuses(node, launcher_id) is not None:
+            return None
+        return controller.probe_requests.get(node)
 
     def is_abandoned(self) -> bool:
         """Return whether no attempt ever started and no launcher waits for one."""

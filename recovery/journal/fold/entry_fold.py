@@ -17,6 +17,7 @@ from recovery.journal.fold import (
     node_fold,
     number_fold,
     person_fold,
+    probe_fold,
     slow_rank_fold,
     snapshot_fold,
 )
@@ -28,6 +29,7 @@ from recovery.journal.fold.save_fold import with_history
 from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
 from recovery.journal.ledger import Ledger, Moment
 from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.probe_records import FabricProbeAsked
 from recovery.journal.records import Entry, Record
 
 
@@ -69,6 +71,8 @@ def _with_time(entry: Entry, at: Moment, before: Ledger, after: Ledger) -> Ledge
         behind = before.behind
         cost_s = behind.fault_age_s + max(0.0, behind.opened_at.until_s(at) - record.age_s)
         return replace(after, restart_cost_s=cost_s)
+    if isinstance(record, FabricProbeAsked):
+        return replace(after, probes=replace(after.probes, asked_at=at))
     if isinstance(record, EvidenceTaken):
         return with_evidence(after, record, at)
     return after
@@ -110,6 +114,9 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     slow_rank_fold.fold_slow_found,
     slow_rank_fold.fold_slow_explained,
     slow_rank_fold.fold_slow_ended,
+    probe_fold.fold_fabric_probe_asked,
+    probe_fold.fold_fabric_probe_skipped,
+    probe_fold.fold_fabric_probe_ended,
     node_fold.fold_nodes_joined,
     node_fold.fold_launchers_ended,
     node_fold.fold_nodes_off,

@@ -70,7 +70,8 @@ async def report(backend: Backend, call: Call[Report]) -> wire.Accepted:
     epoch, controller_id, attempt = (0, "", 0) if job is None else job.decided_by
     revision = 0 if order is None else order.revision
     copies = None if job is None else job.copy_request(told.node, told.launcher_id)
-    return wire.Accepted(revision, epoch, controller_id, attempt, copies)
+    probe = None if job is None else job.probe_request(told.node, told.launcher_id)
+    return wire.Accepted(revision, epoch, controller_id, attempt, copies, probe)
 
 
 async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:

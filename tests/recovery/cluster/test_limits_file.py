@@ -20,6 +20,7 @@ from recovery.cluster.cluster_limits import (
     Quarantine,
 )
 from recovery.cluster.cluster_limits_file import PolicyFile, parse_policy, read_policy_file
+from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.limits import PlanStep, Policy
 
 
@@ -98,6 +99,9 @@ def test_jobs_are_matched_by_name_the_later_over_the_earlier() -> None:
         ("[policy]\nrestarts_max = -1", "restarts_max"),
         ("[hang]\nnever = 1", "never"),
         ("jobs = 3", "jobs"),
+        ("[fabric_probe]\nseconds_max = 5", "seconds_max is 5"),
+        ("[fabric_probe]\nbytes_per_s_max = 1", "bytes_per_s_max is 1"),
+        ("[fabric_probe]\nper_hour_max = 61", "per_hour_max is 61"),
         ("[[jobs]]\ndry_run = true", "match is None"),
         ("[[jobs]]\nmatch = 'x'\npolicy = { resterts = 1 }", "resterts"),
         ("[[jobs]]\nmatch = 'x'\nbudgets = {}", "budgets"),
@@ -140,7 +144,12 @@ def test_shipped_policy_shows_every_key_with_its_default() -> None:
     everything = (PlanStep.RESTART_IN_PLACE, PlanStep.MOVE, PlanStep.SHRINK)
     assert read.cluster == ClusterPolicy()
     assert read.policy == replace(Policy(), allow=dict.fromkeys(Kind, everything))
-    for table, kind in (("budgets", Budgets), ("quarantine", Quarantine), ("alerts", AlertRules)):
+    for table, kind in (
+        ("budgets", Budgets),
+        ("quarantine", Quarantine),
+        ("alerts", AlertRules),
+        ("fabric_probe", ProbeRules),
+    ):
         assert list(shown[table]) == [one.name for one in fields(kind)], table
     names = [one.name for one in fields(Policy) if one.name != "hung"]
     assert list(shown["policy"]) == names

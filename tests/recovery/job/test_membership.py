@@ -399,3 +399,15 @@ def test_the_one_that_most_others_miss_goes_first_until_all_that_stay_reach_each
 
     assert list(torn) == list(gone)
     assert torn == {node: cut_off_from(others) for node, others in gone.items()}
+
+
+def test_a_spare_that_a_probe_found_slow_is_taken_last_and_only_where_the_job_would_stand() -> None:
+    usable = {node: member(node) for node in ("a", "s1", "s2")}
+
+    def placed(known: dict[str, Member]) -> list[str]:
+        return [
+            one.node for one in choose_placement(SETTINGS, places("a", "b"), known, 2, slow={"s1"})
+        ]
+
+    assert placed(usable) == ["a", "s2"]
+    assert placed({node: usable[node] for node in ("a", "s1")}) == ["a", "s1"]

@@ -6,7 +6,8 @@ from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKi
 from detectors.formats.slurm_topology import parse_parts
 from detectors.parts.fleet_parts import NO_PARTS
 from detectors.parts.shared_blame import BlameEnd
-from recovery.job.slow_causes import PATIENCE_S, TOGETHER_STEPS, SlowInquiry, explain_together
+from recovery.job.slow_causes import PATIENCE_S, SlowInquiry
+from recovery.job.slow_together import TOGETHER_STEPS, explain_together
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, SlowNow
 from recovery.journal.slow_rank_records import SlowFound

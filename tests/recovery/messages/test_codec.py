@@ -12,7 +12,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import MessageError
 from rankmend.told_hidden import ToldHidden
 from recovery.checkpoints.model import HeldPart, Share
-from recovery.messages import copying, exchange
+from recovery.messages import copying, exchange, probing
 from recovery.messages.codec import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
@@ -369,6 +369,8 @@ def test_any_order_comes_back_as_it_was(order: Order) -> None:
         copying.CopyOrder,
         copying.HeldFor,
         copying.FetchOrder,
+        probing.ProbeRequest,
+        probing.ProbeTold,
         exchange.StepNumbers,
         exchange.BadNumber,
         Share,
