@@ -42,6 +42,7 @@ from rankmend.clock import Clock
 
 START: Final = Path(rankmend.__file__).resolve().parent / "loads" / "start.py"
 HEALTH: Final = "health"
+GPU_WATCH: Final = "gpu_clocks"
 RETESTS_MAX: Final = 2  # other programs disturb for seconds, a fault stays
 
 MakeHealth = Callable[[int], Mapping[str, Any]]
@@ -105,7 +106,7 @@ class _Gathered:
 
 
 class Flight:
-    """One check. ``make_health`` watches the node until its descriptor ends; None: nobody watches."""
+    """One check. ``make_health`` watches the node until its descriptor ends, ``make_gpu_watch`` its GPUs; None: nobody watches."""
 
     def __init__(
         self,
@@ -116,12 +117,14 @@ class Flight:
         make_health: MakeHealth | None,
         is_stopped: Callable[[], bool],
         say: Callable[[str], None] = lambda _text: None,
+        make_gpu_watch: MakeHealth | None = None,
     ) -> None:
         self._setup = setup
         self._plan = plan
         self._children = children
         self._clock = clock
         self._make_health = make_health
+        self._make_gpu_watch = make_gpu_watch
         self._is_stopped = is_stopped
         self._say = say
         self._gathered = _Gathered()
@@ -136,11 +139,15 @@ class Flight:
         if self._make_health is not None:
             left_s = max(1.0, load_until_s - time.monotonic() + HEALTH_S)
             self._children.start_function(HEALTH, self._make_health, left_s)
+        if self._make_gpu_watch is not None:
+            left_s = max(1.0, load_until_s - time.monotonic() + HEALTH_S)
+            self._children.start_function(GPU_WATCH, self._make_gpu_watch, left_s)
         while self._may_begin_round(load_until_s):
             self._run_round(load_until_s)
             if any(one.bad for one in self._gathered.bits):
                 break  # what computes wrongly needs no further proof
         self._measure_again(load_until_s)
+        self._end_gpu_watch()
         health = self._end_health()
         verdicts = [*self._judge(), *health]
         outcome = FlightOutcome.STOPPED if self._is_stopped() else outcome_of(verdicts)
@@ -239,6 +246,24 @@ class Flight:
                 for answers in self._run_stage(stage, until_s):
                     self._gathered.take_better(answers)
 
+    def _end_gpu_watch(self) -> None:
+        """Take in what the GPUs showed meanwhile: these figures are of all the load, and measured once."""
+        if self._make_gpu_watch is None:
+            return
+        self._children.ask_to_end(GPU_WATCH)
+        end = self._children.wait([GPU_WATCH]).get(GPU_WATCH)
+        if end is None or self._is_stopped():
+            return
+        lines = end.lines()
+        if end.kind is ChildEndKind.ENDED and lines and "lines" in lines[0]:
+            self._gathered.take(read_answers(lines[0]["lines"], self._setup.host_model))
+            return
+        kind, last = StepEndKind(end.kind.value), end.errors.strip().splitlines()[-1:]
+        said = judge_end(
+            GPU_WATCH, kind, end.status or 1, [], end.waits_in, "\n".join(last), HEALTH_S
+        )
+        self._gathered.verdicts += [said] if said is not None else []
+
     def _end_health(self) -> list[CheckVerdict]:
         if self._make_health is None:
             return []
@@ -290,4 +315,6 @@ def _summed(bits: Iterable[BitCheck]) -> list[BitCheck]:
 def environment_for_loads(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of loads: the caller's, without what would start code of the hook in them."""
     kept = {name: value for name, value in environment.items() if not name.startswith("RANKMEND_")}
+    # cuda:0 is then the GPU that NVML calls 0, and not the fastest one.
+    kept.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": environment.get("LC_ALL", "C.UTF-8")}

@@ -16,6 +16,8 @@ class FigureUnit(Enum):
     BYTES = "bytes"
     SECONDS = "s"
     RATIO = "ratio"
+    HERTZ = "Hz"
+    CELSIUS = "celsius"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ _QUOTA: Final = (
 )
 _MEMORY: Final = "look for another program, a missing or slow memory module, disabled channels"
 _GPU: Final = "look at clocks, power limit and temperature under load; then replace the GPU"
+_HEAT: Final = "look at fans, airflow, coolant and the seat of the heat sink; then replace the GPU"
 _LINK: Final = "look at the PCIe generation and width, ACS and NVLink; reseat the card"
 _DISK: Final = "look for other writers, a failing or full disk, a degraded array or server"
 
@@ -62,6 +65,11 @@ _KINDS: Final = (
     *(
         FigureKind(f"gpu_gemm_{kind}_flops_per_s", FigureUnit.FLOPS_PER_S, 0.08, advice=_GPU)
         for kind in ("float16", "bfloat16", "tf32", "float32", "float64")
+    ),
+    FigureKind("gpu_clock_hertz", FigureUnit.HERTZ, 0.08, advice=_GPU),
+    # Slots of one chassis differ by 10 K and more, since some get the air that others have heated.
+    FigureKind(
+        "gpu_temperature_celsius", FigureUnit.CELSIUS, 0.25, is_more_better=False, advice=_HEAT
     ),
     FigureKind("gpu_memory_copy_bytes_per_s", FigureUnit.BYTES_PER_S, 0.05, advice=_GPU),
     FigureKind("gpu_memory_size_bytes", FigureUnit.BYTES, 0.02, advice=_GPU),
@@ -81,6 +89,8 @@ def say(value: float, unit: FigureUnit) -> str:
     """Return a figure for people, with three significant digits."""
     if unit is FigureUnit.SECONDS:
         return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    if unit is FigureUnit.CELSIUS:
+        return f"{value:.0f} °C"
     if unit is FigureUnit.RATIO:
         return f"{value:.3g}"
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -93,4 +103,5 @@ _SHORT: Final = {
     FigureUnit.BYTES_PER_S: "B/s",
     FigureUnit.FLOPS_PER_S: "FLOP/s",
     FigureUnit.BYTES: "B",
+    FigureUnit.HERTZ: "Hz",
 }

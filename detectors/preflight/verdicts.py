@@ -12,6 +12,7 @@ from typing import Final
 
 from detectors.preflight.baseline import Baseline, Expectation, TooFewSamples, expect, is_worse
 from detectors.preflight.figures import KINDS, LoadFigure, say
+from detectors.preflight.gpu_samples import brake_sign, heat_sign
 from detectors.wording import counted
 
 PEERS_MIN: Final = 3  # other parts of the same node and model: with two, neither is the odd one
@@ -140,7 +141,7 @@ def judge_figures(
     verdicts = []
     for one in figures:
         by_fleet = _by_baseline(one, node, baseline, signs)
-        by_peers = _by_peers(one, figures)
+        by_peers = _by_peers(one, figures, signs)
         worse = by_peers is not None and by_fleet.standing is not CheckStanding.FAILED
         verdicts.append(by_peers if by_peers is not None and worse else by_fleet)
     return verdicts
@@ -193,8 +194,25 @@ def _say_expected(expected: Expectation, one: LoadFigure) -> str:
 
 
 def _because(one: LoadFigure, signs: Mapping[str, float]) -> str:
+    said = (
+        _held_down(one.part, signs) if one.part.startswith(FIGURE_PEERS) else _held_back(one, signs)
+    )
+    return f"; {' and '.join(said)}" if said else ""
+
+
+def _held_down(part: str, signs: Mapping[str, float]) -> list[str]:
+    """Return what held down the clocks of a GPU, by its own word."""
+    found = (("heat", heat_sign(part)), ("the power brake", brake_sign(part)))
+    return [
+        f"{what} held its clocks down for {signs[name]:.1f} s"
+        for what, name in found
+        if signs.get(name, 0) > 0.1
+    ]
+
+
+def _held_back(one: LoadFigure, signs: Mapping[str, float]) -> list[str]:
     if not one.part.startswith(("cpu", "memory")):
-        return ""
+        return []
     said = []
     if signs.get("cpu_throttled_s", 0) > 0.1:
         said.append(f"a CPU quota held it back for {signs['cpu_throttled_s']:.1f} s")
@@ -202,10 +220,12 @@ def _because(one: LoadFigure, signs: Mapping[str, float]) -> str:
         said.append(f"other programs had its processors for {signs['cpu_waited_s']:.1f} s")
     if signs.get("cpu_stolen_s", 0) > 0.1:
         said.append(f"the host of this virtual machine took {signs['cpu_stolen_s']:.1f} s")
-    return f"; {' and '.join(said)}" if said else ""
+    return said
 
 
-def _by_peers(one: LoadFigure, figures: Sequence[LoadFigure]) -> CheckVerdict | None:
+def _by_peers(
+    one: LoadFigure, figures: Sequence[LoadFigure], signs: Mapping[str, float]
+) -> CheckVerdict | None:
     """Return a failed verdict if a part is worse than the like parts beside it, else None."""
     if not one.part.startswith(FIGURE_PEERS):
         return None
@@ -230,7 +250,7 @@ def _by_peers(one: LoadFigure, figures: Sequence[LoadFigure]) -> CheckVerdict | 
         one.name,
         one.part,
         CheckStanding.FAILED,
-        text,
+        text + _because(one, signs),
         kind.action,
         kind.advice,
         one.value,

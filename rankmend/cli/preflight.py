@@ -436,8 +436,23 @@ def _run(
         if level is FlightLevel.BURN_IN:
             echo(f"rankmend: {text}", err=True)
 
-    flight = Flight(setup, plan, children, SystemClock(), watch, is_stopped, say)
+    gpus = 0 if options["no_gpu"] else prepared.gpus
+    gpu_watch = _gpu_watch(level.value, gpus) if gpus else None
+    flight = Flight(setup, plan, children, SystemClock(), watch, is_stopped, say, gpu_watch)
     return flight.run(began_s, prepared.verdicts)
+
+
+def _gpu_watch(level: str, gpus: int) -> Callable[[int], Any]:
+    def watch(until_end: int) -> Any:
+        from agent.preflight.gpu_watch import name_gpus, watch_gpus
+
+        try:
+            import pynvml
+        except ImportError as error:
+            return {"lines": [{"skip": "gpu_clocks", "part": "node", "text": str(error)}]}
+        return watch_gpus(pynvml, name_gpus(os.environ, gpus), level, time.monotonic, until_end)
+
+    return watch
 
 
 def _health(config_path: Path | None) -> Callable[[int], Any]:
