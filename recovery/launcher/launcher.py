@@ -406,7 +406,7 @@ class Launcher:
                 if all(one.pid for one in attempt.ranks.values()):
                     self._announcer.announce(attempt)
                     self._report_now = True
-            case SpawnFailed(rank=number) if self._is_stopping(attempt.ranks[number]):
+            case SpawnFailed(rank=number) if self._never_begins(attempt.ranks[number], event):
                 self._note_exit(attempt.ranks[number], None, signal.SIGTERM)
             case SpawnFailed():
                 if not self._starter.start_again(event, self._keeper.guardian):
@@ -421,6 +421,13 @@ class Launcher:
                     self._note_exit(attempt.ranks[number], code, signum)
             case Exited(rank=number, exit_code=code, signal=signum):
                 self._note_exit(attempt.ranks[number], code, signum)
+
+    def _never_begins(self, rank: LaunchedRank, failed: SpawnFailed) -> bool:
+        """Return whether this rank is none to start again: it is being stopped, or its lease ended before it was forked.
+
+        It has ended, then: a controller that heard nothing of it would wait for its process.
+        """
+        return self._is_stopping(rank) or (rank.signalled and failed.errno == errno.ESTALE)
 
     def _is_stopping(self, rank: LaunchedRank) -> bool:
         """Return whether this rank was asked to stop and may take its time: one that never began has ended."""

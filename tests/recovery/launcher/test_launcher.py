@@ -16,7 +16,7 @@ import pytest
 from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
-from recovery.launcher.guardian.packets import SpawnFailed
+from recovery.launcher.guardian.packets import LeaseExpired, SpawnFailed
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.alone import alone
 from recovery.launcher.processes.process_tree import find_marked
@@ -320,6 +320,26 @@ def test_a_guardian_that_is_killed_takes_the_ranks_with_it_and_is_replaced(
         lambda report: report.attempt == 2 and both(report, lambda rank: rank.steps_done >= 1)
     )
     assert not {rank.pid for rank in before.ranks} & {rank.pid for rank in after.ranks}
+
+
+def test_a_rank_whose_lease_ended_before_it_was_forked_is_told_as_ended_by_its_launcher(
+    make_node: Callable[[str], Node],
+) -> None:
+    node = make_node(STEPS)
+    node.launcher.finish()
+    node.thread.join(30)
+    starter = RankStarter(node.plan, node.store, node.output, node.runtime, ForkingProcesses())
+    attempt = LaunchedAttempt(1, 0.0)
+    starter.make_ranks(node.order, attempt)
+    node.launcher._attempt = attempt
+    node.launcher._take_event(LeaseExpired(1))
+
+    node.launcher._take_event(SpawnFailed(1, 1, errno.ESTALE, "attempt 1 is fenced"))
+
+    told = attempt.ranks[1].report(time.monotonic)
+    assert told.exit is not None
+    assert told.exit.by_launcher
+    assert attempt.ranks[0].exit is None
 
 
 class ForkingProcesses(WaitingProcesses):
