@@ -24,7 +24,7 @@ from recovery.inject.faulty.lifeline import READY as HELPER_READY
 from recovery.inject.mending import mend, own_namespaces
 from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.supervisor import MADE, READY, UndoVerdict
-from recovery.inject.undo import EndHelper, Injection, Undo, things_of
+from recovery.inject.undo import EndHelper, Injection, Undo, is_in_the_way
 from recovery.inject.undo_journal import UndoFolder
 from recovery.launcher.processes.process_tree import read_state
 
@@ -127,6 +127,7 @@ class _Session:
             net_namespace=net,
             mount_namespace=mount,
             undo=tuple(undo),
+            pid=None if self._place.found.process is None else self._place.found.process.pid,
         )
 
     def _refuse_second(self, injection: Injection) -> None:
@@ -139,7 +140,7 @@ class _Session:
             except StorageError:  # it has just ended
                 continue
             is_earlier = (other.made_unix_s, name) < (injection.made_unix_s, injection.injection_id)
-            if is_earlier and things_of(other) & things_of(injection):
+            if is_earlier and is_in_the_way(other, injection):
                 self._folder.remove(injection.injection_id)  # nothing was changed
                 raise ConfigError(
                     f"{other.fault} on {other.target} stands ({name}): this would put back what that has made"

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from recovery.inject.permission import is_below
+
 FORMAT: Final = 1
 
 
@@ -172,10 +174,23 @@ class Injection(msgspec.Struct, frozen=True, kw_only=True):
     net_namespace: int
     mount_namespace: int
     undo: tuple[Undo, ...]  # carried out from the last to the first
+    pid: int | None = None  # of the rank or service that it is made on
 
 
-def things_of(injection: Injection) -> frozenset[tuple[str, str]]:
-    """Return what an injection will put back. Of two that share one of these, the later would put back what the earlier has made."""
+def is_in_the_way(standing: Injection, other: Injection) -> bool:
+    """Return whether ``other`` would take what a standing injection has made for what is to be put back.
+
+    So it is where both will put back the same thing, and where one covers a folder in which the other has something.
+    """
+    if _things_of(standing) & _things_of(other):
+        return True
+    covered, changed = _covered_by(standing), _paths_of(standing)
+    return any(is_below(path, covered) for path in _paths_of(other)) or any(
+        is_below(path, _covered_by(other)) for path in changed
+    )
+
+
+def _things_of(injection: Injection) -> frozenset[tuple[str, str]]:
     undone = {
         (type(undo).__name__, str(thing))
         for undo in injection.undo
@@ -183,7 +198,19 @@ def things_of(injection: Injection) -> frozenset[tuple[str, str]]:
         for name in ("pid", "path", "interface", "gpu", "unit")
         if (thing := getattr(undo, name, None)) is not None
     }
-    return frozenset({(injection.fault, injection.target), *undone})
+    own = {(injection.fault, injection.target)}
+    if injection.pid is not None:  # which has several names
+        own.add((injection.fault, f"pid:{injection.pid}"))
+    return frozenset(own | undone)
+
+
+def _covered_by(injection: Injection) -> tuple[str, ...]:
+    return tuple(one.path for one in injection.undo if isinstance(one, Unmount))
+
+
+def _paths_of(injection: Injection) -> tuple[str, ...]:
+    kinds = (Unmount, RemoveFile, PutBackFile)
+    return tuple(one.path for one in injection.undo if isinstance(one, kinds))
 
 
 def outlives_boot(undo: Undo) -> bool:

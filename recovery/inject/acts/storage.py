@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from rankmend.errors import NoSourceError, SourceError
+from rankmend.errors import ConfigError, NoSourceError, SourceError
 from rankmend.packages import Extra, require
 from recovery.inject.fault import FaultKind
 from recovery.inject.mounts import count_mounts, cover_read_only
+from recovery.inject.permission import is_below
 from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.undo import PutBackFile, RemoveFile, Undo, Unmount
 from recovery.inject.undoing import digest_of, keep_copy
@@ -32,6 +33,10 @@ def plan(place: FaultPlace) -> FaultPlan:
         return _damage(place, Path(path))
     if not Path(path).is_dir():
         raise NoSourceError(f"{path} is not a folder")
+    if is_below(os.path.realpath(place.folder), (path,)):
+        raise ConfigError(
+            f"{path} holds what undoes this fault, in {place.folder}: name another --undo-dir"
+        )
     if fault is FaultKind.READ_ONLY:
         return FaultPlan(
             (f"mount {path} on itself, read-only",),

@@ -13,7 +13,15 @@ from rankmend.errors import ConfigError, SourceError, StorageError
 from recovery.inject.marks_file import read_marks
 from recovery.inject.mending import mend_orphans, own_namespaces
 from recovery.inject.saved_routes import without_kernels
-from recovery.inject.undo import Injection, PutBackFile, RemoveFile, ResumeProcess
+from recovery.inject.undo import (
+    Injection,
+    LeaveGroup,
+    PutBackFile,
+    RemoveFile,
+    ResumeProcess,
+    Unmount,
+    is_in_the_way,
+)
 from recovery.inject.undo_journal import UndoFolder
 from recovery.inject.undoing import carry_out, digest_of
 
@@ -214,3 +222,33 @@ def test_unknown_key_of_the_mark_is_named_with_its_line(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"line 3.*unknown key 'interface'"):
         read_marks(path)
+
+
+COVER = injection(Unmount("/scratch/a", 0), fault="read-only", target="path:/scratch/a")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        injection(Unmount("/scratch/a/b", 0), target="path:/scratch/a/b"),
+        injection(Unmount("/scratch", 0), target="path:/scratch"),
+        injection(RemoveFile(path="/scratch/a/fill"), target="path:/scratch/a"),
+        injection(PutBackFile("/scratch/a/b/model", "/c", "", ""), target="path:/scratch/a/b"),
+    ],
+)
+def test_fault_in_a_covered_folder_or_over_it_is_in_the_way(other: Injection) -> None:
+    assert is_in_the_way(COVER, other)
+    assert is_in_the_way(other, COVER)
+
+
+def test_fault_beside_a_covered_folder_is_not_in_the_way() -> None:
+    assert not is_in_the_way(COVER, injection(Unmount("/scratch/ab", 0), target="path:/scratch/ab"))
+
+
+def test_two_names_of_one_rank_are_the_same_thing() -> None:
+    group = LeaveGroup("/sys/fs/cgroup/ours", "/sys/fs/cgroup")
+    first = injection(group, fault="cpu-quota", target="rank:llama/3", pid=7)
+
+    assert is_in_the_way(first, injection(group, fault="cpu-quota", target="pid:7", pid=7))
+    assert not is_in_the_way(first, injection(fault="cpu-quota", target="rank:llama/4", pid=8))
+    assert not is_in_the_way(first, injection(fault="core-load", target="rank:llama/3", pid=7))
