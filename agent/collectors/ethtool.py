@@ -15,6 +15,12 @@ from typing import Final, Protocol, TypeVar
 from agent.collectors.ethernet import find_devices
 from agent.metrics import Family, Metric, counter, gauge
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
+from detectors.formats.pause_counters import (
+    LINK_PAUSE_FRAMES,
+    LINK_PAUSE_US,
+    PRIORITY_PAUSE_FRAMES,
+    PRIORITY_PAUSE_US,
+)
 from rankmend.errors import NoSourceError, SourceError
 
 _Value = TypeVar("_Value")
@@ -109,28 +115,19 @@ def _rule(pattern: str, metric: str, factor: float = 1.0) -> _Rule:
     return _Rule(re.compile(pattern), f"rankmend_ethernet_{metric}_total", factor)
 
 
+def _rules(patterns: Sequence[str], metric: str, factor: float = 1.0) -> tuple[_Rule, ...]:
+    return tuple(_rule(pattern, metric, factor) for pattern in patterns)
+
+
 _WAY: Final = "(?P<way>[rt]x)"
 _PRIORITY: Final = "(?P<priority>[0-7])"
 _RULES: Final = (
-    # priority flow control. An xoff frame is one that pauses, an xon frame one that ends it.
-    _rule(f"{_WAY}_prio{_PRIORITY}_pause", "priority_pause_frames"),  # mlx5
-    _rule(f"{_WAY}_pause_prio_{_PRIORITY}", "priority_pause_frames"),  # mlx4, mlxsw
-    _rule(f"{_WAY}_pfc_ena_frames_pri{_PRIORITY}", "priority_pause_frames"),  # bnxt_en
-    _rule(
-        rf"(port\.)?{_WAY}_priority_{_PRIORITY}_xoff(\.nic)?", "priority_pause_frames"
-    ),  # i40e, ice
-    _rule(f"{_WAY}_pb_{_PRIORITY}_pxoff", "priority_pause_frames"),  # ixgbe
-    _rule(f"mac_{_WAY}_pfc_pri{_PRIORITY}_pkt_num", "priority_pause_frames"),  # hns3
-    _rule(f"{_WAY}_prio{_PRIORITY}_pause_duration", "priority_pause_seconds", _US),  # mlx5
-    _rule(f"pfc_pri{_PRIORITY}_{_WAY}_duration_us", "priority_pause_seconds", _US),  # bnxt_en
+    *_rules(PRIORITY_PAUSE_FRAMES, "priority_pause_frames"),
+    *_rules(PRIORITY_PAUSE_US, "priority_pause_seconds", _US),
     _rule(f"{_WAY}_prio{_PRIORITY}_discards", "priority_discards"),  # mlx5
     # pause of the whole link, where the kernel's own question has no answer
-    _rule(f"{_WAY}_pause_ctrl_phy", "pause_frames"),  # mlx5
-    _rule(f"{_WAY}_pause_frames", "pause_frames"),  # bnxt_en
-    _rule(rf"(port\.)?link_xoff_{_WAY}(\.nic)?", "pause_frames"),  # i40e, ice
-    _rule(f"{_WAY}_flow_control_xoff", "pause_frames"),  # ixgbe
-    _rule(f"mac_{_WAY}_mac_pause_num", "pause_frames"),  # hns3
-    _rule(f"{_WAY}_global_pause_duration", "pause_seconds", _US),  # mlx5
+    *_rules(LINK_PAUSE_FRAMES, "pause_frames"),
+    *_rules(LINK_PAUSE_US, "pause_seconds", _US),
 )
 # name of a counter to the kind of its metric
 _STORMS: Final = {

@@ -139,6 +139,17 @@ def _show_running(found: "RunningFlows") -> None:
                 f"{node} {port.interface}: congested; each second {port.ecn_marked_per_s or 0:.0f} packets came with an ECN mark, "
                 f"{port.cnp_sent_per_s or 0:.0f} CNPs were sent and {port.cnp_handled_per_s or 0:.0f} slowed this port down"
             )
+        for pause in port.pauses:
+            what = f"of priority {pause.priority}" if pause.priority else "of the whole link"
+            meaning = (
+                "the switch, or what is behind it, takes too slowly"
+                if pause.is_received
+                else "this node takes too slowly, and its switch holds back others' packets, too"
+            )
+            came = "received" if pause.is_received else "sent"
+            echo(
+                f"{node} {port.interface}: {came} {pause.frames_per_s:.0f} pauses {what} each second: {meaning}"
+            )
     if found.unpaired:
         echo(
             f"{found.unpaired} queue pairs are not judged: no single node names the other end of each"

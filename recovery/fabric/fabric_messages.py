@@ -159,6 +159,14 @@ class SeenPair(Struct, frozen=True):
     program: Annotated[str, Meta(max_length=64)] = ""
 
 
+class PauseRate(Struct, frozen=True):
+    """Pause frames that a port received (it had to stop) or sent (its switch had to)."""
+
+    priority: Annotated[str, Meta(max_length=1)]  # of priority flow control; "": the whole link
+    is_received: bool
+    frames_per_s: float
+
+
 class PortRates(Struct, frozen=True):
     """What a port counted each second; None: it does not count that."""
 
@@ -168,6 +176,7 @@ class PortRates(Struct, frozen=True):
     ecn_marked_per_s: float | None = None
     cnp_sent_per_s: float | None = None
     cnp_handled_per_s: float | None = None
+    pauses: Annotated[tuple[PauseRate, ...], Meta(max_length=32)] = ()  # that came at all
 
 
 class PeerFindings(Struct, frozen=True):

@@ -3,22 +3,24 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from detectors.formats.pause_counters import PauseKind, parse_pauses
 from detectors.formats.rdma_qps import QueuePair, parse_qps
 from detectors.formats.ss_flows import TcpFlow, parse_ss
 from rankmend.errors import SourceError
-from recovery.fabric.fabric_messages import SEEN_MAX, PortRates, SeenFlow, SeenPair
+from recovery.fabric.fabric_messages import SEEN_MAX, PauseRate, PortRates, SeenFlow, SeenPair
 
 TOOL_S_MAX: Final = 30.0
 NAMES_S_MAX: Final = 5.0  # for programs' names: ss reads the descriptors of every process
 BYTES_PER_S_MIN: Final = 10_000.0  # below: heartbeats and the like
 _SS: Final = ("ss", "-H", "-t", "-i", "-n", "-O", "state", "established")
 _NAMES: Final = (*_SS, "-p")
+_STATISTICS: Final = ("ethtool", "-S")
 _QPS: Final = ("rdma", "res", "show", "qp", "-j")
 _NET: Final = Path("/sys/class/net")
 _RDMA: Final = Path("/sys/class/infiniband")
@@ -32,6 +34,7 @@ def look(
 
     Raises SourceError where `ss` is missing or fails.
     """
+    pauses = [_pauses(name) for name in interfaces]
     counters, began_s = [_counters(name) for name in interfaces], time.monotonic()
     before = {(one.port, one.peer, one.peer_port): one for one in _read_tcp()}
     time.sleep(seconds)
@@ -39,6 +42,10 @@ def look(
     rates = [
         _rates(name, old, _counters(name), took_s)
         for name, old in zip(interfaces, counters, strict=True)
+    ]
+    rates = [
+        msgspec.structs.replace(port, pauses=_pause_rates(old, _pauses(port.interface), took_s))
+        for port, old in zip(rates, pauses, strict=True)
     ]
     flows = []
     for one in after:
@@ -124,10 +131,29 @@ def _rates(
         return max(0, after[name] - before[name]) / took_s
 
     words = rate("rdma_words")
-    return PortRates(
-        interface, rate("bytes"), words * 4 if words is not None else None,
-        *(rate(name) for name in _ROCE_COUNTERS),
-    )  # fmt: skip
+    marked, sent, handled = (rate(name) for name in _ROCE_COUNTERS)
+    rdma = words * 4 if words is not None else None
+    return PortRates(interface, rate("bytes"), rdma, marked, sent, handled)
+
+
+def _pauses(interface: str) -> Mapping[PauseKind, int]:
+    """Return the pause frames that an interface's driver counts; none without ethtool, or where it counts none."""
+    if shutil.which(_STATISTICS[0]) is None:
+        return {}
+    try:
+        return parse_pauses(_run((*_STATISTICS, interface), NAMES_S_MAX).decode("utf-8", "replace"))
+    except SourceError:  # a device without statistics
+        return {}
+
+
+def _pause_rates(
+    before: Mapping[PauseKind, int], after: Mapping[PauseKind, int], took_s: float
+) -> tuple[PauseRate, ...]:
+    return tuple(
+        PauseRate(kind.priority, kind.is_received, (after[kind] - before[kind]) / took_s)
+        for kind in sorted(after, key=lambda one: (one.priority, not one.is_received))
+        if kind in before and after[kind] > before[kind]
+    )
 
 
 def _rdma_device(interface: str) -> str:

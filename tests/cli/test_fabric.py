@@ -10,7 +10,7 @@ from detectors.fabric.collisions import TracedFlow, plan_ports
 from detectors.fabric.slow_part import judge
 from rankmend.cli.fabric import fabric
 from recovery.fabric.fabric_gauges import write_metrics
-from recovery.fabric.fabric_messages import PortRates
+from recovery.fabric.fabric_messages import PauseRate, PortRates
 from recovery.fabric.fabric_report import (
     CollectiveFigure,
     FabricReport,
@@ -118,6 +118,9 @@ def test_node_without_a_place_is_told_what_to_give() -> None:
     assert "--nnodes" in result.stderr
 
 
+PAUSES = (PauseRate("3", True, 300.0), PauseRate("", False, 2.0))
+
+
 def test_flows_of_programs_are_shown_with_what_they_lose_and_what_helps(
     report: FabricReport, tmp_path: Path
 ) -> None:
@@ -130,7 +133,7 @@ def test_flows_of_programs_are_shown_with_what_they_lose_and_what_helps(
         untraced=("n1 -> n3",),
         reasons=("n1: Operation not permitted",),
         unpaired=2,
-        ports=(("n1", PortRates("eth0", 1e9, 2e9, 30.0, 20.0, 10.0)),),
+        ports=(("n1", PortRates("eth0", 1e9, 2e9, 30.0, 20.0, 10.0, PAUSES)),),
     )
     bare = FabricReport("flows", report.at_unix_s, report.network, running=running)
     path = keep(bare, tmp_path / "fabric")
@@ -142,5 +145,7 @@ def test_flows_of_programs_are_shown_with_what_they_lose_and_what_helps(
     assert "50% of a link, 100% if other ports spread them: 50% is lost" in told.output
     assert "NCCL_IB_QPS_PER_CONNECTION" in told.output
     assert "n1 eth0: congested" in told.output
+    assert "n1 eth0: received 300 pauses of priority 3 each second: the switch" in told.output
+    assert "n1 eth0: sent 2 pauses of the whole link each second: this node takes" in told.output
     assert "2 queue pairs are not judged" in told.output
     assert "can't trace: n1: Operation not permitted" in told.output
