@@ -100,8 +100,9 @@ _FLIGHT_OPTIONS: Final = (
     ),
     click.option(
         "--hold",
-        type=click.Choice(["slurm", "controller"]),
-        help="Keep the node out if it fails, and return it if it passes and we took it out. Dry without --act.",
+        type=click.Choice(["slurm", "controller", "kubernetes"]),
+        help="Keep the node out if it fails, and return it if it passes and we took it out: by Slurm's commands, at rankmend's controller, or "
+        "there and by its cordon in Kubernetes. Dry without --act.",
     ),
     click.option(
         "--beside-ranks",

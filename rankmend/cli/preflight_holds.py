@@ -24,7 +24,7 @@ _MARK: Final = "preflight: "
 
 @dataclass(frozen=True, slots=True)
 class HoldOptions:
-    """``where``: slurm, controller or nothing."""
+    """``where``: slurm, controller, kubernetes or nothing."""
 
     where: str | None
     acts: bool
@@ -127,7 +127,7 @@ class _Slurm:
 
 
 class _Controller:
-    """The drain of this node at rankmend's controller: no job gets ranks there."""
+    """The drain of this node at rankmend's controller: no job gets ranks there. With ``where`` kubernetes the controller cordons it, too."""
 
     def __init__(self, options: HoldOptions) -> None:
         from rankmend.errors import ConfigError
@@ -135,7 +135,8 @@ class _Controller:
 
         urls = [url.strip() for url in (options.controller or "").split(",") if url.strip()]
         if not urls:
-            raise ConfigError("--hold controller needs --controller or RANKMEND_CONTROLLER")
+            raise ConfigError(f"--hold {options.where} needs --controller or RANKMEND_CONTROLLER")
+        self._where = options.where or "controller"
         self._client = OperatorClient(urls, token_file=options.token_file, ca_file=options.ca_file)
 
     def hold(self, node: str, ours: str | None) -> "NodeHold":
@@ -149,13 +150,14 @@ class _Controller:
         from detectors.preflight.holds import REASON_MAX
 
         reason = f"{_MARK}{'; '.join(causes)}"[:REASON_MAX]
-        write_hold(state, "controller", reason)  # before it is done: else nobody could take it back
-        said = self._client.drain(node, reason, is_expected=True).text
+        write_hold(state, self._where, reason)  # before it is done: else nobody could take it back
+        also_in = "kubernetes" if self._where == "kubernetes" else ""
+        said = self._client.drain(node, reason, is_expected=True, also_in=also_in).text
         return {"outcome": "held", "reason": reason, "said": said}
 
     def give_back(self, node: str, state: Path) -> dict[str, Any]:
         from agent.preflight.hold_record import write_hold
 
         said = self._client.release(node, f"{_MARK}passed").text
-        write_hold(state, "controller", None)
+        write_hold(state, self._where, None)
         return {"outcome": "returned", "said": said}

@@ -104,9 +104,14 @@ class OperatorClient(ControllerConnection):
         path = "/v1/cluster/resume" if scope == "cluster" else f"/v1/pauses/{part(scope)}/resume"
         return self.ask("POST", path, wire.Done, wire.Because(reason))
 
-    def drain(self, node: str, reason: str, *, is_expected: bool = False) -> wire.Done:
+    def drain(
+        self, node: str, reason: str, *, is_expected: bool = False, also_in: str = ""
+    ) -> wire.Done:
+        """Have the node get no ranks; ``also_in``: "slurm" or "kubernetes", which is asked to take it out, too."""
         path = f"/v1/nodes/{part(node)}/drain"
-        return self.ask("POST", path, wire.Done, wire.Because(reason, is_expected))
+        if not also_in:  # as older controllers read it
+            return self.ask("POST", path, wire.Done, wire.Because(reason, is_expected))
+        return self.ask("POST", path, wire.Done, wire.NodeDrain(reason, is_expected, also_in))
 
     def release(self, node: str, reason: str) -> wire.Done:
         """Release a node from a drain or quarantine."""

@@ -422,6 +422,16 @@ class Because(Struct):
     is_expected: bool = False  # the node may be one that the controller does not know yet
 
 
+class NodeDrain(Struct):
+    """Body of a drain: as `Because`, and whether the manager of the node's jobs is to take it out, too."""
+
+    reason: Reason = ""
+    is_expected: bool = False
+    also_in: Annotated[str, Meta(pattern="^(|slurm|kubernetes)$")] = (
+        ""  # within its bounds, dry until it may act
+    )
+
+
 class Window(Struct, kw_only=True):
     """Somebody works on the nodes: they get no ranks, and their alerts accuse nobody."""
 

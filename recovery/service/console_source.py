@@ -247,7 +247,7 @@ def _route_of(asked: AskedAct) -> tuple[str, dict[str, str], msgspec.Struct]:
                 return f"{verb}_cluster", {}, _body(because, wire.Because)
             return verb, {"scope": scope}, _body(because, wire.Because)
         case ActName.DRAIN:
-            return "drain", {"node": about["node"]}, _body(because, wire.Because)
+            return "drain", {"node": about["node"]}, _body(because, wire.NodeDrain)
         case ActName.UNDRAIN:
             return "release", {"node": about["node"]}, _body(because, wire.Because)
 

@@ -145,7 +145,7 @@ _ACTS = (
           _BECAUSE, _DONE,
           "Resume automation for job:UUID or node:NAME", also=(409,)),
     Route("drain", "POST", "/v1/nodes/{node}/drain", nodes.drain, RequestKind.ACT, _ACT, Touches.NODE,
-          _BECAUSE, _DONE,
+          body(wire.NodeDrain), _DONE,
           "Stop placing ranks on a node", also=(404,)),
     Route("release", "POST", "/v1/nodes/{node}/resume", nodes.release, RequestKind.ACT, _ACT, Touches.NODE,
           _BECAUSE, _DONE,

@@ -156,6 +156,20 @@ class RequestDesk:
         self.ask(SchedulerRequest(key, SchedulerAction.RESUME, (node,), reason=f"{who}: {reason}"))
         return True
 
+    def take_out(self, node: str, who: str, reason: str) -> bool:
+        """Have the node take no new jobs, as its check or a person says; return False where that is so, or is asked already."""
+        with self.bench.lock:
+            is_asked = any(
+                work.request.action is SchedulerAction.DRAIN and node in work.request.nodes
+                for work in self.ledger.open
+            )
+            if is_asked or self.ledger.history(node).is_ours:
+                return False
+            # Each word is a request of its own: one that was dry can be asked again.
+            key = f"take-out/{node}/{self.ledger.number}"
+        self.ask(SchedulerRequest(key, SchedulerAction.DRAIN, (node,), reason=f"{who}: {reason}"))
+        return True
+
     def _hand_in(self, record: SlurmAsked | SlurmReturnAllowed) -> None:
         """Write a request. It needs no lease: one that was just lost is tried again without."""
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rankmend.errors import ConfigError
 from recovery.api import wire
 from recovery.job.spelling import find_unknown, say_unknown
 from recovery.service import views
@@ -11,6 +12,7 @@ from recovery.service.discovery import targets
 from recovery.service.fleet.answers import nodes_of, others
 from recovery.service.handlers.watched import seen_watched
 from recovery.service.roles import Role, Subject, UnknownNodeError
+from recovery.slurm.desk import RequestDesk
 
 
 async def nodes(backend: Backend, call: Call[None]) -> wire.Nodes:
@@ -30,12 +32,27 @@ async def agents(backend: Backend, call: Call[None]) -> list[wire.Target]:
     return await backend.disk.run(lambda: targets(jobs, told))
 
 
-async def drain(backend: Backend, call: Call[wire.Because]) -> wire.Done:
+async def drain(backend: Backend, call: Call[wire.NodeDrain]) -> wire.Done:
     node, reason, who = call.parts["node"], call.given.reason, call.subject.name
     if not call.given.is_expected:
         await refuse_unknown_nodes(backend, call.subject, [node])
+    manager = _manager_of(backend, call.given.also_in)
     await backend.ask(lambda: backend.worker.desk.drain(node, who, reason))
-    return wire.Done(f"{node} is drained: ranks there keep running, and it gets no new ones")
+    done = f"{node} is drained: ranks there keep running, and it gets no new ones"
+    if manager is None:
+        return wire.Done(done)
+    is_asked = await backend.disk.run(lambda: manager.take_out(node, who, reason))
+    name = manager.limits.manager
+    also = f"{name} is asked to take it out" if is_asked else f"{name} has been asked already"
+    return wire.Done(f"{done}; {also}")
+
+
+def _manager_of(backend: Backend, name: str) -> RequestDesk | None:
+    """Return where to ask for a drain, too; raise ConfigError where the controller may not ask there."""
+    found = {"slurm": backend.slurm, "kubernetes": backend.kubernetes}.get(name)
+    if name and found is None:
+        raise ConfigError(f"the controller has no [{name}] with enabled = true")
+    return found
 
 
 async def release(backend: Backend, call: Call[wire.Because]) -> wire.Done:

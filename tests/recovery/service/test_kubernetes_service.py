@@ -8,14 +8,18 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client import generate_latest
 
+from agent.preflight.children import LoadChildren
+from agent.preflight.result_file import FlightResult
+from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
 from rankmend.cli import cli
+from rankmend.cli.preflight_holds import HoldOptions, hold_or_return
 from rankmend.errors import ConfigError
 from rankmend.kubernetes_api import connect
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.controller_config import Config
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.kubernetes import Cluster
-from tests.support.service import make_folder, running, wait_until
+from tests.support.service import LONG_S, make_folder, running, wait_until
 
 
 def test_a_kubeconfig_that_is_missing_is_named() -> None:
@@ -109,3 +113,49 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
     assert cordoned.spec.unschedulable
     assert resumed.exit_code == 0, resumed.output
     assert not after.spec.unschedulable
+
+
+def flown(node: str, standing: CheckStanding) -> FlightResult:
+    check = CheckVerdict("cpu_hash_bytes_per_s", "cpu", standing, "300 MB/s")
+    is_bad = standing is CheckStanding.FAILED
+    outcome = FlightOutcome.FAILED if is_bad else FlightOutcome.PASSED
+    return FlightResult(node, "quick", outcome, 0.0, 1.0, 60.0, 1, (check,))
+
+
+@pytest.mark.long
+def test_a_node_that_fails_its_preflight_is_cordoned_and_returned_once_it_passes(
+    tmp_path: Path, kubernetes_cluster: Cluster
+) -> None:
+    make_folder(tmp_path / "c")
+    node = kubernetes_cluster.add_node("preflight-node-1")
+    limits = KubernetesLimits(
+        enabled=True,
+        act=True,
+        nodes_drained_percent=100.0,
+        kubeconfig=str(kubernetes_cluster.folder / "admin.kubeconfig"),
+    )
+
+    def is_cordoned() -> bool:
+        return bool(kubernetes_cluster.core.read_node(node).spec.unschedulable)
+
+    with running(tmp_path / "c", lambda one: msgspec.structs.replace(one, kubernetes=limits)) as up:
+        token = up.folder / "admin.token"
+        options = HoldOptions("kubernetes", True, False, 0.1, up.url, token, up.ca)
+        first = hold_or_return(
+            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), LONG_S
+        )
+        wait_until(is_cordoned, "the node is cordoned")
+        again = hold_or_return(
+            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), LONG_S
+        )
+        done = hold_or_return(
+            options, flown(node, CheckStanding.PASSED), tmp_path, LoadChildren(), LONG_S
+        )
+        wait_until(lambda: not is_cordoned(), "the cordon is taken back")
+
+    assert (first["outcome"], "Kubernetes is asked to take it out" in str(first["said"])) == (
+        "held",
+        True,
+    )
+    assert again["outcome"] == "out_already"
+    assert done["outcome"] == "returned"

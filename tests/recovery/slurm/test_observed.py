@@ -77,6 +77,20 @@ def test_a_person_may_take_our_drain_back_all_the_same(site: Site) -> None:
     assert site.slurm.state["n1"] == "IDLE"
 
 
+def test_a_node_whose_check_failed_is_taken_out_once_and_comes_back_at_a_word(site: Site) -> None:
+    assert site.desk.take_out("n1", "check", "preflight: 1 wrong")
+    assert not site.desk.take_out("n1", "check", "preflight: 1 wrong"), "it is asked already"
+    site.turn()
+    assert "DRAIN" in site.slurm.state["n1"]
+    assert not site.desk.take_out("n1", "check", "preflight: 2 wrong"), "it is out already"
+
+    site.desk.take_back("n1", "check", "preflight: passed")
+    site.turn()
+
+    assert site.slurm.state["n1"] == "IDLE"
+    assert site.desk.take_out("n1", "check", "preflight: 3 wrong"), "a later failure is another one"
+
+
 def test_a_drain_by_another_of_a_node_of_interest_is_journaled_once(site: Site) -> None:
     site.slurm.state["n1"], site.slurm.reason["n1"] = "IDLE+DRAIN", "fan is loud"
     site.slurm.state["n2"], site.slurm.reason["n2"] = "IDLE+DRAIN", "not asked about"
