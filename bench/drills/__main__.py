@@ -89,11 +89,10 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the jobs' folders here")
     options = parser.parse_args()
     began_s = time.monotonic()
-    told: list[tuple[Section, Sequence[Told]]] = []
     with tempfile.TemporaryDirectory(prefix="rankmend-drills-") as made:
         home = (options.keep or Path(made)).resolve()
-        for wave in (SECTIONS[:1], SECTIONS[1:]):
-            told += run_wave(wave, options, home)
+        beside = run_wave(SECTIONS[1:], options, home)
+        told = [*run_wave(SECTIONS[:1], options, home), *beside]
     text = page(told, time.monotonic() - began_s)
     print(text)
     every = [one for _section, found in told for one in found]

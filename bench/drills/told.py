@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -71,6 +72,16 @@ def tell_outcome(cell: Cell, outcome: DrillOutcome, checks: tuple[DrillCheck, ..
         held.get(_RESULT, False),
         tuple(one.total_s for one in outcome.incidents if one.total_s is not None),
     )
+
+
+def take(cell: Cell, done: "Future[Told]") -> Told:
+    """Return what came of a cell; one that broke is told as one that did not hold, and hides no other."""
+    try:
+        return done.result()
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        check = DrillCheck("the cell could be run", False, text[:300])
+        return Told(cell.kind.name, cell.phase.value, (check,), False, False, False, False, ())
 
 
 def table_of(section: Section, told: Sequence[Told]) -> list[str]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from bench.drills.matrix import Cell, FaultOfMatrix
-from bench.drills.told import Section, Told
+from bench.drills.told import Section, Told, take
 from bench.drills.watched_run import RANKS, WatchedRun, tell_watched
 from bench.drills.watched_site import WatchedSite, watched_site
+from recovery.drill.runner import at_once
 from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 from recovery.drill.verdict import DrillCheck
 
-AT_ONCE: Final = 7  # cells; a job waits for most of its time
+AT_ONCE: Final = 5  # cells; a job waits for most of its time
 _KILL: Final = DrillFault("kill", "rank:1")
 _KILL_OTHER: Final = DrillFault("kill", "rank:0", at_step=10)
 _KILLS: Final = frozenset({"kill", "exit-code", "exception"})
@@ -97,7 +98,7 @@ def run_each(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = {pool.submit(run, cell, place): cell for place, cell in enumerate(cells)}
         for done in as_completed(waiting):
-            tell(waiting[done], done.result())
+            tell(waiting[done], take(waiting[done], done))
 
 
 def _run_cell(cell: Cell, place: int, site: WatchedSite, folder: Path) -> Told:
@@ -106,8 +107,8 @@ def _run_cell(cell: Cell, place: int, site: WatchedSite, folder: Path) -> Told:
     name = f"watched-{place:02d}-{time.monotonic_ns() % 1_000_000:06d}"
     run = WatchedRun(cell.scenario, home, lambda _text: None, site=site, name=name)
     outcome = run.run()
-    deaths = sum(fault.fault in _KILLS for fault in cell.scenario.faults)
-    due = min(deaths, 1) if cell.phase is DrillPhase.TOGETHER else deaths
+    groups = at_once(cell.scenario.faults)
+    due = sum(any(fault.fault in _KILLS for fault in group) for group in groups)
     said = f"{run.attempts} restarts, {run.acts() or 'nothing asked'}"
     untouched = DrillCheck("nothing is touched", run.attempts == due and not run.acts(), said)
     return tell_watched(run, cell, outcome, (untouched,))

@@ -24,6 +24,7 @@ from tests.support.service import FullClient, make_folder, running
 from tests.support.slurm import SlurmCluster, slurm_cluster
 
 NODE: Final = "node1"  # the agent's name: all of Slurm's nodes are this machine
+CPUS: Final = 8  # of a node, as Slurm has it
 CONFIRM_S: Final = 5.0
 _LOOK_S: Final = 0.3
 # Requests are made as by default, but for how soon and how often: a cell breaks its job on purpose, and many run in an hour.
@@ -113,9 +114,9 @@ def watched_site(
             prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook), allows_drills=True))
             prolog.chmod(0o755)
             (folder / "slurm").mkdir()
-            # As many jobs on a node as its memory takes: the first one has all that were never requeued.
-            settings = {"TaskProlog": str(prolog), "SelectTypeParameters": "CR_Memory"}
-            cluster = slurm_cluster(folder / "slurm", nodes, partitions, **settings)
+            # The first node takes all jobs that run at once: the agent has its name.
+            place = folder / "slurm"
+            cluster = slurm_cluster(place, nodes, partitions, cpus=CPUS, TaskProlog=str(prolog))
             slurm = stack.enter_context(cluster)
             os.environ["SLURM_CONF"] = slurm.environment[
                 "SLURM_CONF"

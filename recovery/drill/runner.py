@@ -30,7 +30,7 @@ JOB: Final = "drill"
 _POLL_S: Final = 0.05
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
 _SAID_BYTES_MAX: Final = 65_536
-_TOGETHER_S: Final = 3.0  # for injectors to be ready
+_TOGETHER_S: Final = 5.0  # for injectors to be ready
 _NOT_MADE: Final = 1  # exit code of rankmend inject; a refusal has another one
 _IN_FORCE: Final = b"in force"
 _CHECKPOINT: Final = "checkpoint"  # the section in which ranks save
@@ -90,7 +90,7 @@ class DrillRun:
         self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.folder / 'job.log'}")
         code = None
         try:
-            for faults in _at_once(self.scenario.faults):
+            for faults in at_once(self.scenario.faults):
                 self._await_phase(job, faults[0])
                 self._inject(faults)
             self._let_go()
@@ -295,7 +295,7 @@ class DrillRun:
             raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error
 
 
-def _at_once(faults: Sequence[DrillFault]) -> list[list[DrillFault]]:
+def at_once(faults: Sequence[DrillFault]) -> list[list[DrillFault]]:
     """Return the faults in groups that are made at the same time."""
     groups: list[list[DrillFault]] = []
     for fault in faults:

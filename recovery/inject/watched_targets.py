@@ -112,22 +112,25 @@ def _read_rank(path: Path, uid: int, job_name: str, proc: str) -> WatchedRank | 
             return None
         if Path(proc, str(pid)).stat().st_uid != uid:
             return None  # it names another user's process
+        marks = _marks(pid, proc)
     except (RankmendError, OSError):
         return None
+    if marks == [b""]:
+        return None  # it is about to end
     return WatchedRank(
         str(identity.job_id),
         job_name,
         uid,
         identity.rank,
         ProcessRef(pid, start_ticks),
-        _allows_drills(pid, proc),
+        f"{ENV_WATCH_DRILLS}=1".encode() in marks,
         path.with_name(path.name + DRILL_SUFFIX),
     )
 
 
-def _allows_drills(pid: int, proc: str) -> bool:
-    """Return whether a process was started with the mark of its owner; False where this user may not look."""
+def _marks(pid: int, proc: str) -> list[bytes]:
+    """Return the variables that a process was started with; none where this user may not look."""
     try:
-        return f"{ENV_WATCH_DRILLS}=1".encode() in read_environ(pid, proc).split(b"\0")
-    except OSError:
-        return False
+        return read_environ(pid, proc).split(b"\0")
+    except PermissionError:
+        return []

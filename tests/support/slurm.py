@@ -124,9 +124,9 @@ class SlurmCluster:
 
 @contextmanager
 def slurm_cluster(
-    folder: Path, count: int, partitions: Sequence[str] = (), **settings: str
+    folder: Path, count: int, partitions: Sequence[str] = (), cpus: int = 4, **settings: str
 ) -> Iterator[SlurmCluster]:
-    """Give a cluster of nodes that are idle. ``partitions``, ``settings``: further lines of slurm.conf."""
+    """Give a cluster of nodes that are idle. ``partitions``, ``settings``: further lines of slurm.conf; ``cpus``: of each node, as Slurm has it."""
     for name in ("munge", "state", "log"):
         (folder / name).mkdir(mode=0o755)
     key = folder / "munge" / "key"
@@ -140,7 +140,9 @@ def slurm_cluster(
     spool = Path(tempfile.mkdtemp(prefix="slurm-"))
     spool.chmod(0o755)
     settings = {"SlurmdSpoolDir": f"{spool}/%n", **settings}
-    (folder / "slurm.conf").write_text(_configuration(folder, cluster.nodes, settings, partitions))
+    (folder / "slurm.conf").write_text(
+        _configuration(folder, cluster.nodes, settings, partitions, cpus)
+    )
     munge = folder / "munge"
     try:
         cluster.start(
@@ -175,7 +177,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _configuration(
-    folder: Path, nodes: tuple[str, ...], settings: dict[str, str], partitions: Sequence[str]
+    folder: Path,
+    nodes: tuple[str, ...],
+    settings: dict[str, str],
+    partitions: Sequence[str],
+    cpus: int,
 ) -> str:
     host = socket.gethostname()
     controller, *ports = _free_ports(len(nodes) + 1)
@@ -214,7 +220,7 @@ def _configuration(
     }
     written = [f"{name}={value}" for name, value in lines.items()]
     written += [
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=2000"
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000"
         for node, port in zip(nodes, ports, strict=True)
     ]
     written.append(

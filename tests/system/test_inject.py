@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hosts import Fleet, why_not
+
+ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120.0
 COMMAND = (sys.executable, "-m", "rankmend.cli", "inject")
 PEER = "10.77.9.2"
@@ -270,6 +274,36 @@ def test_undo_cleans_up_once_injector_and_supervisor_have_both_been_killed(node:
 
     assert [one["fault"] for one in done["undone"]] == ["link-down"]  # type: ignore[attr-defined]
     assert node.picture() == before
+
+
+@pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+def test_delayed_interface_still_carries_what_is_sent(tmp_path: Path) -> None:
+    with Fleet(2, tmp_path) as fleet:
+        near, far = fleet
+        marks = far.state / "drills.toml"
+        marks.write_text('[drills]\nallow = ["network"]\ninterfaces = ["eth0"]\n')
+        argv = [
+            sys.executable,
+            "-m",
+            "rankmend.cli",
+            "inject",
+            "delay",
+            "--on=interface:eth0",
+            "--yes",
+        ]
+        argv += ["--delay=0.1", "--for=300s", f"--marks={marks}", f"--undo-dir={far.state}/undo"]
+        with far.popen(argv, cwd=ROOT, stderr=subprocess.PIPE, text=True) as injector:
+            assert injector.stderr is not None
+            assert "in force" in injector.stderr.readline()
+            with far.network():
+                listener = socket.create_server((far.address, 0))
+            with listener, near.network():
+                began_s = time.monotonic()
+                with socket.create_connection(listener.getsockname(), DEADLINE_S):
+                    took_s = time.monotonic() - began_s
+            injector.terminate()
+
+    assert took_s >= 0.1  # the answer to the first packet was held
 
 
 def _supervisors_of(parent: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from rankmend.errors import NoSourceError, RankmendError
 from recovery.inject.fault import FaultKind, TargetKind
+from recovery.inject.faulty.delay_line import MARK
 from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.programs import need_program, run_program
 from recovery.inject.request import divide_peers
@@ -143,7 +144,7 @@ def _delay(place: FaultPlace) -> FaultPlan:
     lines = (
         f"add table netdev {table}",
         f'add chain netdev {table} out {{ type filter hook egress device "{name}" priority 0; policy accept; }}',
-        f'add rule netdev {table} out fwd to "{tap}"',
+        f'add rule netdev {table} out meta mark != {MARK:#x} fwd to "{tap}"',
     )
     return FaultPlan(
         (
