@@ -78,7 +78,7 @@ def take(cell: Cell, done: "Future[Told]") -> Told:
     """Return what came of a cell; one that broke is told as one that did not hold, and hides no other."""
     try:
         return done.result()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was
         text = f"{type(error).__name__}: {error}"
         check = DrillCheck("the cell could be run", False, text[:300])
         return Told(cell.kind.name, cell.phase.value, (check,), False, False, False, False, ())
