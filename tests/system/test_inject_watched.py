@@ -156,3 +156,16 @@ def test_progress_file_that_names_a_process_of_another_user_is_no_target(
         pytest.skip("needs root to give files away")
     os.chown(inner, 12345, 12345)
     assert seen() == []
+
+
+def test_rank_whose_process_is_about_to_end_is_no_target(pair: WatchedPair, tmp_path: Path) -> None:
+    pair.restart()
+    rank = pair.found()[1]
+    inner = tmp_path / "proc" / str(rank.process.pid)
+    inner.mkdir(parents=True)
+    (inner / "stat").write_bytes(Path(f"/proc/{rank.process.pid}/stat").read_bytes())
+    (inner / "environ").touch()  # as the kernel shows it once its memory has gone
+
+    found = find_watched_ranks(proc=str(tmp_path / "proc"))
+
+    assert [one for one in found if one.job_name == pair.name] == []
