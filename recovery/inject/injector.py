@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from rankmend.clock import read_boot_id
-from rankmend.errors import ConfigError, SourceError, StorageError
+from rankmend.errors import ConfigError, NoSourceError, SourceError, StorageError
 from rankmend.parts_path import program
 from rankmend.stopping import take_signals
 from recovery.inject.acts import gpu, kernel_log, network, process, processor, service, storage
@@ -114,7 +114,7 @@ class _Session:
             undo.append(EndHelper(helper.pid, state.start_ticks))
         undo += self._plan.undo
         if self._plan.prepare is not None:
-            undo += self._plan.prepare()
+            undo += _prepare(self._plan)
         net, mount = own_namespaces()
         return Injection(
             injection_id=self._place.injection_id,
@@ -223,9 +223,21 @@ def _say_made(supervisor: "subprocess.Popen[bytes]") -> None:
         supervisor.stdin.write(MADE)
 
 
+def _prepare(plan: FaultPlan) -> tuple[Undo, ...]:
+    assert plan.prepare is not None, "it has something to prepare"
+    try:
+        return plan.prepare()
+    except FileNotFoundError as error:  # a checkpoint is removed when there are newer ones
+        raise NoSourceError(f"cannot {plan.steps[0]}: it has gone meanwhile") from error
+    except OSError as error:
+        raise SourceError(f"cannot {plan.steps[0]}: {error}") from error
+
+
 def _make(plan: FaultPlan) -> None:
     try:
         plan.make()
+    except ProcessLookupError as error:
+        raise NoSourceError(f"cannot {plan.steps[-1]}: it has gone meanwhile") from error
     except OSError as error:
         raise SourceError(f"cannot {plan.steps[-1]}: {error}") from error
 

@@ -6,7 +6,7 @@ launchers that are watched are found by their progress files (`recovery.inject.w
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,10 @@ from recovery.launcher.processes.process_tree import (
 from recovery.report.overview import find_launchers, view_ranks
 
 _CMDLINE_BYTES_MAX: Final = 65_536
+_PROGRAMS: Final[Mapping[str, frozenset[bytes]]] = {
+    "postgresql": frozenset((b"postgres",)),
+    "alertmanager": frozenset((b"alertmanager", b"prometheus-alertmanager")),  # Debian's
+}
 _AGENT_COMMANDS: Final = frozenset((b"forget", b"init", b"release", b"resume"))
 """`rankmend agent` with one of these does something, and is no service."""
 
@@ -194,9 +198,8 @@ def _is_service(pid: int, service: str) -> bool:
     except OSError:
         return False
     names = [word.rpartition(b"/")[2] for word in words]
-    if service in ("postgresql", "alertmanager"):
-        wanted = b"postgres" if service == "postgresql" else b"alertmanager"
-        return names[:1] == [wanted]
+    if service in _PROGRAMS:
+        return not _PROGRAMS[service].isdisjoint(names[:1])
     starts = [place for place, name in enumerate(names) if name in (b"rankmend", b"rankmend.cli")]
     told = [names[place + 1 :] for place in starts]
     if service == "controller":

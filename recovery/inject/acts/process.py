@@ -100,7 +100,12 @@ def _ask_hook(place: FaultPlace, process: ProcessRef) -> FaultPlan:
 
 def _write_order(path: Path, order: dict[str, object]) -> None:
     owner = None
-    if os.geteuid() == 0:
-        found = path.parent.stat()
-        owner = (found.st_uid, found.st_gid)
-    replace_file(path, json.dumps(order).encode(), SourceError, durable=False, owner=owner)
+    try:
+        if os.geteuid() == 0:
+            found = path.parent.stat()
+            owner = (found.st_uid, found.st_gid)
+        replace_file(path, json.dumps(order).encode(), SourceError, durable=False, owner=owner)
+    except (SourceError, FileNotFoundError) as error:
+        if path.parent.is_dir():
+            raise
+        raise NoSourceError(f"the attempt of {path.parent} has gone meanwhile") from error

@@ -1,16 +1,19 @@
 """Plans of faults that can't be carried out as they were asked for."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rankmend.errors import ConfigError
+from rankmend.errors import ConfigError, NoSourceError
 from recovery.inject.fault import FaultKind
-from recovery.inject.injector import plan_fault
+from recovery.inject.injector import inject, plan_fault
 from recovery.inject.permission import NodeMarks
 from recovery.inject.plan import FaultPlace
 from recovery.inject.request import FaultOptions, FaultRequest, parse_target
 from recovery.inject.targets import FoundTarget
+from recovery.inject.undo_journal import UndoFolder
+from recovery.launcher.processes.process_tree import ProcessRef
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,37 @@ def test_folder_with_what_undoes_the_fault_is_not_covered(fault: FaultKind, tmp_
 
     with pytest.raises(ConfigError, match="holds what undoes this fault"):
         plan_fault(FaultPlace(request, found, NodeMarks(), "0" * 16, 0.0, undo))
+
+
+def test_checkpoint_that_is_removed_meanwhile_is_said_to_have_gone(tmp_path: Path) -> None:
+    file = tmp_path / "step-1.npz"
+    file.write_bytes(b"parameters")
+    folder = UndoFolder(tmp_path / "undo")
+    folder.make()
+    request = FaultRequest(
+        FaultKind.TORN_CHECKPOINT, parse_target(f"path:{file}"), 1.0, FaultOptions()
+    )
+    found = FoundTarget(path=str(file))
+    place = FaultPlace(request, found, NodeMarks(), "0" * 16, 0.0, folder.path)
+    plan = plan_fault(place)
+    file.unlink()
+
+    with pytest.raises(NoSourceError, match="it has gone meanwhile"):
+        inject(place, plan, folder, lambda _name: None)
+
+    assert folder.standing() == []
+
+
+def test_rank_whose_attempt_ends_meanwhile_is_said_to_have_gone(tmp_path: Path) -> None:
+    attempt = tmp_path / "attempt-1"
+    attempt.mkdir()
+    (attempt / "rank-0.drill").touch()
+    request = FaultRequest(
+        FaultKind.EXIT_CODE, parse_target("rank:llama/0"), 1.0, FaultOptions(code=7)
+    )
+    found = FoundTarget(ProcessRef(2, 3), drill_file=attempt / "rank-0.drill")
+    plan = plan_fault(FaultPlace(request, found, NodeMarks(), "0" * 16, 0.0, tmp_path))
+    shutil.rmtree(attempt)
+
+    with pytest.raises(NoSourceError, match="has gone meanwhile"):
+        plan.make()
