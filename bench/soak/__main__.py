@@ -56,6 +56,7 @@ class Soak:
     seconds: float
     seed: int
     injector: Injector
+    pause_s: float | None = None  # before each fault; None: as drawn
     began_s: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Soak:
         while self.now_s < self.seconds and not self._has_ended:
             kills = self.now_s < self.seconds / 3
             drawn = draw(random_, may_kill_services=kills, is_root=os.geteuid() == 0)
-            due_s = self.now_s + drawn.pause_s
+            due_s = self.now_s + (drawn.pause_s if self.pause_s is None else self.pause_s)
             if due_s >= self.seconds:
                 self._await(lambda: self.now_s >= self.seconds, self.seconds)
                 break
@@ -214,6 +215,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument(
+        "--pause-s", type=float, help="seconds before each fault [default: 10 to 30, drawn]"
+    )
     parser.add_argument("--step-s", type=float, default=STEP_S, help="seconds of a step")
     parser.add_argument("--output", type=Path, help="write all that was measured as JSON")
     parser.add_argument("--plot", type=Path, help="draw this picture; needs matplotlib")
@@ -228,7 +232,7 @@ def main() -> int:
         folder = (options.keep or Path(made)).resolve() / "soak"
         folder.mkdir(parents=True)
         with standing(folder, options.step_s) as stage:
-            soak = Soak(stage, options.minutes * 60, options.seed, Injector(stage))
+            soak = Soak(stage, options.minutes * 60, options.seed, Injector(stage), options.pause_s)
             checks = soak.run()
             report = soak.report(checks)
     if options.output is not None:

@@ -190,8 +190,9 @@ class Injector:
         one.process = None
         if code and one.said is not None:
             text = one.said.read_text(errors="replace").strip()[-_SAID_MAX:]
-            # A rank may end between the look and the deed: it is said, and nothing was made.
-            one.is_missed = code == _REFUSED or (not one.is_in_force and "has gone" in text)
+            # What was to be broken may end between the look and the deed, or be broken already: nothing was made.
+            is_refused = any(words in text for words in ("has gone", " stands ("))
+            one.is_missed = code == _REFUSED or (not one.is_in_force and is_refused)
             one.problem = "" if one.is_missed else f"exit code {code}: {text}"
 
     def close(self) -> list[str]:

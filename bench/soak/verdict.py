@@ -55,9 +55,9 @@ class Usage:
     rss_max_bytes: int
     slope_bytes_per_h: float | None  # None: its life was too short
     descriptors_max: int
-    descriptors_drift: float
+    descriptors_drift: int | None
     threads_max: int
-    threads_drift: float
+    threads_drift: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def usage_of(part: str, samples: Sequence[Sample]) -> Usage:
         _quarters([one.pss_bytes for one in warm])[0], _quarters([one.pss_bytes for one in warm])[1],
         max(one.pss_bytes for one in samples), max(one.rss_bytes for one in samples),
         slope_per_h([(one.at_s, one.pss_bytes) for one in warm]) if is_long else None,
-        max(one.descriptors for one in samples), _drift([one.descriptors for one in warm]),
-        max(one.threads for one in samples), _drift([one.threads for one in warm]),
+        max(one.descriptors for one in samples), _drift([one.descriptors for one in warm]) if is_long else None,
+        max(one.threads for one in samples), _drift([one.threads for one in warm]) if is_long else None,
     )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def judge_usage(usage: Usage) -> Check:
         ("descriptors more in the last quarter", usage.descriptors_drift, limits.drift_max),
         ("threads more in the last quarter", usage.threads_drift, limits.drift_max),
     ):
-        if value > most:
+        if value is not None and value > most:
             over.append(f"{value:g} {name}, over {most}")
     said = "PSS, its slope, descriptors, threads within their limits"
     if slope is None:
