@@ -16,6 +16,7 @@ import os
 import platform
 import random
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -227,6 +228,7 @@ def main() -> int:
     if options.read is not None:
         show(json.loads(options.read.read_text(encoding="utf-8")), options.plot)
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all parts, too
     print(f"seed {options.seed}, {options.minutes:g} minutes", flush=True)
     with tempfile.TemporaryDirectory(prefix="rankmend-soak-") as made:
         folder = (options.keep or Path(made)).resolve() / "soak"
