@@ -222,7 +222,11 @@ def _ask(place: "FaultPlace", plan: "FaultPlan", yes: int) -> None:
     for step in plan.steps if yes < len(questions) else ():
         echo(printable(f"  {step}"), err=True)
     for question in questions[yes:]:
-        if not click.confirm(printable(question), err=True):
+        try:
+            is_wanted = click.confirm(printable(question), err=True)
+        except click.Abort:  # nobody can answer: there is no terminal
+            is_wanted = False
+        if not is_wanted:
             fail("nothing was done", _REFUSED)
 
 

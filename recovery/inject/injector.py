@@ -69,13 +69,12 @@ def plan_fault(place: FaultPlace) -> FaultPlan:
 def inject(
     place: FaultPlace, plan: FaultPlan, folder: UndoFolder, tell: Callable[[str], None]
 ) -> Injected:
-    """Make the fault, wait for its end and undo it. ``tell`` is called once the fault is in force.
+    """Make the fault, wait for its end and undo it. ``tell`` is called once it is in force; not for one that happens at once.
 
     Raises RankmendError where it could not be made; what was begun is undone by then.
     """
     if not (plan.undo or plan.prepare or plan.helper):
         _make(plan)
-        tell(place.injection_id)
         return _injected(place, plan, "at once", ())
     with take_signals() as stopping:
         return _Session(place, plan, folder, stopping.wake).run(tell)

@@ -20,6 +20,11 @@ def reset_clocks(gpu: str) -> None:
     _call(lambda nvml: nvml.nvmlDeviceResetGpuLockedClocks(_handle(nvml, gpu)))
 
 
+def check_gpu(gpu: str) -> None:
+    """Raise NoSourceError or SourceError where there is no such GPU, or no NVML."""
+    _call(lambda nvml: _handle(nvml, gpu))
+
+
 def read_power_limit(gpu: str) -> int:
     """Return the limit in milliwatts."""
     return int(_call(lambda nvml: nvml.nvmlDeviceGetPowerManagementLimit(_handle(nvml, gpu))))

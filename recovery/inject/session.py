@@ -70,7 +70,7 @@ def carry_out(
 ) -> Injected:
     """Make the fault and undo it at its end; root's goes into the node's log of actions, too."""
     places.undo.make()
-    refuse_leftovers(mend_orphans(places.undo))
+    refuse_leftovers(mend_orphans(places.undo), places.undo)
     place = _await_moment(place)
     _log(places, "inject", place, {"steps": list(plan.steps)})
     made = inject(place, plan, places.undo, tell)
@@ -93,12 +93,13 @@ def _await_moment(place: FaultPlace) -> FaultPlace:
     return replace(place, until_boot_s=place.until_boot_s + wait_s)
 
 
-def refuse_leftovers(mended: list[Mended]) -> None:
+def refuse_leftovers(mended: list[Mended], folder: UndoFolder) -> None:
     """Raise where an earlier fault still stands: no other is made on top of it."""
     for one in mended:
         if one.problems:
             raise ConfigError(
-                f"an earlier {one.fault} on {one.target} ({one.injection_id}) is not undone: {'; '.join(one.problems)}"
+                f"an earlier {one.fault} on {one.target} ({one.injection_id}) is not undone: {'; '.join(one.problems)}. "
+                f"Once you have seen to that yourself, remove {folder.path / one.injection_id}.json"
             )
 
 

@@ -11,6 +11,7 @@ def plan(place: FaultPlace) -> FaultPlan:
     if place.request.fault is FaultKind.GPU_CLOCKS:
         mhz = options.mhz
         assert mhz is not None, "checked with the request"
+        nvml.check_gpu(gpu)  # else what undoes it would fail for ever
         return FaultPlan(
             (f"lock the clocks of {gpu} to {mhz} MHz, and unlock them at the end",),
             (ResetClocks(gpu),),
