@@ -85,9 +85,10 @@ def decide_probe(
 
 
 def is_in_the_way(ledger: Ledger) -> bool:
-    """Return whether the job has more urgent things to do than to find out why it is slow."""
+    """Return whether the job has more urgent things to do than to find out why it is slow, or is to be left alone."""
     is_training = ledger.wish is Wish.RANKS and ledger.is_attempt_open
-    return not is_training or ledger.incident is not None or ledger.closing is not None
+    is_left_alone = ledger.closing is not None or ledger.paused_by is not None
+    return not is_training or ledger.incident is not None or is_left_alone
 
 
 def choose_training(

@@ -26,6 +26,7 @@ from detectors.parts.fleet_parts import NO_PARTS
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointFormat, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.cluster.probe_rules import ProbeRules
 from recovery.job.controller import Controller
 from recovery.job.nodes import orders_for
 from recovery.job.settings import JobSettings
@@ -460,6 +461,9 @@ class Cluster:
 
     def unusable(self, _node: str) -> str | None:
         return None
+
+    def probe_rules(self, _job_id: str) -> ProbeRules:
+        return ProbeRules()
 
     def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: object) -> None:
         self.blamed.append((incident_id, node))

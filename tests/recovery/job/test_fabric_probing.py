@@ -87,6 +87,7 @@ def test_slow_communication_has_the_idle_nodes_test_the_network_and_nobody_else(
         slow_job(0, why=False),  # its hardware may tell more in a moment
         replace(slow_job(0), wish=Wish.NOTHING),
         replace(slow_job(0), is_attempt_open=False),
+        replace(slow_job(0), paused_by="ann"),
         replace(slow_job(0), placement=(Placement("n0", (0, 1)),)),  # it has no network
     ],
 )
@@ -184,6 +185,7 @@ def test_a_probe_goes_on_while_nothing_else_is_due() -> None:
         ({"epoch": 3}, ProbeEnd.INTERRUPTED),
         ({"wish": Wish.NOTHING}, ProbeEnd.YIELDED),
         ({"attempt": 2}, ProbeEnd.YIELDED),
+        ({"paused_by": "ann"}, ProbeEnd.YIELDED),
         ({"members": {}}, ProbeEnd.YIELDED),
     ],
 )

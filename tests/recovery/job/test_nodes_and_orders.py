@@ -15,6 +15,7 @@ from detectors.hang.live import HungLimits
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, SharedKind
 from recovery.checkpoints.model import HeldPart, Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
+from recovery.cluster.probe_rules import ProbeRules
 from recovery.job.controller import Controller
 from recovery.job.hang_verdict import LATE_S
 from recovery.job.node_power import ASK_RATIO
@@ -177,6 +178,9 @@ class Bench:
         ), "journaled first"
         self.switched_off.append(node)
         self.off.add(node)
+
+    def probe_rules(self, _job_id: str) -> ProbeRules:
+        return ProbeRules()
 
     def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
         self.blamed.append((node, incident_id))

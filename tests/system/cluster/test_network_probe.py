@@ -1,16 +1,20 @@
-"""A job's spares test the network by themselves when a rank's communication is slow: the slow cable is named."""
+"""A job's spares test the network by themselves when a rank's communication is slow: the slow cable is named, and a spare that is needed is let go.
+
+The tests go through one story of one job in the order of this file; each can run alone.
+"""
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from recovery.journal.probe_records import ProbeEnd
+from recovery.messages.outside import PersonAct
 from tests.support.hosts import Fleet, why_not
-from tests.system.cluster.bed import Cluster, Training
-from tests.system.faults.harness import JOBS
+from tests.system.cluster.bed import DEADLINE_S, Cluster, Training
+from tests.system.faults.harness import JOBS, wait_for
 
 pytestmark = [
     pytest.mark.real,
@@ -32,54 +36,96 @@ seconds_max = 300
 bytes_per_node_max = 4.8e7
 bytes_per_s_max = 2e7
 training_bytes_per_s_max = 2e7
+per_hour_max = 20
+again_after_s = 0
 through_training_nics = true
 training_nodes_max = 2
 """
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Fleet(NODES + 1, tmp_path) as fleet:
+@dataclass(frozen=True)
+class Story:
+    """A job of two nodes, one of them behind a slow cable, with three spares."""
+
+    training: Training
+    faults: Path
+    slow_node: str
+    other_node: str
+
+    def slow_down(self, rank: int) -> None:
+        (self.faults / str(rank)).write_text("communication 0.3")
+
+    def wait_record(self, kind: str, after: int = 0) -> tuple[int, dict[str, object]]:
+        """Return the first record of a kind with a number above ``after``, and its number."""
+        training = self.training
+        number = training.wait_told(kind, after)
+        lines = training.cluster.ask(lambda client: client.story(training.job_id).lines, "a story")
+        record = next(one.record for one in lines if one.number == number)
+        return number, json.loads(bytes(record))
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with Fleet(NODES + 1, tmp_path_factory.mktemp("probe")) as fleet:
         cluster = Cluster(fleet)
         try:
-            policy = cluster.folder / "policy.toml"
-            policy.write_text(POLICY)
+            (cluster.folder / "policy.toml").write_text(POLICY)
             cluster.start_controller()
-            yield cluster
+            faults = fleet.shared / "faults"
+            faults.mkdir()
+            script, arguments = JOBS / "uneven.py", [f"--faults={faults}"]
+            training = Training(cluster, f"2:{NODES}", script, arguments, slots=2)
+            training.start(*cluster.nodes)
+            ranks = {node: one.ranks for node, one in training.placed(0).items()}
+            (slow_node,) = (node for node, own in ranks.items() if 0 in own)
+            (other_node,) = ranks.keys() - {slow_node}
+            good = [host for host in cluster.nodes if host.name != slow_node]
+            with (
+                fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S),
+                fleet.slow(fleet[slow_node], bytes_per_s=SLOW_BYTES_PER_S),
+            ):
+                yield Story(training, faults, slow_node, other_node)
         finally:
             cluster.close()
 
 
-def record_of(training: Training, kind: str) -> dict[str, object]:
-    """Wait for the first record of a kind, and return it."""
-    number = training.wait_told(kind, 0)
-    lines = training.cluster.ask(
-        lambda client: client.story(training.job_id).lines, "the job's story"
-    )
-    return json.loads(bytes(next(one.record for one in lines if one.number == number)))  # type: ignore[no-any-return]
-
-
 def test_slow_communication_has_spares_test_the_network_and_the_slow_cable_is_named(
-    cluster: Cluster,
+    story: Story,
 ) -> None:
-    faults = cluster.fleet.shared / "faults"
-    faults.mkdir()
-    arguments = [f"--faults={faults}"]
-    training = Training(cluster, f"2:{NODES}", JOBS / "uneven.py", arguments, slots=2)
-    training.start(*cluster.nodes)
-    slow_node = next(node for node, one in training.placed(0).items() if 0 in one.ranks)
+    story.slow_down(0)
+    _number, ended = story.wait_record("fabric_probe_ended")
+    _number, asked = story.wait_record("fabric_probe_asked")
 
-    with ExitStack() as stack:
-        good = [host for host in cluster.nodes if host.name != slow_node]
-        bad = cluster.fleet[slow_node]
-        stack.enter_context(cluster.fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S))
-        stack.enter_context(cluster.fleet.slow(bad, bytes_per_s=SLOW_BYTES_PER_S))
-        (faults / "0").write_text("communication 0.3")
-        ended = record_of(training, "fabric_probe_ended")
-
-    asked = record_of(training, "fabric_probe_asked")
-    spares = {host.name for host in cluster.nodes} - set(training.placed(0))
-    assert spares <= set(asked["nodes"]), "all that are idle"  # type: ignore[arg-type]
+    training = story.training
+    nodes = {host.name for host in training.cluster.nodes}
+    assert asked["nodes"][-2:] == [story.slow_node, story.other_node]  # type: ignore[index]
+    assert set(asked["nodes"]) == nodes, "the spares first"  # type: ignore[arg-type]
     assert ended["end"] == ProbeEnd.JUDGED.value, training.account
-    assert ended["part"] == f"node {slow_node}", training.account
-    assert f"node {slow_node} slow" in training.story_text()
+    assert ended["part"] == f"node {story.slow_node}", training.account
+    assert f"node {story.slow_node} slow" in training.story_text()
+
+
+def test_a_spare_that_is_needed_is_taken_in_the_middle_of_a_probe(story: Story) -> None:
+    training, job_id = story.training, story.training.job_id
+    attempt, cluster = training.attempt, training.cluster
+    before = training.last_number
+    (story.faults / "0").unlink(missing_ok=True)  # of four ranks, two alike are no outliers
+    story.slow_down(1)
+    number, asked = story.wait_record("fabric_probe_asked", before)
+
+    def act(what: PersonAct, node: str | None = None) -> None:
+        cluster.ask(lambda client: client.command(job_id, what, node=node, reason="test"), "it")
+
+    act(PersonAct.LEAVE_NODE, story.other_node)
+    act(PersonAct.RESTART)
+    _number, ended = story.wait_record("fabric_probe_ended", number)
+    placed = set(training.placed(attempt))
+
+    assert (ended["probe_id"], ended["end"]) == (asked["probe_id"], ProbeEnd.YIELDED.value)
+    assert story.other_node not in placed
+    assert placed < set(asked["nodes"]), "a node that was testing"  # type: ignore[arg-type]
+    wait_for(
+        lambda: not any(host.processes("probe_child") for host in cluster.nodes),
+        "nothing tests the network any more",
+        DEADLINE_S,
+    )
