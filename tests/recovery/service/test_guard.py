@@ -1,0 +1,68 @@
+"""How long a connection may be silent: before a request, within its head, and while it is answered."""
+
+import asyncio
+from typing import Any, cast
+
+from recovery.service.guard import HEAD_S_MAX, IDLE_S_MAX, ConnectionGuard, ConnectionRoom
+
+
+class Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_cut = False
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+class Silent:
+    """Takes what comes and answers nothing."""
+
+    def connection_made(self, _transport: asyncio.BaseTransport) -> None: ...
+    def connection_lost(self, _error: BaseException | None) -> None: ...
+    def data_received(self, _data: bytes) -> None: ...
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.room = ConnectionRoom(cast(Any, Silent), lambda: self.now_s)
+        self.wires: list[Wire] = []
+
+    def connect(self) -> ConnectionGuard:
+        guard, wire = self.room.make(lambda: None), Wire()
+        guard.connection_made(wire)
+        self.wires.append(wire)
+        return guard
+
+    async def cut_at(self, now_s: float, count: int) -> list[bool]:
+        """Return which connections are cut at that time, once as many have been."""
+
+        async def wait() -> None:
+            while self.room.cut < count:
+                await asyncio.sleep(0.01)
+
+        self.now_s = now_s
+        await asyncio.wait_for(wait(), 60)
+        return [wire.is_cut for wire in self.wires]
+
+
+def test_silence_is_bounded_within_a_head_and_between_requests_but_not_while_an_answer_is_due() -> (
+    None
+):
+    async def run() -> None:
+        bench = Bench()
+        half_a_head, polling, idle, gone = (bench.connect() for _ in range(4))
+        for guard in (half_a_head, polling, idle, gone):
+            guard.data_received(b"GET /")
+        for guard in (polling, idle, gone):
+            guard.begin(0)
+        idle.end()
+        gone.connection_lost(None)
+        gone.end()  # its answer came too late
+        assert await bench.cut_at(100.0 + HEAD_S_MAX, 1) == [True, False, False, False]
+        assert await bench.cut_at(100.0 + IDLE_S_MAX, 2) == [True, False, True, False]
+        assert bench.room.cut == 2
+        bench.room.close()
+
+    asyncio.run(run())
