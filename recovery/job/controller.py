@@ -522,6 +522,8 @@ class Controller:
             return None
         if ledger.incident is not None:
             self._last_finding = ledger.incident.last_failure.finding
+        if not self._evidence.is_open:
+            return None
         nodes = {place.node for place in ledger.placement}
         return self._evidence.due(nodes, self._last_finding, now_s)
 

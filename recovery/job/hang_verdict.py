@@ -55,6 +55,11 @@ class HangInquiry:
             told.attempt,
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether a launcher has reported evidence that is not journaled yet."""
+        return self._judged is not None or bool(self._heard)
+
     def due(
         self, nodes: Collection[str], finding: Finding | None, now_s: float
     ) -> EvidenceCollected | None:

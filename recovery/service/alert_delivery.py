@@ -58,8 +58,8 @@ class AlertDelivery:
         for job in self._jobs.running.values():
             if job.controller is None or job.controller.ledger.wish is not Wish.RANKS:
                 continue
-            started = job.controller.ledger.started
+            started, job_id = job.controller.ledger.started, job.job_id
             for place in started.placement if started is not None else ():
-                node = JobNode(job.job_id, place.ranks)
+                node = JobNode(job_id, place.ranks)
                 found[place.node] = (*found.get(place.node, ()), node)
         return found
