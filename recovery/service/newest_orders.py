@@ -5,6 +5,7 @@ and `flush` are for the deciding thread, all else for the event loop.
 """
 
 import asyncio
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
@@ -12,6 +13,11 @@ from typing import Final
 from recovery.messages.codec import encode_message
 from recovery.messages.exchange import Order
 
+MANY: Final = 256  # orders at once: their answers take the event loop some 30 ms
+SENT_S_MAX: Final = 1.0  # for 10,000 of them
+SETTLED_S: Final = (
+    40.0  # after orders to many: each of their polls has ended once, spread over 10 s
+)
 WAITERS_MAX: Final = 2  # polls of one node at once: a new one, and the old one whose client hung up
 
 
@@ -32,11 +38,15 @@ class _Posted:
 
 
 class NewestOrders:
-    def __init__(self) -> None:
+    def __init__(self, sent_s_max: float = SENT_S_MAX) -> None:
+        """``sent_s_max``: how long the deciding thread waits at most while orders to many go out."""
+        self._sent_s_max = sent_s_max
         self._posted: dict[str, dict[str, _Posted]] = {}
         self._changed: list[tuple[str, str]] = []
         self._waiting: defaultdict[tuple[str, str], list[asyncio.Future[bool]]] = defaultdict(list)
         self._call_soon: Callable[..., object] | None = None
+        self._many_at_s = float("-inf")  # of the loop's clock
+        self._sent = threading.Event()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Name the loop in which polls wait."""
@@ -63,13 +73,19 @@ class NewestOrders:
         self._changed.append((job_id, ""))
 
     def flush(self) -> None:
-        """Wake the polls for which there is something new, all of them at once."""
+        """Wake the polls for which there is something new, all of them at once.
+
+        Of many, the answers go out first, within bounds: who decides meanwhile takes the interpreter from them.
+        """
         changed, self._changed = self._changed, []
         if changed and self._call_soon is not None:
+            self._sent.clear()
             try:
                 self._call_soon(self._wake, changed)
             except RuntimeError:  # the loop is closed: nobody waits any more
                 return
+            if len(changed) >= MANY:
+                self._sent.wait(self._sent_s_max)
 
     @property
     def pending(self) -> int:
@@ -122,7 +138,19 @@ class NewestOrders:
     def waiting(self) -> int:
         return sum(len(waiters) for waiters in self._waiting.values())
 
+    def is_settled(self) -> bool:
+        """Return whether no orders to many have lately made their polls end together."""
+        return asyncio.get_running_loop().time() - self._many_at_s >= SETTLED_S
+
     def _wake(self, changed: list[tuple[str, str]]) -> None:
+        self._settle_all(changed)
+        if len(changed) >= MANY:
+            loop = asyncio.get_running_loop()
+            self._many_at_s = loop.time()
+            # Behind the polls that have just been woken, and behind what they wrote.
+            loop.call_soon(loop.call_soon, self._sent.set)
+
+    def _settle_all(self, changed: list[tuple[str, str]]) -> None:
         ended = {job_id for job_id, node in changed if not node}
         for key in changed:
             for waiter in self._waiting.get(key, ()):

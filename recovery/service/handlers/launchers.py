@@ -15,9 +15,9 @@ from recovery.service.request_errors import CallConflictError
 from recovery.service.retained import USUAL_BYTES, Room, slim
 from recovery.service.roles import TooManyError
 
-WAIT_SHARE_MIN: Final = (
-    0.6  # share of the wait that a poll asks for; spreads the ends of 25 s polls over 10 s
-)
+# Shares of the wait that a poll asks for: after orders to many, which spreads the ends of 25 s polls over 10 s, and else.
+WAIT_SHARE_MIN: Final = 0.6
+SETTLED_SHARE_MIN: Final = 0.9
 
 
 class OrderQuery(Struct):
@@ -80,7 +80,8 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
     node, query, board = call.parts["node"], call.given, backend.board
     # An order to all nodes makes all launchers poll at once. Without this spread, 2,000 of them would do so
     # again every 25 s and take half a second of a core, while reports wait.
-    wait_s = query.wait * random.uniform(WAIT_SHARE_MIN, 1.0)  # noqa: S311 - spreads, hides nothing
+    share_min = SETTLED_SHARE_MIN if board.is_settled() else WAIT_SHARE_MIN
+    wait_s = query.wait * random.uniform(share_min, 1.0)  # noqa: S311 - spreads, hides nothing
     until_s = backend.clock.now_s() + wait_s
     while True:
         refuse_ended(job_id, known)
