@@ -34,7 +34,7 @@ class BodyReader:
         self._subject_bytes: Counter[str] = Counter()
 
     async def read(
-        self, request: web.Request, subject: Subject, bytes_max: int, total_bytes_max: int
+        self, request: web.BaseRequest, subject: Subject, bytes_max: int, total_bytes_max: int
     ) -> bytes:
         """Return the body; ``total_bytes_max`` bounds all bodies in progress."""
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":

@@ -352,8 +352,10 @@ class Service:
             logger=_QUIET,
         )
         await self._runner.setup()
-        assert self._runner.server is not None, "set up"
-        self._room = ConnectionRoom(self._runner.server, self.worker.hearing.listened_s)
+        server = self._runner.server
+        assert server is not None, "set up"
+        server.request_handler = self.api.straight(server.request_handler)
+        self._room = ConnectionRoom(server, self.worker.hearing.listened_s)
         self._beat(loop)
         self.worker.start()
         self.accounts.start()

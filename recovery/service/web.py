@@ -41,6 +41,7 @@ from recovery.service.request_errors import EndedError, FullError, PeerSilentErr
 from recovery.service.roles import DeniedError, Subject, TooManyError
 from recovery.service.route import SMALL_BYTES, Answerer, RequestKind, Route
 from recovery.service.routes import BY_NAME, ROUTES
+from recovery.service.straight_way import Handler, Serve, make_straight
 
 # per address: enough for a fleet with an old token, too few to guess one
 _FAILED_LOGINS: Final = Rate(1.0, 100.0)
@@ -82,22 +83,25 @@ class Api:
         app = web.Application(middlewares=[_errors_of_routing], client_max_size=0)
         # Reports and polls first: routes with one beginning are tried in turn.
         for route in sorted(ROUTES, key=lambda route: route.name not in _OFTEN):
-            app.router.add_route(route.method, route.path, self._serve(route))
+            app.router.add_route(route.method, route.path, _matched(self._serve(route)))
         return app
 
-    def _serve(
-        self, route: Route[Any, Any]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def straight(self, application: Handler) -> Handler:
+        """Return what answers all requests of the server: reports and polls at once, the rest by the application."""
+        report, order = (self._serve(BY_NAME[name]) for name in _OFTEN)
+        return make_straight(report, order, application)
+
+    def _serve(self, route: Route[Any, Any]) -> Serve:
         # Counters by status, looked up once: 4 % of what a report costs.
         counters: dict[int, prometheus_client.Counter] = {}
         body_bytes_max = 0 if route.body is None else route.body.bytes_max
 
-        async def serve(request: web.Request) -> web.StreamResponse:
+        async def serve(request: web.BaseRequest, found: Mapping[str, str]) -> web.StreamResponse:
             guard = guard_of(request)
             if guard is not None:
                 guard.begin(body_bytes_max)
             try:
-                answer = await self._answer(route, request)
+                answer = await self._answer(route, request, found)
             finally:
                 if guard is not None:
                     guard.end()
@@ -132,13 +136,15 @@ class Api:
 
         return serve
 
-    async def _answer(self, route: Route[Any, Any], request: web.Request) -> web.Response:
+    async def _answer(
+        self, route: Route[Any, Any], request: web.BaseRequest, found: Mapping[str, str]
+    ) -> web.Response:
         backend, attempt = self.backend, _Attempt()
         redirect = backend.config.redirect_to
         if redirect is not None and route.path.startswith(("/v1/", "/api/")):
             return web.Response(status=307, headers={"Location": redirect + request.path_qs})
         try:
-            call = await self._read(route, request, attempt)
+            call = await self._read(route, request, found, attempt)
             self._permit(route, call)
             answer = _answered(route, await self._carry(route, call))
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
@@ -169,7 +175,7 @@ class Api:
                 raise
             return shown
 
-    def _sent_on(self, error: Exception, request: web.Request) -> web.Response | None:
+    def _sent_on(self, error: Exception, request: web.BaseRequest) -> web.Response | None:
         """Return the redirect to the controller that manages the job, if the error names another one."""
         if not isinstance(error, HeldByOtherError) or error.url in ("", self.backend.url):
             return None  # an earlier start of this one, whose lease has not expired yet
@@ -205,7 +211,11 @@ class Api:
             await self._note(route, what, peer, attempt, status)
 
     async def _read(
-        self, route: Route[Any, Any], request: web.Request, attempt: _Attempt
+        self,
+        route: Route[Any, Any],
+        request: web.BaseRequest,
+        found: Mapping[str, str],
+        attempt: _Attempt,
     ) -> Call[Any]:
         """Return the request, checked for all that needs no look at what it touches."""
         subject = attempt.subject = self._identify(route, request)
@@ -217,7 +227,7 @@ class Api:
                 request.query, route.query.kind, route.query.names, is_strict=is_strict
             )
         self._limit(route, subject)
-        parts = read_parts(request.match_info)
+        parts = read_parts(found)
         if route.body is not None:
             bodies_bytes = self.backend.config.limits.bodies_bytes
             body = await self._bodies.read(request, subject, route.body.bytes_max, bodies_bytes)
@@ -227,7 +237,7 @@ class Api:
             call.detail = given.reason
         return call
 
-    def _identify(self, route: Route[Any, Any], request: web.Request) -> Subject:
+    def _identify(self, route: Route[Any, Any], request: web.BaseRequest) -> Subject:
         if route.kind is RequestKind.OPEN:
             return Subject("anybody", frozenset())
         if self.doorman.tokens is None:
@@ -351,6 +361,13 @@ class Api:
         await self.backend.disk.run(partial(self.audit.write, *line))
 
 
+def _matched(serve: Serve) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await serve(request, request.match_info)
+
+    return handle
+
+
 @web.middleware
 async def _errors_of_routing(
     request: web.Request,
@@ -367,12 +384,12 @@ async def _errors_of_routing(
 
 
 def _rate(kind: RequestKind, limits: Limits) -> float:
-    return {
-        RequestKind.LAUNCH: limits.launches,
-        RequestKind.ALERT: limits.alerts,
-        RequestKind.READ: limits.reads,
-        RequestKind.ACT: limits.acts,
-    }[kind]
+    # Comparisons, not a dict: it would be made, and hash each kind, for every poll.
+    if kind is RequestKind.LAUNCH:
+        return limits.launches
+    if kind is RequestKind.READ:
+        return limits.reads
+    return limits.alerts if kind is RequestKind.ALERT else limits.acts
 
 
 def _answered(route: Route[Any, Any], result: Any) -> web.Response:
