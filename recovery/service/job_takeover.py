@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _RECORDS_MAX: Final = 20_000  # in one question: some 10 MB, and 0.2 s of this process
 _JOBS_MAX: Final = 200  # in one commit
 _WAITING_MAX: Final = 60_000  # records that are read and wait for the deciding thread
+_TAKING_S_MAX: Final = 10.0  # a statement ends within 4 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class JobTakeover:
     def __init__(self, database: Database, leases: Leases) -> None:
         self._database = database
         self._leases = leases
-        self._lock = threading.Lock()  # no lease is taken here while another thread takes one
+        self._taking = threading.Lock()  # no lease is taken here while another thread takes one
+        self._lock = threading.Lock()  # of what follows; never held while the database is asked
         self._expected: dict[
             str, FoundJobs
         ] = {}  # that the deciding thread opens one after another
@@ -80,8 +82,14 @@ class JobTakeover:
         name = str(job_id)
         if name in self._expected:
             self._take(self._first_of(list(self._expected.values())))
-        with self._lock:
-            yield self._pop(name) or TakenJob(self._leases.take(f"job:{name}"), None)
+        if not self._taking.acquire(timeout=_TAKING_S_MAX):
+            raise JournalError(f"job {name} was not opened: its lease may just be taken; try again")
+        try:
+            with self._lock:
+                taken = self._pop(name)
+            yield taken or TakenJob(self._leases.take(f"job:{name}"), None)
+        finally:
+            self._taking.release()
 
     def give_up(self, job_id: str) -> None:
         """Give the lease of a job back that was prepared and is not opened."""
@@ -108,13 +116,14 @@ class JobTakeover:
 
     def _take(self, found: Sequence[FoundJobs]) -> list[FoundJobs]:
         """Take and read jobs; return those whose lease nobody had."""
-        with self._lock:
+        with self._taking:
             leases = {one.journal: one for one in self._leases.take_free(list(map(_name, found)))}
             taken = [one for one in found if _name(one) in leases]
-            self._taken |= {one.job_id: TakenJob(leases[_name(one)], None) for one in taken}
-            self._ids |= {_key(one): one.job_id for one in taken}
-            for one in found:
-                self._expected.pop(one.job_id, None)
+            with self._lock:
+                self._taken |= {one.job_id: TakenJob(leases[_name(one)], None) for one in taken}
+                self._ids |= {_key(one): one.job_id for one in taken}
+                for one in found:
+                    self._expected.pop(one.job_id, None)
         try:
             read = read_journals(self._database, list(leases))
         except JournalError as error:  # each is read alone then

@@ -1,10 +1,12 @@
 """Jobs that no controller manages are taken many at once, and each as safely as if it were alone."""
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from rankmend.clock import SystemClock
@@ -90,6 +92,26 @@ def test_jobs_are_taken_and_read_at_once_and_can_be_written_from_there(cluster: 
         assert taken.read is not None
         assert taken.read.entries == read_entries(cluster.database, f"job:{one.job_id}")
         assert cluster.journal(taken).append(Milestone(1, 9)).number == RECORDS + 1
+
+
+def test_the_deciding_thread_hears_at_once_that_nothing_is_ready_while_the_database_makes_wait(
+    cluster: Cluster,
+) -> None:
+    taking = threading.Thread(target=lambda: cluster.takeover.prepare(cluster.found))
+    url = cluster.server.url(cluster.name)
+    with psycopg.connect(url) as holding:
+        holding.execute("SELECT FROM rankmend.journal FOR UPDATE")
+        taking.start()
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        )
+        wait_until(
+            lambda: cluster.server.ask(cluster.name, waits, cluster.name) == [(1,)], "it waits"
+        )
+
+        assert cluster.takeover.ready() == []
+        assert taking.is_alive()
+    taking.join()
 
 
 def test_a_job_of_another_controller_is_not_taken_with_the_others(cluster: Cluster) -> None:
