@@ -142,7 +142,7 @@ class _Session:
             if is_earlier and is_in_the_way(other, injection):
                 self._folder.remove(injection.injection_id)  # nothing was changed
                 raise ConfigError(
-                    f"{other.fault} on {other.target} stands ({name}): this would put back what that has made"
+                    f"{other.fault} on {other.target} stands ({name}), of the same thing: wait until it has ended"
                 )
 
     def _supervised(

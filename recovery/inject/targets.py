@@ -5,6 +5,7 @@ launchers that are watched are found by their progress files (`recovery.inject.w
 """
 
 import os
+import platform
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +106,7 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
     watched = [one for one in find_watched_ranks() if _is_meant(one, target)]
     if not matches and not watched:
         raise NoSourceError(
-            f"{target} is no rank of a job that rankmend runs or watches here (rankmend status lists those that it runs; --state-dir names another user's)"
+            f"{target} is no rank of a job that rankmend runs or watches on {platform.node()} (rankmend status lists those that it runs; --state-dir names another user's)"
         )
     if len(matches) + len(watched) > 1:
         names = ", ".join(

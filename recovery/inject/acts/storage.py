@@ -99,8 +99,8 @@ def _damage(place: FaultPlace, path: Path) -> FaultPlan:
     }[fault]
 
     def prepare() -> tuple[Undo, ...]:
-        keep_copy(file, copy)
         try:
+            keep_copy(file, copy)
             keep_copy(file, damaged)
             _change(fault, damaged, place.request.options.answer)
             kept = PutBackFile(str(file), str(copy), digest_of(copy), digest_of(damaged))

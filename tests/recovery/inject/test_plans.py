@@ -1,11 +1,12 @@
 """Plans of faults that can't be carried out as they were asked for."""
 
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
-from rankmend.errors import ConfigError, NoSourceError
+from rankmend.errors import ConfigError, NoSourceError, RankmendError
 from recovery.inject.fault import FaultKind
 from recovery.inject.injector import inject, plan_fault
 from recovery.inject.permission import NodeMarks
@@ -60,3 +61,25 @@ def test_rank_whose_attempt_ends_meanwhile_is_said_to_have_gone(tmp_path: Path) 
 
     with pytest.raises(NoSourceError, match="has gone meanwhile"):
         plan.make()
+
+
+def test_checkpoint_that_does_not_fit_into_the_undo_folder_leaves_no_part_of_a_copy(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "step-1.npz"
+    file.write_bytes(bytes(1 << 16))
+    folder = UndoFolder(tmp_path / "undo")
+    folder.make()
+    request = FaultRequest(FaultKind.BIT_FLIP, parse_target(f"path:{file}"), 1.0, FaultOptions())
+    place = FaultPlace(
+        request, FoundTarget(path=str(file)), NodeMarks(), "0" * 16, 0.0, folder.path
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, hard))  # as a disk that gets full
+    try:
+        with pytest.raises(RankmendError, match="cannot keep a copy"):
+            inject(place, plan_fault(place), folder, lambda _name: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert [path.name for path in folder.path.iterdir()] == ["lock"]
