@@ -21,7 +21,7 @@ def usage_table(report: Mapping[str, Any]) -> Table:
         "LIVES",
         "LONGEST",
         "PSS MiB",
-        "SLOPE MiB/h",
+        "OWN MiB/h",
         "LIMIT",
         "FDS",
         "THREADS",

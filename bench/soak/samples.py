@@ -1,6 +1,7 @@
 """What rankmend's processes use: memory, descriptors, threads, and the bytes of journals.
 
-Source: proc(5), proc_pid_smaps(5). PSS is what a process would free: pages that several share count in parts.
+Source: proc(5), proc_pid_smaps(5). PSS is what a process would free: pages that several share count in parts, so it also
+moves with other processes. What a process has allocated itself is anonymous memory, and only that tells of a leak.
 """
 
 import time
@@ -29,6 +30,7 @@ class Sample:
     processes: int
     pss_bytes: int
     rss_bytes: int
+    own_bytes: int  # anonymous: what it has allocated itself
     descriptors: int
     threads: int
 
@@ -77,8 +79,8 @@ def _helper_of(pid: int) -> str:
     return next((name for text, name in _HELPERS if text in line), "")
 
 
-def _usage(process: KernelProcess) -> tuple[int, int, int, int] | None:
-    """Return PSS and RSS in bytes, descriptors and threads, or None where it has just ended."""
+def _usage(process: KernelProcess) -> tuple[int, int, int, int, int] | None:
+    """Return PSS, RSS and anonymous memory in bytes, descriptors and threads, or None where it has just ended."""
     folder = Path(f"/proc/{process.pid}")
     try:
         lines = (folder / "smaps_rollup").read_text().splitlines()
@@ -88,7 +90,7 @@ def _usage(process: KernelProcess) -> tuple[int, int, int, int] | None:
     sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines[1:]}
     if "Pss" not in sizes:
         return None
-    return sizes["Pss"], sizes["Rss"], descriptors, process.threads
+    return sizes["Pss"], sizes["Rss"], sizes["Anonymous"], descriptors, process.threads
 
 
 def measure_stored(
