@@ -6,6 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from rankmend.printable import printable
+from recovery.drill.rank_states import rank_states
 from recovery.drill.scenario import Scenario
 from recovery.drill.verdict import DrillCheck, DrillOutcome
 from recovery.goodput.job_time import JobTime
@@ -47,7 +48,16 @@ def plain_drill(report: DrillReport) -> dict[str, Any]:
             }
             for one in report.outcome.incidents
         ],
+        "length_s": 0.0 if report.time is None else round(report.time.length_s, 3),
+        "ranks": _plain_ranks(report),
     }
+
+
+def _plain_ranks(report: DrillReport) -> list[list[dict[str, Any]]]:
+    if report.time is None:
+        return []
+    told = rank_states(report.time, report.outcome.incidents, report.scenario.job.ranks)
+    return [[asdict(state) for state in states] for states in told]
 
 
 def write_junit(reports: Sequence[DrillReport]) -> bytes:
