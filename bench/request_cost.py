@@ -131,7 +131,7 @@ async def time_all(requests: list[tuple[Inside, str, str, bytes]], wanted: int) 
     for first in range(0, len(requests), AT_ONCE):
         part = requests[first : first + AT_ONCE]
         began_s = time.thread_time()
-        answers = [one.send(*request) for one, *request in part]
+        answers = [one.send(method, path, body) for one, method, path, body in part]
         statuses = {(await answer)[0] for answer in answers}
         times_us.append(1e6 * (time.thread_time() - began_s) / len(part))
         assert statuses == {wanted}, statuses
