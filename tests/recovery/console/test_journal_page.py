@@ -23,8 +23,15 @@ from recovery.journal.cluster_records import (
     WindowAdded,
     WindowRemoved,
 )
+from recovery.journal.probe_records import (
+    FabricProbeAsked,
+    FabricProbeEnded,
+    ProbeEnd,
+    ProbeLimits,
+)
 from recovery.journal.records import Entry, Record
 
+PROBE_LIMITS = ProbeLimits(1.0, 60.0, 1e9, 10**10)
 SAID: dict[Record, str] = {
     NodeBlamed("n1", "j", "j-1", "rank 1 failed"): "n1 is blamed in j-1: rank 1 failed",
     LemonFound("n1", "device", 3, 3, 28.0, False, "a lemon: 3 faults"): (
@@ -58,6 +65,12 @@ SAID: dict[Record, str] = {
     ),
     CauseTold("j-1", 0.0, "j", "train", "", "info", "a rank failed", is_over=True, end="trains"): (
         "over: j-1 (info; train): a rank failed; trains"
+    ),
+    FabricProbeAsked("p", "j", 1, (3,), 9, ("n1", "n2"), (), (), PROBE_LIMITS, 1, False): (
+        "job j: communication of rank 3 is slow: has 2 idle nodes (n1, n2) test the network"
+    ),
+    FabricProbeEnded("p", ProbeEnd.LATE, "no verdict within 60 s"): (
+        "the probe of the network did not end in time: no verdict within 60 s"
     ),
 }  # fmt: skip
 
