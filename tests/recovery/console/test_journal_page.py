@@ -67,7 +67,7 @@ SAID: dict[Record, str] = {
         "over: j-1 (info; train): a rank failed; trains"
     ),
     FabricProbeAsked("p", "j", 1, (3,), 9, ("n1", "n2"), (), (), PROBE_LIMITS, 1, False): (
-        "job j: communication of rank 3 is slow: has 2 idle nodes (n1, n2) test the network"
+        "communication of rank 3 is slow: has 2 idle nodes (n1, n2) test the network"
     ),
     FabricProbeEnded("p", ProbeEnd.LATE, "no verdict within 60 s"): (
         "the probe of the network did not end in time: no verdict within 60 s"
