@@ -41,7 +41,7 @@ _NONE_NAMED: Final = (
     "A job of `rankmend run` on one node takes approve, reject, cancel, plan, pause --job, resume --job, restart, "
     "reset-budgets and stop without a controller"
 )
-_OPTIONS: Final = (
+REACH_OPTIONS: Final = (  # which controller, and with what
     click.option(
         "--controller",
         metavar="URL[,URL]",
@@ -60,6 +60,9 @@ _OPTIONS: Final = (
         envvar="RANKMEND_CA_FILE",
         help="CA of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
     ),
+)
+_OPTIONS: Final = (
+    *REACH_OPTIONS,
     click.option(
         "--job-folder",
         metavar="DIR",

@@ -372,8 +372,9 @@ def history(node: str, as_json: bool, state_dir: Path | None) -> None:
 
 def _run(kind: str, node: str, options: Mapping[str, Any]) -> "FabricReport | None":
     """Take part; return the report on the first node."""
+    from recovery.fabric.fabric_options import FabricKind, FabricOptions
     from recovery.fabric.fabric_place import find_place
-    from recovery.fabric.fabric_test import FabricKind, FabricOptions, run_fabric_test
+    from recovery.fabric.fabric_test import run_fabric_test
 
     place = find_place(
         os.environ,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rankmend.cli.controller_options import REACH_OPTIONS
 from rankmend.cli.options import NAME, fail, json_option, print_json
 from rankmend.cli.output import echo
 from rankmend.cli.preflight_holds import HOLD_S, HOLD_S_MAX, HoldOptions, hold_or_return
@@ -122,24 +123,7 @@ _FLIGHT_OPTIONS: Final = (
         metavar="SHARE",
         help="Never have more of a partition's nodes drained by rankmend; one node always may be.",
     ),
-    click.option(
-        "--controller",
-        metavar="URL[,URL]",
-        envvar="RANKMEND_CONTROLLER",
-        help="Controllers that --hold asks.  [env: RANKMEND_CONTROLLER]",
-    ),
-    click.option(
-        "--token-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="RANKMEND_TOKEN_FILE",
-        help="File (mode 0600) with a token that may act.  [env: RANKMEND_TOKEN_FILE]",
-    ),
-    click.option(
-        "--ca-file",
-        type=click.Path(dir_okay=False, path_type=Path),
-        envvar="RANKMEND_CA_FILE",
-        help="CA of the controller's certificate.  [env: RANKMEND_CA_FILE; default: the system's]",
-    ),
+    *REACH_OPTIONS,
     click.option(
         "--for",
         "use",

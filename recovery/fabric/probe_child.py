@@ -16,8 +16,9 @@ import msgspec
 
 from rankmend.errors import RankmendError
 from recovery.checkpoints.priority import yield_to_training
+from recovery.fabric.fabric_options import FabricKind, FabricOptions
 from recovery.fabric.fabric_place import FabricPlace
-from recovery.fabric.fabric_test import FabricKind, FabricOptions, FabricRun, run_fabric_test
+from recovery.fabric.fabric_test import FabricRun, run_fabric_test
 from recovery.fabric.send_bounds import SendBounds
 from recovery.launcher.processes.prctl import die_with_parent
 from recovery.messages.probing import ORDER_BYTES_MAX, ProbeOrder, ProbeState, ProbeTold
