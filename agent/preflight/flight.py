@@ -273,7 +273,9 @@ class Flight:
             return []
         lines = end.lines()
         if end.kind is ChildEndKind.ENDED and lines and "page" in lines[0]:
-            return judge_health(lines[0]["page"], lines[0]["before"])
+            told = lines[0]
+            may_read_all = bool(told.get("may_read_all", True))
+            return judge_health(told["page"], told["before"], may_read_all=may_read_all)
         last = end.errors.strip().splitlines()[-1:]
         kind = StepEndKind(end.kind.value)
         said = judge_end(HEALTH, kind, end.status or 1, [], end.waits_in, "\n".join(last), HEALTH_S)

@@ -55,7 +55,7 @@ def watch_health(
             agent.collect_once(COLLECT_S_MAX)
         agent.collect_once(COLLECT_S_MAX)
         found = {**agent.findings.page(clock.now_s()), "asked": "a scan under load"}
-        return {"before": before, "page": found}
+        return {"before": before, "page": found, "may_read_all": os.geteuid() == 0}
     finally:
         agent.stop()
 

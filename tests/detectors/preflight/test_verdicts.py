@@ -122,6 +122,19 @@ def test_a_finding_counts_as_it_does_in_slurms_prolog(
     assert verdict.standing is standing
 
 
+def test_a_source_that_is_closed_to_the_user_is_skipped_and_one_that_is_stuck_is_not() -> None:
+    closed = finding(check="collector_broken", device="kernel_log", severity="warning")
+    page = {"findings": [closed], "silent": ["gpu", "kernel_log"], "checks": 114, "asked": "a scan"}
+
+    user = judge_health(page, before=(), may_read_all=False)
+    alone = judge_health({**page, "silent": ["kernel_log"]}, before=(), may_read_all=False)
+    (root,) = judge_health(page, before=())
+
+    assert [one.standing for one in user] == [CheckStanding.SKIPPED, CheckStanding.SILENT]
+    assert [one.standing for one in alone] == [CheckStanding.SKIPPED, CheckStanding.PASSED]
+    assert root.reason == "no answer from gpu, kernel_log"
+
+
 def test_a_finding_that_came_with_the_load_says_so() -> None:
     page = {"findings": [finding()], "silent": ["gpu"], "checks": 114, "asked": "a scan"}
 
