@@ -94,8 +94,7 @@ class SlurmRun(WatchedRun):
         return slurm
 
     def _start(self, _log: int) -> JobProcess:
-        marks = f'[drills]\nallow = ["storage"]\npaths = ["{self.checkpoints}"]\n'
-        (self.folder / "drills.toml").write_text(marks)
+        self._prepare()
         partition = "dying" if self.scenario.name.startswith(_DIES) else "train"
         words = " ".join([*torchrun(0, self.name, RANKS), *self._script()])
         script = self.folder / "job.sh"

@@ -19,6 +19,7 @@ from recovery.drill.runner import at_once
 from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 from recovery.drill.verdict import DrillCheck
 
+START_S_MAX: Final = 300.0  # that ranks wait in their start for the fault
 AT_ONCE: Final = 5  # cells; a job waits for most of its time
 _KILL: Final = DrillFault("kill", "rank:1")
 _KILL_OTHER: Final = DrillFault("kill", "rank:0", at_step=10)
@@ -67,11 +68,11 @@ def why_none() -> str:
 
 def scenario_of(kind: FaultOfMatrix, phase: DrillPhase) -> Scenario:
     """Return a kind in a phase for a job of two ranks; where another fault is needed, rank 0 is killed."""
-    job = DrillJob(ranks=RANKS, steps=60, checkpoint_every=5, step_s=0.2, deadline_s=500)
+    job = DrillJob(ranks=RANKS, steps=60, checkpoint_every=5, step_s=0.2, deadline_s=900)
     first, *rest = kind.faults
     match phase:
         case DrillPhase.START:
-            job = replace(job, start_s=15.0)
+            job = replace(job, start_s=START_S_MAX)
             faults = [replace(first, during=phase), *rest]
         case DrillPhase.STEADY:
             faults = [replace(first, at_step=10), *rest]
@@ -79,7 +80,7 @@ def scenario_of(kind: FaultOfMatrix, phase: DrillPhase) -> Scenario:
             job = replace(job, checkpoint_every=10, save_s=5.0)
             faults = [replace(first, during=phase, at_step=20), *rest]
         case DrillPhase.RECOVERY:
-            job = replace(job, start_s=15.0)
+            job = replace(job, start_s=START_S_MAX)
             faults = [_KILL_OTHER, replace(first, during=phase), *rest]
         case DrillPhase.TOGETHER:
             faults = [replace(first, at_step=10), replace(_KILL_OTHER, during=phase), *rest]

@@ -21,7 +21,7 @@ from recovery.drill.verdict import DrillCheck, DrillOutcome, judge_drill
 from recovery.report.overview import StoredRankView
 
 RANKS: Final = 2
-NOTICED_S_MAX: Final = 150.0  # a stop is named within a minute; a requeue takes Slurm half of one
+NOTICED_S_MAX: Final = 300.0  # a stop is named within a minute; a requeue takes Slurm half of one
 _SCRIPT: Final = Path(__file__).resolve().parents[1] / "jobs" / "drilled_ddp.py"
 _STOP: Final = "stop"
 _TROUBLE: Final = frozenset({"hung", "slow"})
@@ -43,8 +43,7 @@ class WatchedRun(DrillRun):
     # The job.
 
     def _start(self, log: int) -> JobProcess:
-        marks = f'[drills]\nallow = ["storage"]\npaths = ["{self.checkpoints}"]\n'
-        (self.folder / "drills.toml").write_text(marks)
+        self._prepare()
         return subprocess.Popen(
             [*torchrun(3, self.name, RANKS), *self._script()],
             cwd=self.folder, env=self.services().environment(),
@@ -94,6 +93,13 @@ class WatchedRun(DrillRun):
 
     # Its faults.
 
+    def _prepare(self) -> None:
+        """Allow faults of the checkpoints, and have only the attempt wait that is to be broken at its start."""
+        marks = f'[drills]\nallow = ["storage"]\npaths = ["{self.checkpoints}"]\n'
+        (self.folder / "drills.toml").write_text(marks)
+        if self.scenario.faults[0].during is not DrillPhase.START:
+            (self.folder / "begun-0").touch()
+
     def _target(self, fault: DrillFault) -> str:
         kind, _, rank = fault.on.partition(":")
         return (
@@ -107,6 +113,8 @@ class WatchedRun(DrillRun):
     def _inject(self, faults: Sequence[DrillFault]) -> None:
         super(WatchedRun, self)._inject(faults)
         self.faults_at_unix_s.append(time.time())
+        if any(one.during in (DrillPhase.START, DrillPhase.RECOVERY) for one in faults):
+            (self.folder / "begun").touch()
 
     def _let_go(self) -> None:
         """Wait until the faults are noticed and over, and the job goes on."""

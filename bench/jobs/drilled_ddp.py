@@ -3,7 +3,8 @@
     drilled_ddp.py FOLDER STEPS EVERY STEP_S START_S SAVE_S
 
 The state is whole numbers, as in `rankmend.loads.drill_job`; an optimizer steps beside it, so that the ranks are watched. Rank 0 finds
-the newest checkpoint that is whole, and gives its state to the others. After the first step of an attempt the ranks wait for START_S. Each
+the newest checkpoint that is whole, and gives its state to the others. After the first step of an attempt the ranks wait for
+FOLDER/begun, or with its number begun-ATTEMPT, for START_S at most. Each
 rank tells in FOLDER/rank-R.json what it does. The last step waits for FOLDER/let-go.
 """
 
@@ -88,7 +89,10 @@ def main(
         if is_first:
             is_first = False
             tell(None)
-            time.sleep(start_s)
+            may_go_on = (folder / "begun", folder / f"begun-{attempt}")
+            until_s = time.monotonic() + start_s
+            while time.monotonic() < until_s and not any(path.exists() for path in may_go_on):
+                time.sleep(0.02)
         tell(step)
         if step % every == 0:
             if rank == 0:

@@ -30,7 +30,8 @@ JOB: Final = "drill"
 _POLL_S: Final = 0.05
 _END_S_MAX: Final = 120.0  # for injectors to undo, and for a job that is told to end
 _SAID_BYTES_MAX: Final = 65_536
-_TOGETHER_S: Final = 5.0  # for injectors to be ready
+_TOGETHER_S: Final = 3.0  # for injectors to be ready, where a core runs one program at a time
+_TOGETHER_S_MAX: Final = 20.0
 _NOT_MADE: Final = 1  # exit code of rankmend inject; a refusal has another one
 _IN_FORCE: Final = b"in force"
 _CHECKPOINT: Final = "checkpoint"  # the section in which ranks save
@@ -216,7 +217,7 @@ class DrillRun:
     def _inject(self, faults: Sequence[DrillFault]) -> None:
         """Make faults at once, and go on when all are in force."""
         # Each injector finds its target before any fault is made: the first fault could take the second one's away.
-        at_unix_s = time.time() + _TOGETHER_S if len(faults) > 1 else None
+        at_unix_s = time.time() + _lead_s() if len(faults) > 1 else None
         for made in [self._start_injector(fault, at_unix_s) for fault in faults]:
             self._until(
                 lambda made=made: made.is_made or made.process.poll() is not None,  # type: ignore[misc]
@@ -293,6 +294,12 @@ class DrillRun:
             return int(found["step"]), int(found["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error
+
+
+def _lead_s() -> float:
+    """Return how long injectors take until they are ready, on a machine as busy as this one."""
+    programs_on_core = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return min(_TOGETHER_S_MAX, _TOGETHER_S * max(1.0, programs_on_core))
 
 
 def at_once(faults: Sequence[DrillFault]) -> list[list[DrillFault]]:
