@@ -8,7 +8,7 @@ import click
 from rankmend.cli.options import fail, find_state, json_option, print_json, state_option
 from rankmend.cli.output import clean, console, echo
 from rankmend.cli.units import DURATION, RATE
-from rankmend.errors import ConfigError, NoSourceError, RankmendError
+from rankmend.errors import ConfigError, RankmendError
 from rankmend.printable import printable
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def inject(
     others (docs/use/inject.md). A fault ends after --for, with this command, or with the process it is made on; if this
     command is killed, another process undoes it at once.
 
-    Exit codes: 0 made and undone, 1 not made or not undone, 2 refused or wrong usage.
+    Exit codes: 0 made and undone, 1 not made (the target is not there) or not undone, 2 refused or wrong usage.
     """
     from recovery.inject.marks_file import MARKS
     from recovery.inject.session import InjectPlaces, undo_folder
@@ -181,7 +181,7 @@ def _inject(
 
     try:
         place, plan = prepare(request, places)
-    except (NotAllowedError, ConfigError, NoSourceError) as error:
+    except (NotAllowedError, ConfigError) as error:
         fail(str(error), _REFUSED)
     except RankmendError as error:
         fail(str(error), _FAILED)
