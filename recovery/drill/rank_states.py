@@ -60,9 +60,8 @@ def _paint(
             (one.state, max(one.begin_s, end_s), one.end_s),
         )
         for name, from_s, to_s in cuts:
-            if from_s >= to_s:
-                continue
-            if name == state and painted and painted[-1].state == state:
-                from_s = painted.pop().begin_s
-            painted.append(RankState(name, from_s, to_s))
+            if from_s < to_s:
+                is_same = name == state and painted and painted[-1].state == state
+                earlier_s = painted.pop().begin_s if is_same else from_s
+                painted.append(RankState(name, earlier_s, to_s))
     return painted
