@@ -13,7 +13,7 @@ _DETECT: Final = "detect_s"
 
 
 @dataclass(frozen=True, slots=True)
-class RankState:
+class RankStretch:
     """A stretch of a rank's time; seconds since the job's time begins."""
 
     state: str  # a part of the job's time (recovery.goodput.timeline), `blamed` or `lost_another`
@@ -23,10 +23,10 @@ class RankState:
 
 def rank_states(
     time: JobTime, incidents: Sequence[IncidentView], ranks: int
-) -> list[list[RankState]]:
+) -> list[list[RankStretch]]:
     """Return the states of each rank, one after the other without gap."""
     job = [
-        RankState(span.part.value, span.begin_s - time.begin_s, span.end_s - time.begin_s)
+        RankStretch(span.part.value, span.begin_s - time.begin_s, span.end_s - time.begin_s)
         for span in time.spans
     ]
     told = []
@@ -49,10 +49,10 @@ def _stretch(time: JobTime, incident: IncidentView) -> tuple[float, float]:
 
 
 def _paint(
-    states: Sequence[RankState], state: str, begin_s: float, end_s: float
-) -> list[RankState]:
+    states: Sequence[RankStretch], state: str, begin_s: float, end_s: float
+) -> list[RankStretch]:
     """Return the states with one stretch of them in another state."""
-    painted: list[RankState] = []
+    painted: list[RankStretch] = []
     for one in states:
         cuts = (
             (one.state, one.begin_s, min(one.end_s, begin_s)),
@@ -63,5 +63,5 @@ def _paint(
             if from_s < to_s:
                 is_same = name == state and painted and painted[-1].state == state
                 earlier_s = painted.pop().begin_s if is_same else from_s
-                painted.append(RankState(name, earlier_s, to_s))
+                painted.append(RankStretch(name, earlier_s, to_s))
     return painted

@@ -1,7 +1,7 @@
 """What each rank was at: what the job was, and where it was itself broken."""
 
 from recovery.api.wire import IncidentView
-from recovery.drill.rank_states import BLAMED, LOST_ANOTHER, RankState, rank_states
+from recovery.drill.rank_states import BLAMED, LOST_ANOTHER, RankStretch, rank_states
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.timeline import TimePart, TimeSpan
 
@@ -33,7 +33,7 @@ def test_blamed_rank_its_victim_and_another_one_are_told_apart() -> None:
     victim, blamed, other = rank_states(TIME, [incident()], 3)
 
     assert blamed == [
-        RankState("productive", 0.0, 10.0), RankState(BLAMED, 10.0, 14.0), RankState("productive", 14.0, 30.0)
+        RankStretch("productive", 0.0, 10.0), RankStretch(BLAMED, 10.0, 14.0), RankStretch("productive", 14.0, 30.0)
     ]  # fmt: skip
     assert [one.state for one in victim] == ["productive", LOST_ANOTHER, "productive"]
     assert [one.state for one in other] == ["productive", "detect", "decide", "productive"]
