@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.free_port import free_port
+
 START_S_MAX = 60.0
 COMMAND_S_MAX = 120.0
 JOB_S_MAX = 200.0  # less than a test may take, so that its logs are seen
@@ -169,11 +171,11 @@ def _wait_for(path: Path, cluster: SlurmCluster) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _number in range(count)]
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return ports that no outgoing connection takes before the daemons listen."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
 
 
 def _configuration(
