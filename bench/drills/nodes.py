@@ -27,7 +27,7 @@ from recovery.journal.job_folder import read_json
 from recovery.report.overview import (
     StoredRankView,
     find_jobs,
-    list_node_folders,
+    find_launchers,
     read_entries,
     view_ranks,
 )
@@ -185,7 +185,7 @@ class NodesRun(DrillRun):
     def _by_host(self) -> dict[str, list[StoredRankView]]:
         found: dict[str, list[StoredRankView]] = {}
         for host in self.hosts():
-            for folder in list_node_folders(host.state):
+            for folder in find_launchers(host.state, None):
                 with suppress(RankmendError, OSError):
                     runtime = (read_json(folder / "run.json") or {}).get("runtime")
                     if isinstance(runtime, str):

@@ -892,9 +892,9 @@ def test_a_spare_below_a_broken_switch_takes_a_place_only_by_policy(
     assert [said in one for one in waits] == ([True] if said else [])
     if said:
         bench.beat(61.0)
-        ended = bench.control.ledger.closing
-        assert ended is not None
-        assert (ended.outcome.kind, said in ended.outcome.reason) == (OutcomeKind.ESCALATED, True)
+        outcome = bench.control.outcome
+        assert outcome is not None
+        assert (outcome.kind, said in outcome.reason) == (OutcomeKind.ESCALATED, True)
 
 
 def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
