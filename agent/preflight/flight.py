@@ -175,9 +175,10 @@ class Flight:
 
     def _run_round(self, until_s: float) -> None:
         self._rounds += 1
-        for stage in self._plan.stages:
+        for planned in self._plan.stages:
             if self._is_stopped():
                 return
+            stage = [one for one in planned if self._rounds == 1 or not one.needs_others]
             for answers in self._run_stage(stage, until_s):
                 self._gathered.take(answers)
         bad = [one for one in self._judge() if one.standing is CheckStanding.FAILED]
@@ -236,7 +237,8 @@ class Flight:
                 or (one.standing is CheckStanding.FAILED and one.value is not None)
             }
             stages = [
-                [step for step in stage if _parts_of(step) & bad] for stage in self._plan.stages
+                [step for step in stage if _parts_of(step) & bad and not step.needs_others]
+                for stage in self._plan.stages
             ]
             for stage in filter(None, stages):
                 if self._is_stopped() or time.monotonic() + stage_s(stage) > until_s:

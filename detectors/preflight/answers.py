@@ -57,6 +57,8 @@ def read_answers(lines: Iterable[Mapping[str, Any]], host_model: str) -> StepAns
                 found.bits.append(BitCheck(_text(line["check"]), part, bad, said, kind, digest))
         elif "sign" in line and _is_number(line.get("value")):
             found.signs[_text(line["sign"])] = float(line["value"])
+        elif "verdict" in line:
+            found.verdicts += _read_verdict(line)
         elif "skip" in line:
             skipped = CheckVerdict(
                 _text(line["skip"]), part, CheckStanding.SKIPPED, _text(line.get("text"))
@@ -76,6 +78,21 @@ def _read_figure(
     if not name.startswith("gpu_"):
         model = f"{host_model}, {model}"
     found.figures.append(LoadFigure(name, float(line["value"]), part, model))
+
+
+def _read_verdict(line: Mapping[str, Any]) -> list[CheckVerdict]:
+    """Return what a probe has judged by itself."""
+    try:
+        standing = CheckStanding(line["verdict"])
+    except ValueError:
+        return []
+    action = "drain" if standing is CheckStanding.FAILED else "none"
+    name, part = _text(line.get("name")), _text(line.get("part"))
+    return [
+        CheckVerdict(
+            name, part, standing, _text(line.get("text")), action, _text(line.get("advice"))
+        )
+    ]
 
 
 def _read_error(line: Mapping[str, Any]) -> CheckVerdict:

@@ -50,6 +50,9 @@ _MEMORY: Final = "look for another program, a missing or slow memory module, dis
 _GPU: Final = "look at clocks, power limit and temperature under load; then replace the GPU"
 _HEAT: Final = "look at fans, airflow, coolant and the seat of the heat sink; then replace the GPU"
 _LINK: Final = "look at the PCIe generation and width, ACS and NVLink; reseat the card"
+_NETWORK: Final = (
+    "look at the NIC's speed, its link's errors and PCIe width, the cable and the switch port"
+)
 _DISK: Final = "look for other writers, a failing or full disk, a degraded array or server"
 
 _KINDS: Final = (
@@ -76,6 +79,9 @@ _KINDS: Final = (
     FigureKind("gpu_from_host_bytes_per_s", FigureUnit.BYTES_PER_S, 0.15, advice=_LINK),
     FigureKind("gpu_to_host_bytes_per_s", FigureUnit.BYTES_PER_S, 0.15, advice=_LINK),
     FigureKind("gpu_pair_bytes_per_s", FigureUnit.BYTES_PER_S, 0.15, advice=_LINK),
+    # Both ends of a test share it, and what else runs on their links.
+    FigureKind("network_sent_bytes_per_s", FigureUnit.BYTES_PER_S, 0.3, advice=_NETWORK),
+    FigureKind("network_received_bytes_per_s", FigureUnit.BYTES_PER_S, 0.3, advice=_NETWORK),
     FigureKind("tool_bandwidth_bytes_per_s", FigureUnit.BYTES_PER_S, 0.1, advice=_LINK),
 )
 KINDS: Final = {kind.name: kind for kind in _KINDS}

@@ -74,6 +74,9 @@ class FlightStep:
     waits_s: float = 0.0  # before it begins to load: the ramp of the power
     program: tuple[str, ...] = ()  # a vendor's tool in place of loads
     tool: str | None = None  # value of detectors.preflight.tools.NvidiaTool
+    needs_others: bool = (
+        False  # other nodes take part at the same time: done once, in the first round
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,17 @@ def plan_round(
     ramp_watts_per_s: float = 0.0,
     tools: Sequence[FlightStep] = (),
     intensity: Intensity | None = None,
+    first: Sequence[FlightStep] = (),
 ) -> FlightRound:
-    """Return the steps of one round, vendors' tools last; raise ConfigError where they don't fit the level's bound."""
+    """Return the steps of one round, ``first`` before all loads and vendors' tools last.
+
+    Raises ConfigError where they don't fit the level's bound.
+    """
     if parts.gpus > GPUS_MAX:
         raise ConfigError(f"{parts.gpus} GPUs: at most {GPUS_MAX} are checked")
     much = intensity or INTENSITY[level]
-    stages: list[tuple[FlightStep, ...]] = [(_host_step(much),)]
+    stages: list[tuple[FlightStep, ...]] = [(step,) for step in first]
+    stages.append((_host_step(much),))
     stages += [(_disk_step(storage, much),) for storage in parts.storages]
     if parts.gpus:
         stages.append(tuple(_gpu_steps(parts, much, ramp_watts_per_s)))

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from agent.preflight.policy import PreflightPolicy
     from agent.preflight.preparing import FlightPreparation
     from agent.preflight.result_file import FlightResult
-    from detectors.preflight.levels import FlightLevel, FlightRound, TestedStorage
+    from detectors.preflight.levels import FlightLevel, FlightRound, FlightStep, TestedStorage
 
 UNCHECKED: Final = 64  # EX_USAGE in sysexits.h, as in `check`
 TRY_LATER: Final = 75  # EX_TEMPFAIL
 _UNANSWERED, _FAILED = 1, 2
 UNFIT: Final = 3  # as in `check node --for prolog`
 _SIGNALLED: Final = 128
+_NETWORK_S: Final = 55.0  # 20 rounds of 1,024 nodes, and until they are all there
+_NETWORK_JOIN_S: Final = 25.0
 SAVE_S: Final = 1.5  # for the state folder's storage
 _START_S: Final = 1.0  # of the bound, for what Python took until here
 LOCAL_DISK: Final = Path("/var/tmp")  # noqa: S108 - files there have no name; it is on a disk, which /tmp often isn't
@@ -73,6 +75,28 @@ _FLIGHT_OPTIONS: Final = (
         "--tools",
         is_flag=True,
         help="Also run dcgmi diag, nvbandwidth and nccl-tests where they are installed (job, burn-in).",
+    ),
+    click.option(
+        "--network",
+        is_flag=True,
+        help="Test the network between all nodes that run this command at once, under srun or with --shared (job, burn-in).",
+    ),
+    click.option(
+        "--shared",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Private folder in which the nodes meet.  [default: below the state folder, under srun]",
+    ),
+    click.option(
+        "--nnodes",
+        type=int,
+        help="Nodes that are checked at once, for --network.  [default: Slurm's]",
+    ),
+    click.option(
+        "--node-rank", type=int, help="Number of this node among them, from 0.  [default: Slurm's]"
+    ),
+    click.option(
+        "--rail", "rails", multiple=True, metavar="INTERFACE", help="Interface to test. Repeatable."
     ),
     click.option("--no-gpu", is_flag=True, help="Leave the GPUs out."),
     click.option(
@@ -243,7 +267,7 @@ def fly(
             prepared = prepare(children, _wanted(options, node, bound_s, policy))
             for problem in prepared.problems:
                 raise ConfigError(problem)
-            plan = _plan(level, options, policy, prepared)
+            plan = _plan(level, options, policy, prepared, node)
             _refuse_short(time_s, plan)
             if options["dry_run"]:
                 return 0, None, plan
@@ -356,6 +380,7 @@ def _plan(
     options: dict[str, Any],
     policy: "PreflightPolicy",
     prepared: "FlightPreparation",
+    node: str,
 ) -> "FlightRound":
     from detectors.preflight.levels import FlightStep, NodeParts, plan_round
     from detectors.preflight.tools import NvidiaTool, runs_of
@@ -369,7 +394,35 @@ def _plan(
         FlightStep(tool.value, (), run.limit_s, 0.0, run.words, tool.value)
         for tool, run in runs.items()
     ]
-    return plan_round(level, parts, policy.ramp_watts_per_s, steps)
+    network = [_network_step(level, options, node)] if options.get("network") else []
+    return plan_round(level, parts, policy.ramp_watts_per_s, steps, first=network)
+
+
+def _network_step(level: "FlightLevel", options: dict[str, Any], node: str) -> "FlightStep":
+    """Return the step in which all nodes of the check test the network among themselves. Before all loads: they start together."""
+    import msgspec
+
+    from detectors.preflight.levels import FlightLevel, FlightStep
+    from rankmend.parts_path import program
+    from recovery.fabric.flight_child import NAME, FlightShare
+
+    if level is FlightLevel.QUICK:
+        raise ConfigError(
+            "--network needs level job or burn-in: nodes wait for each other longer than quick may take"
+        )
+    shared = options["shared"]
+    share = FlightShare(
+        node,
+        _NETWORK_JOIN_S,
+        _NETWORK_S,
+        options["rails"],
+        None if shared is None else str(shared.absolute()),
+        options["nnodes"],
+        options["node_rank"],
+    )
+    words = (sys.executable, *program("recovery.fabric.flight_child"))
+    asked = msgspec.json.encode(share).decode()
+    return FlightStep(NAME, (), _NETWORK_S + 5.0, program=(*words, asked), needs_others=True)
 
 
 def _storages(

@@ -41,7 +41,11 @@ def print_plan(level: str, plan: "FlightRound", *, as_json: bool) -> None:
             spent_s = sum(load["seconds"] for load in step.loads)
             table.add_row(
                 Text(step.name),
-                Text(loads or " ".join(step.program)),
+                Text(
+                    "pairs of nodes send to each other"
+                    if step.needs_others
+                    else loads or " ".join(step.program)
+                ),
                 seconds(spent_s),
                 seconds(step.deadline_s),
                 seconds(step.waits_s),

@@ -28,7 +28,13 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     interpreter = choose_interpreter(
         asked.python_path, os.environ, sys.executable, Path(sys.prefix)
     )
+    level = FlightLevel(level_name)
     options: dict[str, Any] = {
+        "network": level is not FlightLevel.QUICK and _has_other_nodes(),
+        "shared": None,
+        "nnodes": None,
+        "node_rank": None,
+        "rails": (),
         "dry_run": False,
         "python_path": interpreter.path,
         "disk": LOCAL_DISK,
@@ -44,7 +50,7 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         "config_path": None,
     }
     _say(asked, f"pre-flight check at level {level_name}")
-    code, result, _plan = fly(FlightLevel(level_name), None, options)
+    code, result, _plan = fly(level, None, options)
     assert result is not None, "this was no dry run"
     if code >= _SIGNALLED:
         sys.exit(code)
@@ -63,6 +69,14 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         echo("rankmend: this node was not checked; its ranks start", err=True)
     else:
         _say(asked, f"pre-flight check {result.outcome.value} in {result.took_s:.0f} s")
+
+
+def _has_other_nodes() -> bool:
+    """Return whether srun starts this launcher on other nodes at the same time: these test the network among themselves."""
+    from recovery.run.slurm.step import read_step
+
+    step = read_step(os.environ)
+    return step is not None and len(step.nodes) > 1
 
 
 def refusals_of(result: "FlightResult") -> list[str]:

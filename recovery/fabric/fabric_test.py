@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from detectors.fabric.fabric_verdict import FabricVerdict
@@ -30,10 +31,16 @@ _SLACK_S: Final = 10.0  # for this node's own share to end
 
 @dataclass(frozen=True, slots=True)
 class FabricRun:
-    """``report``: on the first node only. ``verdict``: None where the test judges nothing."""
+    """``report``: on the first node only. ``verdict``: None where the test judges nothing.
+
+    The rates are this node's own, in bytes/s: the medians of its tests; None: it measured none.
+    """
 
     verdict: FabricVerdict | None
     report: FabricReport | None
+    sent_bytes_per_s: float | None = None
+    received_bytes_per_s: float | None = None
+    rails: tuple[str, ...] = ()  # interfaces that were tested
 
 
 def run_fabric_test(place: FabricPlace, node: str, options: FabricOptions) -> FabricRun:
@@ -45,7 +52,7 @@ def run_fabric_test(place: FabricPlace, node: str, options: FabricOptions) -> Fa
     finished = peer.run(url, place.secret, options.join_s, options.limit_s)
     if finished.failure:
         raise LaunchError(finished.failure)
-    return FabricRun(finished.verdict, None)
+    return FabricRun(finished.verdict, None, *_rates_of(peer))
 
 
 def _rails(place: FabricPlace, options: FabricOptions) -> list[tuple[str, str]]:
@@ -111,9 +118,15 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
             mine.join(_SLACK_S)
             if place.folder is not None:
                 place.folder.forget()
-        return FabricRun(verdict, report)
+        return FabricRun(verdict, report, *_rates_of(peer))
     finally:
         coordinator.close()
+
+
+def _rates_of(peer: FabricPeer) -> tuple[float | None, float | None, tuple[str, ...]]:
+    sent, received = list(peer.sent_bytes_per_s), list(peer.received_bytes_per_s)
+    rates = (median(sent) if sent else None, median(received) if received else None)
+    return *rates, tuple(peer.names)
 
 
 def _take_part(peer: FabricPeer, url: str, secret: str, options: FabricOptions) -> None:

@@ -4,6 +4,7 @@ It starts nothing on its own. When the coordinator is gone, or says the end, it 
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from recovery.fabric.coordinator import POLL_S
 from recovery.fabric.fabric_messages import (
     CollectiveWork,
     FinishedWork,
+    FlowResult,
     FlowWork,
     JoinedFabric,
     JoinFabric,
@@ -74,7 +76,9 @@ class FabricPeer:
         self._place = place
         self._node = node
         self._python = python
-        self._names = [name for name, _address in rails]
+        self.names = [name for name, _address in rails]
+        self.sent_bytes_per_s: list[float] = []  # of each test that this node took part in
+        self.received_bytes_per_s: list[float] = []
         self._prober = Prober(
             [(address, ProbeListener(address)) for _name, address in rails], bounds
         )
@@ -102,7 +106,7 @@ class FabricPeer:
                 tuple(
                     Rail(name, address, listener.port)
                     for name, (address, listener) in zip(
-                        self._names, self._prober.rails, strict=True
+                        self.names, self._prober.rails, strict=True
                     )
                 ),
             )
@@ -168,23 +172,30 @@ class FabricPeer:
         try:
             if isinstance(work, FlowWork):
                 self._check_rails([flow.rail for flow in work.flows])
-                return PeerFindings(rank, number, flows=self._prober.run(work.flows, work.seconds))
+                flows = self._prober.run(work.flows, work.seconds)
+                self._note(flows)
+                return PeerFindings(rank, number, flows=flows)
             if isinstance(work, TraceWork):
                 self._check_rails([trace.rail for trace in work.traces])
                 sources = [address for address, _listener in self._prober.rails]
                 return PeerFindings(rank, number, traces=trace_all(work, sources))
             if isinstance(work, LookWork):
                 addresses = [address for address, _listener in self._prober.rails]
-                seen, pairs, ports = look(work.seconds, addresses, self._names)
+                seen, pairs, ports = look(work.seconds, addresses, self.names)
                 return PeerFindings(rank, number, seen=seen, pairs=pairs, ports=ports)
             if isinstance(work, CollectiveWork):
-                interface = self._names[0]
+                interface = self.names[0]
                 found = run_collectives(work, self._python, interface)
                 return PeerFindings(rank, number, collectives=found)
         except (RankmendError, OSError, IndexError) as error:
             return PeerFindings(rank, number, failure=f"{self._node}: {error}"[:1000])
         return PeerFindings(rank, number, failure=f"{self._node} does not know this work")
 
+    def _note(self, flows: Sequence[FlowResult]) -> None:
+        sent, received = ([one.sent_bytes_per_s for one in flows], [one.received_bytes_per_s for one in flows])  # fmt: skip
+        self.sent_bytes_per_s += [one for one in sent if one is not None]
+        self.received_bytes_per_s += [one for one in received if one is not None]
+
     def _check_rails(self, rails: list[int]) -> None:
-        if any(rail >= len(self._names) for rail in rails):
-            raise ConfigError(f"a test of rail {max(rails)}, but this node has {len(self._names)}")
+        if any(rail >= len(self.names) for rail in rails):
+            raise ConfigError(f"a test of rail {max(rails)}, but this node has {len(self.names)}")

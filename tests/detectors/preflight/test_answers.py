@@ -67,3 +67,15 @@ def test_another_bad_end_says_that_nobody_knows(
 
     assert verdict is not None
     assert (verdict.standing, verdict.reason) == (CheckStanding.SILENT, reason)
+
+
+@pytest.mark.parametrize(
+    ("standing", "action"), [("failed", "drain"), ("passed", "none"), ("silent", "none")]
+)
+def test_a_probe_that_judges_by_itself_is_believed(standing: str, action: str) -> None:
+    line = {"verdict": standing, "name": "network", "part": "network", "text": "t", "advice": "a"}
+
+    (verdict,) = read_answers([line, {"verdict": "glorious"}], "host").verdicts
+
+    assert (verdict.standing.value, verdict.action) == (standing, action)
+    assert (verdict.name, verdict.part, verdict.reason, verdict.advice) == ("network", "network", "t", "a")  # fmt: skip

@@ -7,6 +7,7 @@ from detectors.preflight.levels import (
     MARGIN_S,
     PREPARE_S,
     FlightLevel,
+    FlightStep,
     NodeParts,
     plan_round,
 )
@@ -48,3 +49,13 @@ def test_every_pair_of_gpus_is_measured_once_at_level_job() -> None:
 
     pairs = [load["part"] for load in made.stages[-1][0].loads]
     assert len(pairs) == len(set(pairs)) == 28
+
+
+@pytest.mark.parametrize("level", [FlightLevel.JOB, FlightLevel.BURN_IN])
+def test_what_all_nodes_do_together_comes_first_and_fits(level: FlightLevel) -> None:
+    together = FlightStep("network", (), 60.0, program=("probe",), needs_others=True)
+
+    made = plan_round(level, NodeParts(8, BOTH, True), first=[together])
+
+    assert [one.name for one in made.stages[0]] == ["network"]
+    assert made.bound_s + MARGIN_S + HEALTH_S + PREPARE_S <= level.bound_s

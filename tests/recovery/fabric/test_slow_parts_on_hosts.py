@@ -1,13 +1,21 @@
 """16 hosts with real links: the slow part is named within 2 log2 N rounds, and a sound network accuses nobody."""
 
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from detectors.fabric.fabric_verdict import FabricOutcome
+from detectors.preflight.answers import read_answers
+from detectors.preflight.verdicts import CheckStanding
+from rankmend.parts_path import program
 from recovery.fabric.fabric_report import FabricReport
+from recovery.fabric.flight_child import FlightShare
 from tests.support.fabric import NodeStarter, start_nodes
 from tests.support.hosts import Fleet, Host, why_not
 
@@ -125,3 +133,34 @@ def test_slow_leaf_switch_is_named(fleet: Fleet, nodes: NodeStarter) -> None:
 def test_slow_uplink_of_a_leaf_switch_is_named(fleet: Fleet, nodes: NodeStarter) -> None:
     with slow(fleet), fleet.slow_uplink("leaf3", bytes_per_s=SLOW_BYTES_PER_S * 2):
         assert parts(find(nodes, fleet)) == [("uplink", "leaf3")]
+
+
+def test_pre_flight_check_of_all_nodes_fails_the_one_whose_cable_is_slow(fleet: Fleet) -> None:
+    meet = fleet.shared / "meet"
+    meet.mkdir(mode=0o700)
+    hosts = list(fleet)[:8]
+    with slow(fleet, hosts[2]):
+        processes = [
+            host.popen(
+                [sys.executable, *program("recovery.fabric.flight_child"), _share(host, at, meet)],
+                stdout=subprocess.PIPE,
+            )
+            for at, host in enumerate(hosts)
+        ]
+        told = [read_answers(map(json.loads, one.communicate()[0].splitlines()), "") for one in processes]  # fmt: skip
+
+    standings = {
+        host.name: [one.standing for one in each.verdicts]
+        for host, each in zip(hosts, told, strict=True)
+    }
+    assert standings == {
+        host.name: [CheckStanding.FAILED if host is hosts[2] else CheckStanding.PASSED]
+        for host in hosts
+    }
+    sent = [each.figures[0].value for each in told]
+    assert sent[2] == min(sent)
+
+
+def _share(host: Host, at: int, meet: Path) -> str:
+    share = FlightShare(host.name, 60.0, 120.0, ("eth0",), str(meet), 8, at)
+    return msgspec.json.encode(share).decode()
