@@ -370,3 +370,20 @@ def test_fabric_test_of_the_readme_finds_its_place_and_judges_under_srun(
     assert told["network"]["nodes"] == list(slurm.nodes)
     assert told["absent"] == []
     assert told["verdict"]["rounds"] <= 4, "2 log2 4"
+
+
+def test_pre_flight_check_under_srun_tests_the_network_between_its_nodes(
+    slurm: SlurmCluster, place: Path
+) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    parts = ("--no-disk", "--no-gpu", "--no-health", f"--state-dir={place / 'flights'}")
+
+    done = slurm.run(
+        "srun", "--nodes=2", "--ntasks-per-node=1", "--chdir", str(place),
+        "rankmend", "preflight", "job", "--network", "--rail=lo", *parts, "--json",
+        PATH=path, HOME=str(place / "home"),
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr + slurm.logs()
+    assert done.stdout.count('"network_sent_bytes_per_s"') >= 2
+    assert done.stdout.count("1 round of pairs, too little to name a part") == 2  # of two nodes
