@@ -15,7 +15,8 @@ from bench.soak.stage import JOB, NODES, RANKS, RANKS_OF_NODE, Part, Stage
 
 PAUSE_S: Final = (10.0, 30.0)
 _END_S_MAX: Final = 150.0
-_REFUSED: Final = 2  # exit code of rankmend inject: the target is gone, or such a fault stands
+_NOT_MADE: Final = 1  # exit code of rankmend inject: the target is not there
+_REFUSED: Final = 2  # such a fault stands
 _SAID_MAX: Final = 300
 
 
@@ -190,9 +191,8 @@ class Injector:
         one.process = None
         if code and one.said is not None:
             text = one.said.read_text(errors="replace").strip()[-_SAID_MAX:]
-            # What was to be broken may end between the look and the deed, or be broken already: nothing was made.
-            is_refused = any(words in text for words in ("has gone", " stands ("))
-            one.is_missed = code == _REFUSED or (not one.is_in_force and is_refused)
+            # What was to be broken may end between the look and the deed, or be broken already.
+            one.is_missed = not one.is_in_force and code in (_NOT_MADE, _REFUSED)
             one.problem = "" if one.is_missed else f"exit code {code}: {text}"
 
     def close(self) -> list[str]:

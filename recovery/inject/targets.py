@@ -124,6 +124,9 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
     except PermissionError as error:
         raise NoSourceError(f"process {pid} of {target} is not yours to look at") from error
     if mark is None:
+        living = read_state(pid)
+        if living is None or living.is_gone:
+            raise NoSourceError(f"{target} has gone: its process {pid} has ended")
         raise NoSourceError(
             f"process {pid} is not rank {rank} of job {job.mark.name}: it has no mark of it"
         )
