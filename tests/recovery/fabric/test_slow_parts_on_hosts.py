@@ -162,5 +162,5 @@ def test_pre_flight_check_of_all_nodes_fails_the_one_whose_cable_is_slow(fleet: 
 
 
 def _share(host: Host, at: int, meet: Path) -> str:
-    share = FlightShare(host.name, 60.0, 120.0, ("eth0",), str(meet), 8, at)
+    share = FlightShare(host.name, 240.0, 480.0, ("eth0",), str(meet), 8, at)
     return msgspec.json.encode(share).decode()
