@@ -61,7 +61,7 @@ def cooling(
 
     FILE has the units' readings: from the site's monitoring, or by --redfish.
 
-    Exit codes: 0 all units are in order, 1 one is not, 64 could not be read.
+    Exit codes: 0 all units are in order, 1 one is not or its reading is too old to judge it, 64 could not be read.
     """
     from detectors.formats.cooling_file import parse_cooling_file, reading_of_redfish
     from detectors.parts.cooling import judge_cooling
@@ -82,7 +82,7 @@ def cooling(
         print_json([{**to_plain(one), "words": one.in_words()} for one in found])
     else:
         _print(found)
-    sys.exit(1 if any(one.is_bad for one in found) else 0)
+    sys.exit(1 if any(one.is_bad or one.is_stale for one in found) else 0)
 
 
 def _note(file: Path, new: "CoolingReading") -> None:

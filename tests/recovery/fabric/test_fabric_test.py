@@ -36,12 +36,14 @@ pytestmark = pytest.mark.real
 SECRET = "0123456789abcdef" * 4
 
 
-def take_part(folder: Path, nodes: int, kind: FabricKind, **options: object) -> FabricReport:
+def take_part(
+    folder: Path, nodes: int, kind: FabricKind, seconds: float = 0.05, **options: object
+) -> FabricReport:
     """Run a test of several nodes, all of them threads of this process, which meet in a folder."""
     folder.mkdir(mode=0o700)
     found: list[FabricReport] = []
     errors: list[Exception] = []
-    wanted = FabricOptions(kind, seconds=0.05, rails=("lo",), join_s=180, **options)  # type: ignore[arg-type]
+    wanted = FabricOptions(kind, seconds=seconds, rails=("lo",), join_s=180, **options)  # type: ignore[arg-type]
 
     def run(rank: int) -> None:
         place = FabricPlace(rank, nodes, folder=HostFolder(folder))
@@ -62,11 +64,12 @@ def take_part(folder: Path, nodes: int, kind: FabricKind, **options: object) -> 
 
 
 def test_nodes_that_meet_in_a_folder_measure_each_other_both_ways(tmp_path: Path) -> None:
-    report = take_part(tmp_path / "shared", 4, FabricKind.PAIRS)
+    # Long enough for each flow to get its turn on a busy processor.
+    report = take_part(tmp_path / "shared", 4, FabricKind.PAIRS, seconds=0.5)
 
     pairs = {(one.sender, one.receiver) for one in report.readings}
     assert pairs == {(a, b) for a in range(4) for b in range(4) if a != b}
-    assert max(one.bytes_per_s for one in report.readings) > 0  # a busy machine may starve a pair
+    assert min(one.bytes_per_s for one in report.readings) > 0
     assert report.network.nodes == ("n0", "n1", "n2", "n3")
     assert report.absent == report.problems == ()
     assert not (tmp_path / "shared" / "host.json").exists(), (
