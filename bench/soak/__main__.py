@@ -34,7 +34,7 @@ from bench.soak.report import draw as draw_plot
 from bench.soak.report import usage_table
 from bench.soak.samples import Sample, Stored, measure_stored, take_samples
 from bench.soak.stage import JOB, NODES, RANKS, START_S_MAX, Stage, standing
-from bench.soak.verdict import Check, judge_stored, judge_usage, limits_of, usage_of
+from bench.soak.verdict import Check, judge_missed, judge_stored, judge_usage, limits_of, usage_of
 from rankmend.files import write_output
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import IncidentView
@@ -147,6 +147,7 @@ class Soak:
         wrong = [one for one in found if not self._is_blamed_rightly(one)]
         return [
             Check("every fault was made and undone", not problems, "; ".join(problems) or "all"),
+            judge_missed(len(self.injector.made), sum(one.is_missed for one in self.injector.made)),
             Check("the launchers end with exit code 0", codes == [0] * len(codes), f"{codes}"),
             Check(
                 "every incident is recovered", not open_,

@@ -136,6 +136,15 @@ def judge_usage(usage: Usage) -> Check:
     return Check(f"{usage.part} is bounded", not over, "; ".join(over) or said)
 
 
+def judge_missed(drawn: int, missed: int) -> Check:
+    """Judge how many faults found nothing to break: with most of them missed, a run shows little."""
+    return Check(
+        "most faults met their target",
+        2 * missed < drawn,
+        f"{drawn - missed} of {drawn}",
+    )
+
+
 def judge_stored(stored: Sequence[Stored]) -> list[Check]:
     """Judge journals by what an incident costs in the second half, and shared memory by its peak."""
     later = stored[len(stored) // 2 :]

@@ -12,7 +12,14 @@ import pytest
 from bench.soak.faults import KINDS, PAUSE_S, Drawn, draw
 from bench.soak.samples import Sample, Stored
 from bench.soak.training import replay
-from bench.soak.verdict import judge_stored, judge_usage, limits_of, slope_per_h, usage_of
+from bench.soak.verdict import (
+    judge_missed,
+    judge_stored,
+    judge_usage,
+    limits_of,
+    slope_per_h,
+    usage_of,
+)
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -81,6 +88,15 @@ def test_journal_that_grows_too_much_with_each_incident_is_found() -> None:
     assert [check.held for check in judge_stored(large)] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("drawn", "missed", "held"), [(94, 4, True), (10, 5, False), (0, 0, False)]
+)
+def test_run_whose_faults_mostly_find_no_target_shows_nothing(
+    drawn: int, missed: int, held: bool
+) -> None:
+    assert judge_missed(drawn, missed).held is held
+
+
 def draws(seed: int, *, is_all: bool = True) -> list[Drawn]:
     drawn = random.Random(seed)
     return [draw(drawn, may_kill_services=is_all, is_root=is_all) for _ in range(1000)]
@@ -110,11 +126,11 @@ def test_job_of_a_short_soak_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     output = tmp_path / "soak.json"
 
     done = subprocess.run(
-        [sys.executable, "-m", "bench.soak", "--minutes=0.2", "--seed=5", "--pause-s=1", f"--output={output}"],
+        [sys.executable, "-m", "bench.soak", "--minutes=0.4", "--seed=5", "--pause-s=4", f"--output={output}"],
         cwd=ROOT, capture_output=True, text=True, timeout=880, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads(output.read_text())
-    assert told["faults_made"] + told["faults_missed"] > 0
+    assert told["faults_made"] > 0
     assert {one["part"] for one in told["usage"]} >= {"controller", "agent n1", "launcher n2"}
