@@ -58,6 +58,9 @@ class WatchedSite:
     slurm: SlurmCluster | None
     looks: dict[str, list[Look]] = field(default_factory=dict)  # by the job's name; of each change
     _stop: threading.Event = field(default_factory=threading.Event)
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+    _times: tuple[wire.WatchedTime, ...] = ()
+    _asked_at_s: float = float("-inf")  # monotonic
 
     def run_looks(self) -> None:
         """Ask again and again, until the site closes; keep what has changed."""
@@ -75,9 +78,15 @@ class WatchedSite:
         self._stop.set()
 
     def stalls(self, name: str) -> list[wire.WatchedStall]:
-        """Return the failures of a job as the controller accounts for them."""
-        told = self.client.ask("GET", "/v1/watched/times", wire.WatchedTimes).jobs
-        return [stall for one in told if one.name == name for stall in one.stalls]
+        """Return the failures of a job as the controller accounts for them, at most as old as a look.
+
+        All cells at once would ask more often than the controller lets one person read.
+        """
+        with self._asking:
+            if time.monotonic() - self._asked_at_s > _LOOK_S:
+                told = self.client.ask("GET", "/v1/watched/times", wire.WatchedTimes).jobs
+                self._times, self._asked_at_s = tuple(told), time.monotonic()
+        return [stall for one in self._times if one.name == name for stall in one.stalls]
 
     def slurm_requests(self, slurm_job: str) -> list[wire.SlurmRequestView]:
         view = self.client.ask("GET", "/v1/slurm", wire.SlurmView)

@@ -386,4 +386,5 @@ def test_pre_flight_check_under_srun_tests_the_network_between_its_nodes(
 
     assert done.returncode == 0, done.stdout + done.stderr + slurm.logs()
     assert done.stdout.count('"network_sent_bytes_per_s"') >= 2
-    assert done.stdout.count("1 round of pairs, too little to name a part") == 2  # of two nodes
+    # Each of the two nodes says so; where one test was slow by chance, it was repeated.
+    assert len(re.findall(r"rounds? of pairs, too little to name a part", done.stdout)) == 2
