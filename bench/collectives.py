@@ -59,7 +59,7 @@ def measure(rounds: int, folder: Path) -> dict[str, float]:
     import torch.distributed as dist
 
     import rankmend
-    from rankmend.hook import torch_sections
+    from rankmend.hook import gloo_threads, torch_sections
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
@@ -84,6 +84,7 @@ def measure(rounds: int, folder: Path) -> dict[str, float]:
             without_ns = time_calls(call)
             set_places(wrapped)
             differences[name].append((time_calls(call) - without_ns) / CALLS)
+    gloo_threads.let_go()
     dist.destroy_process_group()
     return {name: statistics.median(values) for name, values in differences.items()}
 

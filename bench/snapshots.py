@@ -145,12 +145,15 @@ def one(megabytes: int, tensors: int, rounds: int) -> None:
     import torch
     import torch.distributed as dist
 
+    from rankmend.hook import gloo_threads
+
     torch.set_num_threads(THREADS)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rankmend-bench-") as name:
         folder = Path(name)
         prepare(folder)
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         row = measure(megabytes, tensors, rounds, folder)
+        gloo_threads.let_go()
         dist.destroy_process_group()
     print(json.dumps(row))
 

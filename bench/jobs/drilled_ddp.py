@@ -102,6 +102,9 @@ def main(
     if rank == 0:
         (folder / "result.json").write_text(json.dumps({"step": step, "state": state}))
     dist.barrier()
+    time.sleep(
+        0.5
+    )  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
     dist.destroy_process_group()
 
 

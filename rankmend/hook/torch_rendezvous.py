@@ -1,52 +1,55 @@
-"""Dates the first rendezvous of an unchanged PyTorch script: when the ranks begin to meet, and when they have met.
+"""Dates the first rendezvous of an unchanged PyTorch script, and has its process groups end well.
 
 `torch.distributed.init_process_group` is wrapped, and called as before; only a call that succeeds is
-reported, and only the first one of the process.
+reported, and only the first one of the process. Before `destroy_process_group`, and at the end of the process,
+gloo's threads get the time to finish (`gloo_threads`).
 """
 
+import atexit
 import functools
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import new_modules
+from rankmend.hook import gloo_threads, new_modules
 from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
-_NAME = "init_process_group"
-_holders_ahead = ()  # in a forked rank: modules of its server's that have the function
+_INIT, _DESTROY = "init_process_group", "destroy_process_group"
+_holders_ahead = {}  # in a forked rank: by function, modules of its server's that have it
 
 
 def watch():
-    """Date the rendezvous as soon as this process imports torch.distributed."""
+    """Wrap both functions as soon as this process imports torch.distributed."""
     when_imported(_MODULE, _wrap)
 
 
 def look_ahead():
     """Look at each module, in the fork server: its ranks look at new ones only."""
-    global _holders_ahead
-    _holders_ahead = tuple(_holders())
+    for name in (_INIT, _DESTROY):
+        _holders_ahead[name] = tuple(_holders(name))
 
 
-def _holders():
+def _holders(function):
     """Return the modules of PyTorch that have the function: in a forked rank there are several already."""
     return [
         module
         for name, module in new_modules.find()
         if type(name) is str
         and name.startswith("torch.")
-        and _NAME in getattr(module, "__dict__", {})
+        and function in getattr(module, "__dict__", {})
     ]
 
 
 def _wrap(module):
-    try:
-        original = getattr(module, _NAME)
-        wrapper = _make_dated(original)
-        for other in (*_holders_ahead, *_holders(), module):
-            if getattr(other, _NAME) is original:
-                setattr(other, _NAME, wrapper)
-    except Exception:
-        pass
+    for name, make in ((_INIT, _make_dated), (_DESTROY, _make_patient)):
+        try:
+            original = getattr(module, name)
+            wrapper = make(original)
+            for other in (*_holders_ahead.get(name, ()), *_holders(name), module):
+                if getattr(other, name) is original:
+                    setattr(other, name, wrapper)
+        except Exception:
+            pass
 
 
 def _make_dated(original):
@@ -57,6 +60,17 @@ def _make_dated(original):
         writer = rankmend._writer  # None in a forked child
         if writer is not None:
             writer.mark_rendezvous(began_ns, monotonic_ns())
+            atexit.unregister(gloo_threads.let_go)
+            atexit.register(gloo_threads.let_go)
         return result
 
     return init_process_group
+
+
+def _make_patient(original):
+    @functools.wraps(original)
+    def destroy_process_group(*arguments, **named):
+        gloo_threads.let_go()
+        return original(*arguments, **named)
+
+    return destroy_process_group

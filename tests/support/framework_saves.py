@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from rankmend.hook import gloo_threads
+
 REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-long`, which installs them
 PARALLEL = Path(
     sys.prefix, "parallel"
@@ -37,6 +39,14 @@ def require(*libraries: str, is_parallel: bool = False) -> dict[str, str]:
     if os.environ.get(REQUIRED) and not is_parallel:
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def leave_group() -> None:
+    """Destroy the default process group, once gloo's threads have let go of it."""
+    import torch
+
+    gloo_threads.let_go()
+    torch.distributed.destroy_process_group()
 
 
 def _tiny_llama() -> Any:
@@ -215,7 +225,7 @@ def deepspeed(folder: Path) -> None:
         engine.step()
         if step % 10 == 0:
             engine.save_checkpoint(folder, f"global_step{step}")
-    torch.distributed.destroy_process_group()
+    leave_group()
 
 
 def megatron(folder: Path) -> None:
@@ -235,7 +245,7 @@ def megatron(folder: Path) -> None:
         dist_checkpointing.save({"model": {"w": weight}, "iteration": iteration}, str(path))
         torch.distributed.barrier()
         (folder / "latest_checkpointed_iteration.txt").write_text(str(iteration))
-    torch.distributed.destroy_process_group()
+    leave_group()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[2]
 # Trains, and then looks as an agent does, beside the other ranks: what it prints is what an agent sees.
 SCRIPT = """
-import datetime, json, os, subprocess, sys
+import datetime, json, os, subprocess, sys, time
 import torch, torch.distributed as dist
 rank, size = (int(os.environ[name]) for name in sys.argv[1:3])
 meet = sys.argv[3] + os.environ.get("SLURM_RESTART_COUNT", "")
@@ -35,6 +35,7 @@ if rank == 0:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": sys.argv[4]}
     subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=60)
 dist.barrier()
+time.sleep(0.5)  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
 dist.destroy_process_group()
 """
 LOOK = """

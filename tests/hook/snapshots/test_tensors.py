@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rankmend.hook import gloo_threads
 from rankmend.hook.snapshots import structure, tensors
 from rankmend.hook.snapshots.accelerator import Accelerator
 from tests.hook.snapshots.rank import SnapshotRank
@@ -206,6 +207,7 @@ def mesh(torch: Any, tmp_path: Path) -> Iterator[Any]:
     device_mesh = pytest.importorskip("torch.distributed.device_mesh")
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     yield device_mesh.init_device_mesh("cpu", (1, 1), mesh_dim_names=("replica", "shard"))
+    gloo_threads.let_go()
     dist.destroy_process_group()
 
 
@@ -282,6 +284,7 @@ import sys, torch, torch.distributed as dist
 from pathlib import Path
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from rankmend.hook import gloo_threads
 from rankmend.hook.snapshots import restoring
 from rankmend.hook.snapshots.keeper import Identity, SnapshotKeeper
 folder, number = Path(sys.argv[1]), int(sys.argv[2])
@@ -314,6 +317,7 @@ for part, kept in zip(parts, restoring.restore(str(folder), identity, (1, 3), me
 train(*parts)
 for parameter, tensor in zip(parts[0].parameters(), expected):
     assert torch.equal(parameter.to_local(), tensor)
+gloo_threads.let_go()
 dist.destroy_process_group()
 print("equal", flush=True)
 """

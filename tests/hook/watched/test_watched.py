@@ -543,7 +543,7 @@ def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
     pytest.importorskip("torch")
     shutil.rmtree(site.folder / "modules" / "torch")
     code = """
-    import torch, torch.distributed as dist
+    import time, torch, torch.distributed as dist
     dist.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.Adam(model.parameters())
@@ -555,6 +555,7 @@ def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT, "RANKMEND_WATCH": ""}
         print(subprocess.check_output([sys.executable, "-c", LOOK], env=environment, text=True))
     dist.barrier()
+    time.sleep(0.5)  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
     dist.destroy_process_group()
     """
     code = f"ROOT, LOOK = {str(ROOT)!r}, {LOOK!r}\n" + textwrap.dedent(code)

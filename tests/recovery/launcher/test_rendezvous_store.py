@@ -40,11 +40,12 @@ DEADLINE_S = 90.0  # ranks that import torch, on a busy machine with two cores
 BARE = {"PATH": os.environ.get("PATH", "")}
 
 ALL_REDUCE = """
-import torch, torch.distributed as dist
+import time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(value)
 print(value.item())
+time.sleep(0.5)  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
 """
 SECOND_GROUP = (
     ALL_REDUCE
@@ -56,10 +57,11 @@ dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[1], ra
     world_size=2, timeout=datetime.timedelta(seconds=60))
 dist.all_reduce(value)
 print(value.item())
+time.sleep(0.5)
 """
 )
 OWN_STORE = """
-import os, sys
+import os, sys, time
 import torch.distributed as dist
 rank = int(os.environ["RANK"])
 store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), 2, is_master=rank == 0)
@@ -67,6 +69,7 @@ store.set(str(rank), str(rank + 10))
 print(store.get(str(1 - rank)).decode())
 dist.init_process_group("gloo")
 dist.barrier()
+time.sleep(0.5)
 dist.destroy_process_group()
 """
 OWN_PORT = """
