@@ -29,7 +29,11 @@ from tests.support.slurm import SlurmCluster, missing
 NODES: Final = 6
 _DYING: Final = ("node5", "node6")  # of jobs whose node dies
 _NODE_DIES: Final = "node-dies"  # no fault of rankmend inject: it would take this machine
-_PARTITION: Final = f"PartitionName=dying Nodes={','.join(_DYING)} MaxTime=INFINITE State=UP"
+# Slurm prefers a node that has jobs already: none of the others may come to one that dies.
+_PARTITIONS: Final = (
+    f"PartitionName=dying Nodes={','.join(_DYING)} MaxTime=INFINITE State=UP",
+    "PartitionName=lasting Nodes=node1,node2,node3,node4 MaxTime=INFINITE State=UP",
+)
 _LOOK_S: Final = 0.5
 _RESTARTS_MAX: Final = 4
 KINDS: Final = (
@@ -95,7 +99,7 @@ class SlurmRun(WatchedRun):
 
     def _start(self, _log: int) -> JobProcess:
         self._prepare()
-        partition = "dying" if self.scenario.name.startswith(_DIES) else "train"
+        partition = "dying" if self.scenario.name.startswith(_DIES) else "lasting"
         words = " ".join([*torchrun(0, self.name, RANKS), *self._script()])
         script = self.folder / "job.sh"
         script.write_text(
@@ -159,7 +163,7 @@ class SlurmRun(WatchedRun):
 
 def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], None]) -> None:
     """Run the cells on one Slurm."""
-    with watched_site(folder, nodes=NODES, partitions=(_PARTITION,)) as site:
+    with watched_site(folder, nodes=NODES, partitions=_PARTITIONS) as site:
         run_each(cells, lambda cell, place: _run_cell(cell, place, site, folder), tell)
 
 
