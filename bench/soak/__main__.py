@@ -57,7 +57,9 @@ class Soak:
     seconds: float
     seed: int
     injector: Injector
-    pause_s: float | None = None  # before each fault; None: as drawn
+    pause_s: float | None = (
+        None  # before each fault, once the job is whole; None: as drawn, whatever it is
+    )
     began_s: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
     stored: list[Stored] = field(default_factory=list)
@@ -80,11 +82,8 @@ class Soak:
         while self.now_s < self.seconds and not self._has_ended:
             kills = self.now_s < self.seconds / 3
             drawn = draw(random_, may_kill_services=kills, is_root=os.geteuid() == 0)
-            due_s = self.now_s + (drawn.pause_s if self.pause_s is None else self.pause_s)
-            if due_s >= self.seconds:
-                self._await(lambda: self.now_s >= self.seconds, self.seconds)
+            if not self._await_turn(drawn.pause_s):
                 break
-            self._await(lambda due_s=due_s: self.now_s >= due_s or self._has_ended, self.seconds)  # type: ignore[misc]
             made = self.injector.make(drawn)
             if made is not None:
                 self._tell(f"{made.kind} on {made.target}")
@@ -94,6 +93,25 @@ class Soak:
         has_ended = self._await(lambda: self._has_ended, _END_S_MAX)
         self._tell("the job has ended" if has_ended else "the job does not end")
         return self._judge(problems)
+
+    def _await_turn(self, drawn_s: float) -> bool:
+        """Wait until the next fault is due; return whether that is before the time is over."""
+        pause_s = drawn_s if self.pause_s is None else self.pause_s
+        due_s = self.now_s + pause_s
+
+        def is_due() -> bool:
+            nonlocal due_s
+            if self.pause_s is not None and not self._is_whole:
+                due_s = self.now_s + pause_s
+            return self.now_s >= min(due_s, self.seconds) or self._has_ended
+
+        self._await(is_due, self.seconds)
+        return self.now_s < self.seconds
+
+    @property
+    def _is_whole(self) -> bool:
+        """Return whether each fault stands or is over, and the job has recovered from all of them."""
+        return self.injector.is_idle and all(one.total_s is not None for one in self.incidents())
 
     @property
     def _has_ended(self) -> bool:
@@ -218,7 +236,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument(
-        "--pause-s", type=float, help="seconds before each fault [default: 10 to 30, drawn]"
+        "--pause-s",
+        type=float,
+        help="seconds before each fault, from when the job has recovered from the one before [default: 10 to 30, drawn, recovered or not]",
     )
     parser.add_argument("--step-s", type=float, default=STEP_S, help="seconds of a step")
     parser.add_argument("--output", type=Path, help="write all that was measured as JSON")

@@ -173,6 +173,11 @@ class Injector:
         self.made.append(Made(kind.name, target, time.time(), ranks, said, process))
         return self.made[-1]
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no fault is still on its way: each stands or is over, with the rank that dies beside it."""
+        return not self._kills and all(one.process is None or one.is_in_force for one in self.made)
+
     def look(self) -> None:
         """Kill the ranks that are to die beside a fault, and take note of the faults that have ended."""
         for one, rank in list(self._kills):
