@@ -48,6 +48,7 @@ from tests.support.agent import (
     values_of,
     wait_for,
 )
+from tests.support.free_port import free_port
 
 _CHANGING = re.compile(
     r"^(rankmend_(?:agent_\w+|collector_(?:age|duration)_seconds)(?:\{[^}]*\})?) .*$", re.MULTILINE
@@ -222,8 +223,7 @@ def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> Non
 
 @contextlib.contextmanager
 def running_prometheus(folder: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [
             "prometheus",

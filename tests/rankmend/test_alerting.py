@@ -27,6 +27,7 @@ from rankmend.alerting import (
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from tests.support.agent import FakeClock, values_of, wait_for
+from tests.support.free_port import free_port
 
 URL = "http://am:9093/api/v2/alerts"
 
@@ -295,8 +296,7 @@ def running_alertmanager(folder: Path) -> Iterator[str]:
     if binary is None:
         pytest.skip("alertmanager is not installed")
     (folder / "alertmanager.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [
             binary,

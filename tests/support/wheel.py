@@ -1,5 +1,6 @@
 """The wheel of this checkout, and environments with it and no more than it asks for. Nothing is downloaded."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -172,10 +173,8 @@ def wait_said(log: Path, text: str) -> str:
 
 def has_child(pid: int, word: str) -> bool:
     for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in tasks.read_text().split():
-            try:
+        with contextlib.suppress(OSError):  # threads and processes come and go
+            for child in tasks.read_text().split():
                 if word in Path(f"/proc/{child}/cmdline").read_text():
                     return True
-            except OSError:
-                continue
     return False

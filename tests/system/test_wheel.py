@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -16,6 +15,7 @@ import pytest
 
 from tests.agent.test_gpu_child import build as build_nvml_stub
 from tests.support.agent import FIXTURE, ROOT, wait_for
+from tests.support.free_port import free_port
 from tests.support.nvml_stub.node import StubNode
 from tests.support.wheel import (
     DEADLINE_S,
@@ -279,8 +279,7 @@ def test_two_launchers_need_no_extra_to_host_a_controller_and_copy_snapshots(
 ) -> None:
     script = (project / "train.py").read_text().replace("range(first, 61)", "range(first, 301)")
     (project / "train.py").write_text(script)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
 
     def launcher(name: str) -> Any:
         return started(

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
+from tests.support.free_port import free_port
 from tests.support.hook import ROOT, RUN_S_MAX, each_python
 
 pytestmark = pytest.mark.real
@@ -559,12 +559,10 @@ def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
     dist.destroy_process_group()
     """
     code = f"ROOT, LOOK = {str(ROOT)!r}, {LOOK!r}\n" + textwrap.dedent(code)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
 
     done = site.run(
         sys.executable, code, {"OMP_NUM_THREADS": "1"}, "-m", "torch.distributed.run",
-        "--nproc-per-node=2", f"--master-port={port}",
+        "--nproc-per-node=2", f"--master-port={free_port()}",
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

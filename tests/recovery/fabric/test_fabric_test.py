@@ -30,6 +30,7 @@ from recovery.fabric.tcp_probe import (
 )
 from recovery.run.meeting_note import HostFolder
 from recovery.service.meeting_secret import Identity
+from tests.support.free_port import free_port
 
 pytestmark = pytest.mark.real
 
@@ -273,7 +274,7 @@ def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path
     token = tmp_path / "t"
     token.write_text(SECRET)
     token.chmod(0o600)
-    port = _closed_port()
+    port = free_port()
     words = [sys.executable, "-m", "rankmend.cli", "fabric", "test", "pairs", "--nnodes", "2", "--seconds", "20",
              "--rdzv-endpoint", f"127.0.0.1:{port}", "--token-file", str(token)]  # fmt: skip
     nodes = [

@@ -33,6 +33,7 @@ from recovery.run.options import (
 )
 from recovery.service.meeting_secret import Identity, new_secret, read_secret
 from recovery.service.tokens import Tokens
+from tests.support.free_port import free_port
 
 DEADLINE_S = 60.0
 
@@ -323,8 +324,7 @@ def until(is_so: Callable[[], object], what: str) -> None:
 @pytest.fixture
 def hosting(tmp_path: Path) -> Iterator[tuple[HostGuard, Shelf]]:
     """A launcher that hosts the controller, with a lease of 2.5 s: one refresh may be late."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     shelf = Shelf(tmp_path / "shared")
     site = Site(
         meeting=Meeting("127.0.0.1", port, None),

@@ -42,7 +42,7 @@ class Kubelets:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
-            process.wait(30)
+            process.wait(60)
 
     def lose(self, node: str) -> None:
         """Have a node's power fail: its launcher and kubelet are gone, and Kubernetes notices."""

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from tests.recovery.kubernetes.conftest import shipped_rules
+from tests.support.free_port import free_port
 from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder
 from tests.system.kubernetes.kubelets import Kubelets
@@ -46,8 +46,7 @@ class Story:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.files = folder / "files"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.url = f"https://127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"https://127.0.0.1:{free_port()}"
         make_folder(self.files)
         self._configure()
         self._controller: subprocess.Popen[bytes] | None = None
@@ -140,7 +139,7 @@ class Story:
     def kill_controller(self) -> None:
         assert self._controller is not None
         self._controller.kill()
-        self._controller.wait(30)
+        self._controller.wait(60)
 
     def close(self) -> None:
         (self.folder / "finish").touch()
