@@ -115,7 +115,7 @@ def children_of(pid: int) -> list[int]:
     """Return the collector children that live."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += [int(child) for child in task.read_text().split()]
+        found += [int(child) for child in read_bytes(task).split()]  # threads come and go
     return [pid for pid in found if b"agent.nvml.child" in read_bytes(Path(f"/proc/{pid}/cmdline"))]
 
 

@@ -13,6 +13,7 @@ import pytest
 from bench.gpu import areas
 from bench.gpu.rows import WHY_CHARACTERS_MAX, Outcome, Row, Trial
 from bench.gpu.table import Report, read
+from tests.support.agent import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -120,8 +121,14 @@ def test_area_that_hangs_is_ended_with_what_it_has_started(site: Site) -> None:
     assert rows["nvml.second"].outcome is Outcome.FAILED
     assert "did not come to this row within 3 s" in rows["nvml.second"].why
     if started.exists():  # the machine was quick enough to come so far
-        state = Path(f"/proc/{started.read_text()}/stat")
-        assert not state.exists() or " Z " in state.read_text()
+        wait_for(lambda: is_gone(int(started.read_text())), "what it has started is gone")
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
 
 
 def test_run_of_one_area_keeps_the_rows_of_the_others(site: Site) -> None:

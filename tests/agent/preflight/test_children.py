@@ -127,7 +127,11 @@ children.wait(["load"])
 def _descendants(pid: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+        try:
+            children = task.read_text().split()
+        except OSError:  # its thread has just ended
+            continue
+        for child in children:
             found += [int(child), *_descendants(int(child))]
     return found
 

@@ -43,7 +43,7 @@ from recovery.launcher.processes.standing import identify
 
 pytestmark = pytest.mark.real
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 REPOSITORY = Path(__file__).parents[3]
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 
@@ -557,7 +557,8 @@ def launcher(folder: Path, job_id: str, end: str) -> Iterator[subprocess.Popen[b
     arguments = [str(REPOSITORY), str(folder), job_id, DAEMON]
     process = subprocess.Popen([sys.executable, "-c", LAUNCHER + end, *arguments])
     try:
-        until(lambda: all((folder / f"daemon-{rank}").exists() for rank in range(2)))
+        files = [folder / f"daemon-{rank}" for rank in range(2)]
+        until(lambda: all(file.exists() and file.read_text() for file in files))
         until(lambda: len(find_marked(job_id)) == 4)
         yield process
     finally:
@@ -605,11 +606,12 @@ def test_guardian_spares_ranks_of_the_same_job_whose_own_launcher_lives(ward: Wa
 def test_commands_that_a_killed_launcher_left_unread_are_never_carried_out(tmp_path: Path) -> None:
     job_id = str(uuid.uuid4())
     with launcher(tmp_path, job_id, INTERRUPTED) as process:
-        until((tmp_path / "guardian").exists)
+        told = tmp_path / "guardian"
+        until(lambda: told.exists() and told.read_text())
         process.kill()
         process.wait()
 
-        os.kill(int((tmp_path / "guardian").read_text()), signal.SIGCONT)
+        os.kill(int(told.read_text()), signal.SIGCONT)
 
         until(lambda: is_nothing_left(job_id))
         assert not (tmp_path / "started-late").exists()

@@ -338,7 +338,8 @@ def test_controller_that_comes_back_journals_when_the_one_before_was_last_alive(
     assert config.is_file()
     with running(tmp_path) as up:
         two_speakers(up.client())
-        wait_until((tmp_path / "state/watched/alive").exists, "a sign of life")
+        alive = tmp_path / "state/watched/alive"
+        wait_until(lambda: alive.exists() and bool(alive.read_bytes()), "a sign of life")
 
     with running(tmp_path):
         (folder,) = (tmp_path / "state/jobs").iterdir()

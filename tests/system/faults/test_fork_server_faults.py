@@ -16,7 +16,7 @@ from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 from tests.system.faults.test_fork_server import is_alive, ready_server, session_of, starts
-from tests.system.faults.test_launcher_deaths import children, command_of, kill_launcher
+from tests.system.faults.test_launcher_deaths import command_of, guardian_of, kill_launcher
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -34,12 +34,6 @@ def ready(job: Job) -> int:
     job.start()
     job.pids_at_step(3)
     return ready_server(job)
-
-
-def guardian_of(job: Job) -> int:
-    assert job.process is not None
-    (pid,) = [one for one in children(job.process.pid) if "guardian" in command_of(one)]
-    return pid
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -216,7 +210,8 @@ def test_a_server_that_fails_while_it_imports_does_no_harm(
     known = {*ranks.values(), guardian_of(job), os.getpid()}
     server = wait_for(
         lambda: next(
-            (one.pid for one in find_marked(job.job_id) if "fork_server" in command(one.pid)), None
+            (one.pid for one in find_marked(job.job_id) if "fork_server" in command_of(one.pid)),
+            None,
         ),
         "a server",
     )
@@ -228,10 +223,3 @@ def test_a_server_that_fails_while_it_imports_does_no_harm(
     job.pids_at_step(20, attempt=2)
     assert {start for start, _why in starts(job)} <= {"fresh", "forked"}
     assert_recovered(job, undisturbed_long, incidents=1)
-
-
-def command(pid: int) -> str:
-    try:
-        return command_of(pid)
-    except OSError:
-        return ""

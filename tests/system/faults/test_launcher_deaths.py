@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recovery.journal.attempt_records import Cause
+from recovery.journal.attempt_records import AttemptVerified, Cause
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
@@ -22,7 +22,7 @@ Make = Callable[..., Job]
 def kill_launcher(job: Job) -> None:
     job.signal(signal.SIGKILL)
     job.wait()
-    wait_for(lambda: not find_marked(job.job_id), "no orphan is left", 20)
+    wait_for(lambda: not find_marked(job.job_id), "no orphan is left")
 
 
 def phase_of(job: Job) -> Phase | None:
@@ -96,11 +96,7 @@ def test_the_guardian_and_the_launcher_killed_together_are_cleaned_up_by_the_nex
     job = make_lockstep()
     job.start()
     job.pids_at_step(25)
-    guardian = [pid for pid in children(job.process.pid) if "guardian" in command_of(pid)]
-    assert guardian
-
-    kill(job.process.pid, *guardian)
-    job.wait()
+    kill_with_guardian(job)
     job.start()
 
     assert_recovered(job, undisturbed, incidents=0)
@@ -111,7 +107,27 @@ def children(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    """Return the command line of a process; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def guardian_of(job: Job) -> int:
+    assert job.process is not None
+    words = "recovery.launcher.guardian.main"
+    (pid,) = [one for one in children(job.process.pid) if words in command_of(one)]
+    return pid
+
+
+def kill_with_guardian(job: Job) -> None:
+    """Kill the launcher and its guardian before either can act on the other's end: the ranks are left."""
+    assert job.process is not None
+    guardian = guardian_of(job)
+    kill(guardian, number=signal.SIGSTOP)
+    kill(job.process.pid, guardian)
+    job.wait()
 
 
 @pytest.mark.parametrize(
@@ -139,12 +155,16 @@ def test_a_planned_stop_saves_and_is_no_incident(
 
 
 def test_a_time_limit_is_a_planned_stop(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=100000", flags=["--time-limit=2s"])
+    for limit_s in (2, 8, 32, 60):  # on a busy machine ranks begin late
+        job = make_lockstep("--steps=100000", flags=[f"--time-limit={limit_s}s"])
 
-    job.start()
+        job.start()
 
-    assert job.wait() == 124, job.output
-    assert job.ended[-1].outcome.kind is OutcomeKind.TIME_LIMIT
+        code = job.wait()
+        assert job.ended[-1].outcome.kind is OutcomeKind.TIME_LIMIT
+        if job.records(AttemptVerified):
+            break
+    assert code == 124, job.output
     assert json.loads((job.folder / "result.json").read_text())["step"] > 0
 
 
@@ -155,7 +175,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(make_lockstep: Ma
 
     job.signal(signal.SIGTERM)
 
-    assert job.wait(30) == 143, job.output
+    assert job.wait(50) == 143, job.output  # the grace without the flag is 60 s
     assert not find_marked(job.job_id)
 
 
@@ -168,7 +188,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(make_lockstep: Make) -> 
     wait_for(lambda: "stopping" in job.output, "the first interrupt is noticed")
     job.signal(signal.SIGINT)
 
-    assert job.wait(30) == 130, job.output
+    assert job.wait() == 130, job.output
 
 
 def test_user_signals_are_passed_on_to_the_ranks(make_job: Make) -> None:
@@ -190,7 +210,7 @@ def test_a_guardian_that_is_killed_costs_one_restart(
     job.start()
     job.pids_at_step(25)
 
-    kill(*(pid for pid in children(job.process.pid) if "guardian" in command_of(pid)))
+    kill(guardian_of(job))
 
     assert_recovered(job, undisturbed, incidents=1)
     assert job.incidents[0].failure.finding.ranks == ()

@@ -16,7 +16,7 @@ from recovery.journal.job_records import ClaimProof, ClaimTaken
 from recovery.launcher.processes.process_tree import find_marked
 from recovery.ownership.claim_folder import ClaimFolder
 from tests.system.faults.harness import JOBS, Job, wait_for
-from tests.system.faults.test_launcher_deaths import children, command_of
+from tests.system.faults.test_launcher_deaths import kill_with_guardian
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -181,11 +181,8 @@ def test_killed_owner_on_this_machine_makes_way_without_an_option(
     job = make_lockstep()
     job.start()
     job.pids_at_step(10)
-    guardian = [pid for pid in children(job.process.pid) if "guardian" in command_of(pid)]
     mark = job.job_id
-    for pid in (job.process.pid, *guardian):  # the ranks are left, without a launcher
-        os.kill(pid, signal.SIGKILL)
-    job.wait()
+    kill_with_guardian(job)
     other = rival(job)
 
     other.start()
