@@ -75,7 +75,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
     finally:
         daemon.send_signal(signal.SIGTERM)
-        daemon.wait(30)
+        daemon.wait(60)
         server.shutdown()
         server.server_close()
         thread.join()

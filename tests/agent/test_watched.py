@@ -241,7 +241,7 @@ def test_rank_in_a_pid_namespace_of_its_own_is_shown_with_its_pid_here(
             assert f"PPid:\t{tool.pid}\n" in status
 
             os.kill(rank.pid, signal.SIGKILL)
-            tool.wait(30)
+            tool.wait(60)
             assert machine.found() == []
         finally:
             tool.kill()

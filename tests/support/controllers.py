@@ -90,7 +90,7 @@ class ControllerProcess:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 @contextmanager

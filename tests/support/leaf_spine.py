@@ -12,7 +12,7 @@ from types import TracebackType
 
 from tests.support.hosts.network import run_in_network
 
-_UP_S = 30.0
+_UP_S = 120.0
 _SETTINGS = {
     "net.ipv4.ip_forward": 1,
     # Addresses, protocol and ports, as policy 1, which takes the hash of the sender's socket where a packet has one. Over a real cable it

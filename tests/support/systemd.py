@@ -34,7 +34,7 @@ _ENTER = (
     "-r",
     "-w",
 )  # mount, pid, uts, ipc, net, cgroup, root, folder
-_UP_S = 30.0
+_UP_S = 120.0
 
 _INNER = r"""
 set -e
@@ -265,7 +265,7 @@ def _remove(cgroups: list[Path], name: str) -> None:
         folders = sorted((path for path in own.rglob("*") if path.is_dir()), reverse=True)
         for folder in [*folders, own]:
             assert name in str(folder)
-            deadline_s = time.monotonic() + 5
+            deadline_s = time.monotonic() + 60
             while folder.exists() and time.monotonic() < deadline_s:
                 try:
                     folder.rmdir()

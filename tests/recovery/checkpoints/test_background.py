@@ -30,7 +30,7 @@ SETTINGS = CheckpointSettings(scan_interval_s=0.01, grace_s=3600)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline_s, "did not happen within 20 s"
         time.sleep(0.005)

@@ -134,4 +134,4 @@ def test_the_pages_tell_of_the_job_and_its_incident_and_change_nothing(console: 
         assert "only reads" in page.inner_text("main")
 
     console.send_signal(signal.SIGINT)
-    assert console.wait(30) == 0
+    assert console.wait(60) == 0

@@ -119,7 +119,7 @@ class Node:
         self.launcher.send(self.order)
 
     def wait(self, is_so: Callable[[Report], bool]) -> Report:
-        deadline_s = time.monotonic() + 30
+        deadline_s = time.monotonic() + 120
         while not (self.reports and is_so(self.reports[-1])):
             assert time.monotonic() < deadline_s, f"never; last: {self.reports[-1:]}"
             assert self.thread.is_alive()

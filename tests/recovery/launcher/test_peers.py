@@ -20,7 +20,7 @@ JOB = "00000000-0000-0000-0000-000000000007"
 SECRET = "5" * 64
 PORTS = PortRange(20_000, 29_999)
 LEASE_S = 1.2  # asks after 0.4 s without the controller
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def until(is_so: Callable[[], object], what: str) -> None:

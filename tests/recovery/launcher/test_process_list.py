@@ -20,7 +20,7 @@ from recovery.launcher.processes.process_tree import (
 )
 from tests.support.faults.process import kill
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 # A daemon as careful ones do it: its own session, forked twice, and an empty environment.
 UNMARKED = """
 import os, sys, time

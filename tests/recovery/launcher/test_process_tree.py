@@ -35,7 +35,7 @@ from recovery.launcher.processes.process_tree import (
 )
 from recovery.launcher.processes.standing import ForeignMarks, identify
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 REPOSITORY = Path(__file__).parents[3]
 JOB = "6ff7bb4e-7c8f-4f4a-93ce-2a1c0f0c5a11"
 SLEEPER = b"4242 (sleep) S 4200 4242 4242 0 -1 4194304 118 0 0 0 0 0 0 0 20 0 1 0 173543 2000 256 1"

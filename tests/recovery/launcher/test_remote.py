@@ -28,7 +28,7 @@ from recovery.messages.exchange import (
     Stop,
 )
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 JOB = "00000000-0000-0000-0000-000000000007"
 DONE = JobOutcome(OutcomeKind.DONE, 0, "done")
 NOTHING = Problem("no")

@@ -44,7 +44,7 @@ _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "uts")
 _CGROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "freezer")
 _HOSTS_MAX = 250  # the last byte of an address
-_UP_S = 30.0  # a boot takes 30 ms on a quiet machine
+_UP_S = 120.0  # a boot takes 30 ms on a quiet machine
 _DOWN_S = 120.0
 # What speaks of the machine underneath, not of the host.
 _FOREIGN_VARIABLES = ("TMPDIR", "XDG_", "SLURM", "RANKMEND_NODE")

@@ -37,7 +37,7 @@ _MS_NODEV = 4
 _MS_BIND = 4096
 _MS_REC = 16384
 _MS_PRIVATE = 1 << 18
-_CGROUP_GONE_S = 5.0  # a killed process leaves its cgroup when it is reaped, not when it is killed
+_CGROUP_GONE_S = 60.0  # a killed process leaves its cgroup when it is reaped, not when it is killed
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 OWN_FOLDERS = ("/dev/shm", "/run", "/tmp")  # a tmpfs of its own on each host

@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.support.faults import slow_cable
 from tests.support.hosts.machine import CLONE_NEWNET, setns
 
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 _TBF_BURST_BYTES_MIN = 32 * 1024
 _TICKS_PER_S = 100  # the slowest kernel timer; tbf needs a burst of at least one tick's bytes
 _TBF_LATENCY_MS = 50  # how long a packet may queue before it is dropped: a switch's buffer

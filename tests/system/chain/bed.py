@@ -311,7 +311,7 @@ class Bed:
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
         process.kill()
-        process.wait(20)
+        process.wait(60)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-4000:]

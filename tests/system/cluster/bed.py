@@ -106,7 +106,7 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.controller.kill()
-        self.controller.wait(20)
+        self.controller.wait(60)
 
     def ask(
         self, get: Callable[[OperatorClient], T | None], what: str, deadline_s: float = DEADLINE_S
@@ -360,7 +360,7 @@ class Training:
         for process in self.launchers.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(20)
+                process.wait(60)
 
 
 def _marked(pid: int, job_id: str) -> ProcessRef | None:

@@ -138,9 +138,9 @@ class Job:
         """Leave nothing behind, whatever the test did."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
         if self.has_state:
-            wait_for(lambda: not find_marked(str(self.job_id)), "the job's processes are gone", 20)
+            wait_for(lambda: not find_marked(str(self.job_id)), "the job's processes are gone")
 
     @property
     def has_state(self) -> bool:

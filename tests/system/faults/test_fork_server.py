@@ -117,7 +117,7 @@ def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Ma
     job.signal(signal.SIGKILL)
     job.wait()
 
-    wait_for(lambda: not find_marked(job.job_id), "no process is left", 20)
+    wait_for(lambda: not find_marked(job.job_id), "no process is left")
 
 
 def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(

@@ -46,7 +46,7 @@ class Service:
     def kill(self) -> None:
         assert self.running is not None, "called while it runs"
         process.kill(self.running)
-        self.running.wait(30)
+        self.running.wait(60)
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
@@ -80,7 +80,7 @@ def services(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
     for one in made:
         if one.running is not None and one.running.poll() is None:
             one.running.terminate()
-            one.running.wait(30)
+            one.running.wait(60)
 
 
 def newest(nodes: Nodes) -> int:

@@ -121,7 +121,7 @@ def test_a_killed_launcher_leaves_no_standby(make_lockstep: Make) -> None:
     job.signal(signal.SIGKILL)
     job.wait()
 
-    wait_for(lambda: not find_marked(job.job_id), "no process is left", 20)
+    wait_for(lambda: not find_marked(job.job_id), "no process is left")
 
 
 def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(

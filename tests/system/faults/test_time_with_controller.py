@@ -55,7 +55,7 @@ class Controller:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 @dataclass
