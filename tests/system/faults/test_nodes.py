@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.real, pytest.mark.long]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 DEADLINE_S = 120.0
 DAY_S = 86_400.0
+LET_GO = "let-go"  # the job makes its last step once this file is there: no fault comes too late
 # Short, so that the tests are; in the proportions of the defaults.
 POLICY = """
 [policy]
@@ -125,6 +126,8 @@ class Nodes:
             raise AssertionError(f"{error}; step {newest()}\n{self.output}") from None
 
     def wait_ends(self, *names: str) -> list[int]:
+        """Let the job end, and return the launchers' exit codes once they have."""
+        (self.folder / LET_GO).touch()
         until_s = time.monotonic() + DEADLINE_S
         try:
             return [self.running[name].wait(max(1, until_s - time.monotonic())) for name in names]
@@ -134,7 +137,7 @@ class Nodes:
     def kill(self, name: str) -> None:
         """Kill a launcher, and nothing else."""
         self.running[name].send_signal(signal.SIGKILL)
-        self.running[name].wait(20)
+        self.running[name].wait(60)
 
     def freeze(self, name: str) -> list[int]:
         """Stop everything on a node, so that it falls silent and may wake up; return the processes."""
@@ -148,7 +151,7 @@ class Nodes:
     def vanish(self, name: str) -> None:
         """Kill everything on a node before any process can send a last word."""
         signal_all(self.freeze(name), signal.SIGKILL)
-        self.running[name].wait(20)
+        self.running[name].wait(60)
 
     def rank_pids(self, name: str) -> list[int]:
         """Return the processes of a node's ranks, by their mark."""
@@ -170,10 +173,10 @@ class Nodes:
         for process in self.running.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(20)
+                process.wait(60)
         for name in self.running:
             if name not in self.hosts:
-                wait_for(lambda name=name: not self.rank_pids(name), f"{name} is empty", 30)
+                wait_for(lambda name=name: not self.rank_pids(name), f"{name} is empty")
 
 
 def signal_all(processes: list[int], number: int) -> None:
@@ -193,6 +196,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
             f"--checkpoint-dir={folder / 'checkpoints'}",
             f"--result={folder / 'result.json'}",
             f"--steps={steps}",
+            f"--let-go={folder / LET_GO}",
         ]
         fields.setdefault("arguments", arguments)
         made.append(Nodes(folder, nnodes, flags=list(flags), **fields))
@@ -372,7 +376,7 @@ def run_controller(tmp_path: Path, policy: str, more: str = "") -> Iterator[str]
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def journaled(nodes: Nodes, kind: type[Any]) -> list[Any]:
