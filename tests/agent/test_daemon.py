@@ -213,8 +213,13 @@ def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> Non
         # Prometheus asks for OpenMetrics, where a counter's family has no _total
         family = "rankmend_host_cpu_seconds"
         with running_prometheus(tmp_path) as base:
-            wait_for(lambda: len(query(base, "up == 1")) == 1, "a good scrape", timeout_s=60)
-            agent_info = query(base, "rankmend_agent_info")
+            agent_info = []
+
+            def is_read() -> bool:  # a scrape that fails ends all series until the next one
+                agent_info[:] = query(base, "rankmend_agent_info")
+                return len(agent_info) == 1
+
+            wait_for(is_read, "a good scrape", timeout_s=60)
             metadata = fetch(base, f"/api/v1/metadata?metric={family}")
 
     assert agent_info[0]["metric"]["node"] == "localhost"

@@ -55,7 +55,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
     target = f"127.0.0.1:{server.server_port}"
     (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s}\n"
+        "global: {scrape_interval: 5s}\n"  # also how long a scrape may take: a failed one ends all series
         f"scrape_configs: [{{job_name: agent, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
     with (folder / "log").open("wb") as log:

@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -641,9 +642,12 @@ def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
     assert page["hardware"][0]["causes"], page["hardware"]
     (cause,) = page["hardware"][0]["causes"]
     assert (cause["cause"], cause["host"]) == ("cpu_throttled", "n1")
-    assert cause["evidence"][0]["text"].startswith(
-        "kept from running by the CPU quota of /job: 40% of the time, its peers 0%"
+    said = re.match(
+        r"kept from running by the CPU quota of /job: (\d+)% of the time, its peers 0%",
+        cause["evidence"][0]["text"],
     )
+    assert said is not None, cause
+    assert 30 <= int(said[1]) <= 50, "0.4, but for how late a busy machine serves a page"
     told = json.loads(alike.stdout)
     assert (alike.exit_code, told["verdict"], told["class"]) == (0, "unknown", "too_little_data")
     assert (unknown.exit_code, "has no rank of job K" in unknown.stderr) == (2, True)
