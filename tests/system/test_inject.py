@@ -76,6 +76,13 @@ class Node:
             for line in self.run(*command.split()).stdout.splitlines()
         )
 
+    def wait_until_as(self, before: list[str]) -> None:
+        """Wait until all is as it was; the kernel itself says some time later that a link is up."""
+        until_s = time.monotonic() + DEADLINE_S
+        while (now := self.picture()) != before and time.monotonic() < until_s:
+            time.sleep(0.1)
+        assert now == before
+
     def start(self, fault: str, *options: str, for_s: str = "300s") -> "Injecting":
         undo = self.folder / "undo"
         arguments = [fault, "--yes", "--json", "--for", for_s, *options]
@@ -246,7 +253,7 @@ def test_fault_of_a_node_is_in_force_and_leaves_nothing_even_after_a_kill_9(
         assert code == (-signal.SIGKILL if number == signal.SIGKILL else 0), (
             injecting.said.read_text()
         )
-        assert node.picture() == before
+        node.wait_until_as(before)
 
 
 def test_fault_ends_by_its_own_clock(node: Node) -> None:
@@ -258,7 +265,7 @@ def test_fault_ends_by_its_own_clock(node: Node) -> None:
     assert code == 0
     assert injecting.process.stdout is not None
     assert json.loads(injecting.process.stdout.read())["ended_by"] == "time"
-    assert node.picture() == before
+    node.wait_until_as(before)
 
 
 def test_undo_cleans_up_once_injector_and_supervisor_have_both_been_killed(node: Node) -> None:
@@ -273,7 +280,7 @@ def test_undo_cleans_up_once_injector_and_supervisor_have_both_been_killed(node:
     done = node.undo()
 
     assert [one["fault"] for one in done["undone"]] == ["link-down"]  # type: ignore[attr-defined]
-    assert node.picture() == before
+    node.wait_until_as(before)
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
@@ -319,4 +326,4 @@ def test_a_path_outside_the_marked_ones_is_refused_and_nothing_is_made(node: Nod
 
     assert code == 2
     assert "is not below one of this node's paths for drills" in injecting.said.read_text()
-    assert node.picture() == before
+    node.wait_until_as(before)
