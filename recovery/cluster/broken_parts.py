@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from detectors.finding import Severity
-from detectors.parts.cooling import CoolingVerdict
-from detectors.parts.fleet_parts import FleetPart, FleetParts, SharedKind
-from detectors.parts.power_feeds import PowerVerdict
+from detectors.parts.fleet_parts import FleetPart, FleetParts
 from detectors.parts.shared_blame import PlacedWorker, explain_shared
+from detectors.parts.site_units import UnitVerdict
 from detectors.wording import counted
 from recovery.cluster.active_alerts import ActiveAlert
 
@@ -22,8 +21,7 @@ def find_broken_parts(
     parts: FleetParts,
     known: Collection[str],
     alerts: Iterable[ActiveAlert],
-    cooling: Iterable[CoolingVerdict] = (),
-    power: Iterable[PowerVerdict] = (),
+    units: Iterable[UnitVerdict] = (),
 ) -> Mapping[FleetPart, str]:
     """Return the broken parts, each with what tells so, as the rest of a sentence. ``known``: all nodes that would have told of a fault."""
     if not parts.on:
@@ -38,12 +36,9 @@ def find_broken_parts(
         if one.target.severity == Severity.CRITICAL.value and one.target.node not in parts.on:
             for part in by_name.get(one.target.node, ()):
                 found[part] = f"the alert {one.target.alertname} accuses"
-    for unit in cooling:
+    for unit in units:
         if unit.is_broken:
-            found[FleetPart(SharedKind.COOLANT_LOOP, unit.unit)] = f"is at fault: {unit.in_words()}"
-    for feed in power:
-        if feed.is_broken:
-            found[FleetPart(SharedKind.POWER_FEED, feed.feed)] = f"is at fault: {feed.in_words()}"
+            found[FleetPart(unit.kind.part, unit.unit)] = f"is at fault: {unit.in_words()}"
     return found
 
 

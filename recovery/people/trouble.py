@@ -12,9 +12,7 @@ from typing import Final
 
 from detectors.finding import Blame, Finding, Severity, SymptomKind
 from detectors.node.node_alerts import alert_name, check_of
-from detectors.parts.cooling import CoolingVerdict
 from detectors.parts.network_blame import PLANE_CHECK
-from detectors.parts.power_feeds import PowerVerdict
 from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted, names_in_words
 from recovery.cluster.broken_parts import LOSSES
@@ -27,10 +25,8 @@ from recovery.messages.outside import trains
 ESCALATED: Final = NoticeKind.INCIDENT_ESCALATED.value
 QUARANTINED: Final = NoticeKind.NODE_QUARANTINED.value
 FINDING: Final = "RankmendFinding"  # of a node, by its agent or another exporter
-COOLING: Final = "RankmendCoolingUnit"  # what such troubles are about, and a colon and the unit
 PLANE_DEGRADED: Final = alert_name(PLANE_CHECK)
-POWER: Final = "RankmendPowerFeed"  # the same of power feeds
-_NODES_MAX: Final = 200
+NODES_MAX: Final = 200
 _SEVERITIES: Final = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _PHASES: Final = {
     Phase.OPENED: "deciding what to do",
@@ -100,55 +96,6 @@ def later(one: Stage, other: Stage) -> Stage:
     return max(one, other, key=STAGES.index)
 
 
-def cooling_troubles(
-    verdicts: Iterable[CoolingVerdict], now_unix_s: float, since_unix_s: Mapping[str, float]
-) -> Iterator[PresentTrouble]:
-    """Return one trouble for each coolant unit that is not in order, with the nodes that hang on it.
-
-    ``since_unix_s``: since when each is known, by its key.
-    """
-    for one in verdicts:
-        if one.is_bad:
-            key = f"cooling-{one.unit}"
-            yield PresentTrouble(
-                key=key,
-                kind=FINDING,
-                severity=Severity.CRITICAL if one.hot else Severity.WARNING,
-                what=one.in_words(),
-                since_unix_s=since_unix_s.get(key, now_unix_s),
-                nodes=(one.hot or one.nodes)[:_NODES_MAX],
-                need="inspect the coolant unit",
-                command="rankmend status --nodes",
-                gpus_idle=0,
-                is_lasting=False,
-                runbook="rankmendfinding",
-                about=f"{COOLING}:{one.unit}",
-            )
-
-
-def power_troubles(
-    verdicts: Iterable[PowerVerdict], now_unix_s: float, since_unix_s: Mapping[str, float]
-) -> Iterator[PresentTrouble]:
-    """Return one trouble for each power feed that is not in order, with the nodes that hang on it; see `cooling_troubles`."""
-    for one in verdicts:
-        if one.is_bad:
-            key = f"power-{one.feed}"
-            yield PresentTrouble(
-                key=key,
-                kind=FINDING,
-                severity=Severity.CRITICAL if one.short else Severity.WARNING,
-                what=one.in_words(),
-                since_unix_s=since_unix_s.get(key, now_unix_s),
-                nodes=(one.short or one.nodes)[:_NODES_MAX],
-                need="inspect the power feed",
-                command="rankmend status --nodes",
-                gpus_idle=0,
-                is_lasting=False,
-                runbook="rankmendfinding",
-                about=f"{POWER}:{one.feed}",
-            )
-
-
 def is_port_alert(alertname: str) -> bool:
     """Return whether an alert is about one port or link of its node's networks."""
     is_network = symptom_of(check_of(alertname)) is SharedSymptom.NETWORK
@@ -193,7 +140,7 @@ def _of_incident(job: RunningJob, incident: OpenIncident) -> PresentTrouble:
         since_unix_s=incident.opened_at.unix_s - incident.fault_age_s,
         job_id=job.job_id,
         job=job.name,
-        nodes=tuple(node for node in nodes if node)[:_NODES_MAX],
+        nodes=tuple(node for node in nodes if node)[:NODES_MAX],
         need=_PHASES.get(incident.state.phase, incident.state.phase.value),
         command=f"rankmend why {incident_id}",
         done=tuple(_done(ledger, incident)),
@@ -279,7 +226,7 @@ def _joined(trouble: PresentTrouble, notice: Notice) -> PresentTrouble:
     """Return the trouble with what one more notice about it says; the notice that needs a person most decides."""
     nodes = tuple(dict.fromkeys((*trouble.nodes, *((notice.node,) if notice.node else ()))))
     stage = later(trouble.stage, _STAGE_OF.get(notice.kind, Stage.RECOVERS))
-    joined = replace(trouble, nodes=nodes[:_NODES_MAX], stage=stage)
+    joined = replace(trouble, nodes=nodes[:NODES_MAX], stage=stage)
     if notice.kind is NoticeKind.RANK_HUNG and trouble.is_incident:
         return joined  # the incident itself says that the job hung
     is_worse = worse(trouble.severity, notice.severity) is not trouble.severity

@@ -11,17 +11,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from detectors.finding import Severity
-from detectors.formats.cooling_file import parse_cooling_file
-from detectors.formats.power_file import parse_power_file
+from detectors.formats.cooling_file import COOLING_FILE
+from detectors.formats.power_file import POWER_FILE
 from detectors.node.node_alerts import check_of
-from detectors.parts.cooling import CoolingReading, CoolingVerdict, judge_cooling
-from detectors.parts.power_feeds import PowerReading, PowerVerdict, judge_power
+from detectors.parts.cooling import CoolingReading, judge_cooling
+from detectors.parts.power_feeds import PowerReading, judge_power
+from detectors.parts.site_units import COOLANT_UNIT, POWER_FEED, UnitVerdict
 from detectors.parts.symptoms import SharedSymptom, symptom_of
 from detectors.wording import counted
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
@@ -43,12 +44,11 @@ from recovery.journal.ledger import Wish
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import CauseChanges, SharedBy, follow
 from recovery.people.daily_record import daily_record
+from recovery.people.site_troubles import SiteFile, readings_troubles, unit_troubles
 from recovery.people.trouble import (
     NodeAlert,
     PresentTrouble,
-    cooling_troubles,
     find_troubles,
-    power_troubles,
 )
 from recovery.service.controller_config import Config, Discovery, console_base
 from recovery.service.readings_watch import ReadingsWatch
@@ -70,15 +70,15 @@ class Look:
     changes: CauseChanges
     alerts: tuple[Alert, ...]
     ended: tuple[Alert, ...]
-    site_since: Mapping[str, float]  # since when each bad coolant unit or power feed is known
+    site_since: Mapping[str, float]  # since when each trouble of the site's units is known
 
 
 @dataclass(frozen=True, slots=True)
 class SiteReadings:
     """What the site's files tell now."""
 
-    cooling: Sequence[CoolingReading] = ()
-    power: Sequence[PowerReading] = ()
+    cooling: SiteFile[CoolingReading] = field(default_factory=SiteFile)
+    power: SiteFile[PowerReading] = field(default_factory=SiteFile)
 
 
 class Pager:
@@ -105,9 +105,11 @@ class Pager:
             ]
         told = discovery or (lambda: config.discovery)
         self._cooling = ReadingsWatch(
-            "coolant units", lambda: told().cooling_file, parse_cooling_file
+            "coolant units", lambda: told().cooling_file, COOLING_FILE.parse, clock
         )
-        self._power = ReadingsWatch("power feeds", lambda: told().power_file, parse_power_file)
+        self._power = ReadingsWatch(
+            "power feeds", lambda: told().power_file, POWER_FILE.parse, clock
+        )
         self._site_since: Mapping[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
@@ -159,7 +161,7 @@ class Pager:
 
     def _look(self) -> Look:
         listened_s = self._clock.now_s() - self._began_s
-        site = SiteReadings(self._cooling.readings, self._power.readings)
+        site = SiteReadings(self._cooling.newest(), self._power.newest())
         found = look(self._worker, self._links, listened_s, site, self._site_since)
         self._site_since = found.site_since
         return found
@@ -192,14 +194,14 @@ def look(
     placed = {place.node: one.name for one in running for place in one.ledger.placement}
     alerts_now = list(_node_alerts(worker))
     troubles = find_troubles(running, notices, alerts_now, placed, now_s)
-    units = _judge_cooling(worker, site.cooling, alerts_now)
-    feeds = _judge_power(worker, site.power, alerts_now)
+    units = _judge_units(worker, site, alerts_now)
+    files = {COOLANT_UNIT: site.cooling, POWER_FEED: site.power}
     bad = (
-        *cooling_troubles(units, now_s, site_since),
-        *power_troubles(feeds, now_s, site_since),
+        *unit_troubles(units, now_s, site_since),
+        *readings_troubles(units, files, now_s, site_since),
     )
     known = desk.known_nodes() | worker.members() if desk.parts.on and desk.alerts.active else ()
-    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units, feeds)
+    desk.broken_parts = find_broken_parts(desk.parts, known, desk.alerts.active, units)
     troubles = (*bad, *troubles)
     changes = _follow(worker, troubles, now_s, listened_s)
     marked = (*(one.told for one in changes.open), *changes.lately)
@@ -246,26 +248,19 @@ def _follow(
     return changes
 
 
-def _judge_cooling(
-    worker: Worker, readings: Sequence[CoolingReading], alerts: Sequence[NodeAlert]
-) -> tuple[CoolingVerdict, ...]:
-    """Return a verdict on each coolant unit, by its readings and by the nodes that are slowed by heat."""
-    desk, hot = worker.desk, _nodes_with(SharedSymptom.HEAT, alerts)
-    if not readings and (len(hot) < 2 or not desk.parts.on):
+def _judge_units(
+    worker: Worker, site: SiteReadings, alerts: Sequence[NodeAlert]
+) -> tuple[UnitVerdict, ...]:
+    """Return a verdict on each coolant unit and power feed, by its readings and by the nodes that it harms."""
+    desk, found = worker.desk, list[UnitVerdict]()
+    cooling, power = site.cooling.readings, site.power.readings
+    hot, short = (_nodes_with(one.symptom, alerts) for one in (COOLANT_UNIT, POWER_FEED))
+    if not (cooling or power) and (max(len(hot), len(short)) < 2 or not desk.parts.on):
         return ()
-    known = desk.known_nodes() | worker.members()
-    return judge_cooling(readings, hot, known, desk.parts, desk.now_unix_s())
-
-
-def _judge_power(
-    worker: Worker, readings: Sequence[PowerReading], alerts: Sequence[NodeAlert]
-) -> tuple[PowerVerdict, ...]:
-    """Return a verdict on each power feed, by its readings and by the nodes that are short of power."""
-    desk, short = worker.desk, _nodes_with(SharedSymptom.POWER, alerts)
-    if not readings and (len(short) < 2 or not desk.parts.on):
-        return ()
-    known = desk.known_nodes() | worker.members()
-    return judge_power(readings, short, known, desk.parts, desk.now_unix_s())
+    known, now_s = desk.known_nodes() | worker.members(), desk.now_unix_s()
+    found += judge_cooling(cooling, hot, known, desk.parts, now_s)
+    found += judge_power(power, short, known, desk.parts, now_s)
+    return tuple(found)
 
 
 def _nodes_with(symptom: SharedSymptom, alerts: Sequence[NodeAlert]) -> set[str]:

@@ -1,7 +1,6 @@
 """Coolant units: figures against limits and the other units, and what hangs on them."""
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,25 +9,15 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.formats.cooling_file import (
-    encode_cooling_file,
-    parse_cooling_file,
-    reading_of_redfish,
-)
+from detectors.formats.cooling_file import COOLING_FILE, cooling_of_redfish
 from detectors.formats.redfish import BmcHealth, BmcPart, BmcReading, HealthLevel, ReadingKind
 from detectors.formats.site_parts import parse_site_parts
 from detectors.network_topology import NetworkTopology
-from detectors.parts.cooling import (
-    STALE_S,
-    CoolingQuantity,
-    CoolingReading,
-    CoolingVerdict,
-    judge_cooling,
-)
+from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import NO_PARTS, find_parts
+from detectors.parts.site_units import STALE_S, UnitQuantity, UnitVerdict
 from rankmend.cli import cli
 from rankmend.errors import SourceError
-from recovery.service.readings_watch import ReadingsWatch
 from tests.agent.test_redfish import Bmc, load
 
 NOW = 1_800_000_000.0
@@ -53,11 +42,11 @@ def units(**first: object) -> list[CoolingReading]:
     return [replace(GOOD, **first), *others]  # type: ignore[arg-type]
 
 
-def judged(readings: list[CoolingReading], hot: list[str] | None = None) -> list[CoolingVerdict]:
+def judged(readings: list[CoolingReading], hot: list[str] | None = None) -> list[UnitVerdict]:
     return [one for one in judge_cooling(readings, hot or [], NODES, PARTS, NOW) if one.is_bad]
 
 
-def faults(**first: object) -> list[tuple[CoolingQuantity, bool]]:
+def faults(**first: object) -> list[tuple[UnitQuantity, bool | None]]:
     found = judged(units(**first))
     return [(one.quantity, one.is_of_peers) for verdict in found for one in verdict.faults]
 
@@ -69,24 +58,24 @@ def test_units_that_are_alike_are_all_in_order() -> None:
 @pytest.mark.parametrize(
     ("first", "found"),
     [
-        ({"flow_liters_per_s": 4.1}, [(CoolingQuantity.FLOW, True)]),
+        ({"flow_liters_per_s": 4.1}, [(UnitQuantity.FLOW, True)]),
         ({"flow_liters_per_s": 4.2}, []),
-        ({"return_celsius": 46.4}, [(CoolingQuantity.RISE, True)]),
+        ({"return_celsius": 46.4}, [(UnitQuantity.RISE, True)]),
         ({"return_celsius": 46.2}, []),
-        ({"pressure_pascals": 130e3}, [(CoolingQuantity.PRESSURE, True)]),
-        ({"flow_liters_per_s_min": 7.0}, [(CoolingQuantity.FLOW, False)]),
+        ({"pressure_pascals": 130e3}, [(UnitQuantity.PRESSURE, True)]),
+        ({"flow_liters_per_s_min": 7.0}, [(UnitQuantity.FLOW, False)]),
         ({"flow_liters_per_s": 1.0, "flow_liters_per_s_min": 0.5}, []),  # the site knows
-        ({"rise_kelvin_max": 9.0}, [(CoolingQuantity.RISE, False)]),
-        ({"pressure_pascals_min": 300e3}, [(CoolingQuantity.PRESSURE, False)]),
-        ({"is_leaking": True}, [(CoolingQuantity.LEAK, False)]),
-        ({"health": "critical"}, [(CoolingQuantity.HEALTH, False)]),
+        ({"rise_kelvin_max": 9.0}, [(UnitQuantity.RISE, False)]),
+        ({"pressure_pascals_min": 300e3}, [(UnitQuantity.PRESSURE, False)]),
+        ({"is_leaking": True}, [(UnitQuantity.LEAK, False)]),
+        ({"health": "critical"}, [(UnitQuantity.HEALTH, False)]),
         ({"health": "warning"}, []),
         ({"flow_liters_per_s": None, "supply_celsius": None}, []),
         ({"flow_liters_per_s": 0.1, "read_unix_s": NOW - STALE_S - 1}, []),  # too old
     ],
 )
 def test_each_figure_is_held_against_its_limit_or_the_other_units(
-    first: dict[str, object], found: list[tuple[CoolingQuantity, bool]]
+    first: dict[str, object], found: list[tuple[UnitQuantity, bool]]
 ) -> None:
     assert faults(**first) == found
 
@@ -104,7 +93,7 @@ def test_ten_nodes_that_throttle_together_are_one_verdict_about_their_unit() -> 
     (unread,) = judge_cooling([], hot, NODES, PARTS, NOW)
     (sound,) = judged(units(), hot)
 
-    assert (one.unit, one.hot, one.is_named) == ("cdu-0", tuple(hot), True)
+    assert (one.unit, one.harmed, one.is_named) == ("cdu-0", tuple(hot), True)
     assert one.in_words().startswith(
         "coolant unit cdu-0: flow 120 l/min, below 252 l/min (by the other units); 10 nodes of 10"
     )
@@ -124,22 +113,22 @@ def test_a_sound_unit_is_never_called_bad(factor: float, at: int, hot: set[str])
 
     for one in judge_cooling(readings, hot, NODES, PARTS, NOW):
         assert not one.faults
-        assert not one.is_named or len(one.hot) >= 8
+        assert not one.is_named or len(one.harmed) >= 8
 
 
 def test_a_file_is_read_as_it_was_written_and_a_broken_one_is_named() -> None:
-    body = encode_cooling_file(units())
+    body = COOLING_FILE.encode(units())
 
-    assert list(parse_cooling_file(body)) == units()
+    assert list(COOLING_FILE.parse(body)) == units()
     for broken in (b"", b"{}", body.replace(b"cdu-1", b"cdu-2"), body.replace(b"cooling-1", b"x")):
         with pytest.raises(SourceError, match="coolant units"):
-            parse_cooling_file(broken)
+            COOLING_FILE.parse(broken)
 
 
 @given(st.binary(max_size=200))
 def test_odd_bytes_are_no_file_of_units(body: bytes) -> None:
     with pytest.raises(SourceError):
-        parse_cooling_file(body)
+        COOLING_FILE.parse(body)
 
 
 def test_of_redfish_the_side_of_the_racks_counts_and_flows_add_up() -> None:
@@ -156,11 +145,11 @@ def test_of_redfish_the_side_of_the_racks_counts_and_flows_add_up() -> None:
         BmcHealth(BmcPart.COOLING_UNIT, "CDU", HealthLevel.OK),
     ]
 
-    found = reading_of_redfish("cdu", items, NOW)
+    found = cooling_of_redfish("cdu", items, NOW)
 
     assert (found.flow_liters_per_s, found.rise_kelvin, found.pressure_pascals) == (5.0, 15.0, 2e5)
     assert (found.is_leaking, found.health) == (True, "warning")
-    assert reading_of_redfish("cdu", [], NOW) == CoolingReading("cdu", NOW)
+    assert cooling_of_redfish("cdu", [], NOW) == CoolingReading("cdu", NOW)
 
 
 def test_command_reads_a_unit_by_redfish_and_judges_the_file(tmp_path: Path) -> None:
@@ -192,23 +181,3 @@ def test_command_reads_a_unit_by_redfish_and_judges_the_file(tmp_path: Path) -> 
     assert judged_now.exit_code == 1
     assert "10 nodes of 10 on it slowed by heat" in judged_now.output
     assert (broken.exit_code, "coolant units" in broken.stderr) == (64, True)
-
-
-def test_controller_reads_the_file_in_force_and_forgets_what_it_can_not_read(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "cooling.json"
-    told: list[str | None] = [str(file)]
-    watch = ReadingsWatch("coolant units", lambda: told[0], parse_cooling_file)
-    seen = []
-
-    file.write_bytes(encode_cooling_file([replace(GOOD, read_unix_s=time.time())]))
-    watch.read()
-    seen.append(len(watch.readings))
-    file.write_text("broken")
-    watch.read()
-    seen.append(len(watch.readings))
-    told[0] = None
-    watch.read()
-
-    assert (seen, watch.readings) == ([1, 0], ())

@@ -9,18 +9,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.formats.power_file import encode_power_file, parse_power_file, power_of_redfish
+from detectors.formats.power_file import POWER_FILE, power_of_redfish
 from detectors.formats.redfish import BmcHealth, BmcPart, BmcReading, HealthLevel, ReadingKind
 from detectors.formats.site_parts import parse_site_parts
 from detectors.network_topology import NetworkTopology
 from detectors.parts.fleet_parts import NO_PARTS, find_parts
-from detectors.parts.power_feeds import (
-    STALE_S,
-    PowerQuantity,
-    PowerReading,
-    PowerVerdict,
-    judge_power,
-)
+from detectors.parts.power_feeds import PowerReading, judge_power
+from detectors.parts.site_units import STALE_S, UnitQuantity, UnitVerdict
 from rankmend.cli import cli
 from rankmend.errors import SourceError
 from tests.agent.test_redfish import Bmc, load
@@ -37,7 +32,7 @@ NODES = list(PARTS.on)
 TEN = [f"n{at}" for at in range(10)]
 
 
-def judged(reading: PowerReading, short: list[str] | None = None) -> list[PowerVerdict]:
+def judged(reading: PowerReading, short: list[str] | None = None) -> list[UnitVerdict]:
     found = judge_power([reading], short or [], NODES, PARTS, NOW)
     return [one for one in found if one.is_bad]
 
@@ -47,20 +42,20 @@ def judged(reading: PowerReading, short: list[str] | None = None) -> list[PowerV
     [
         ({}, []),
         ({"power_watts": 45e3}, []),
-        ({"power_watts": 45.1e3}, [PowerQuantity.POWER]),
+        ({"power_watts": 45.1e3}, [UnitQuantity.POWER]),
         ({"power_watts": 99e3, "power_watts_max": None}, []),  # nobody says what it may carry
         ({"load_ratio": 1.0}, []),
-        ({"load_ratio": 1.01}, [PowerQuantity.LOAD]),
-        ({"load_ratio_max": 0.75}, [PowerQuantity.LOAD]),
+        ({"load_ratio": 1.01}, [UnitQuantity.LOAD]),
+        ({"load_ratio_max": 0.75}, [UnitQuantity.LOAD]),
         ({"load_ratio": 1.05, "load_ratio_max": 1.1}, []),  # the site knows
-        ({"is_tripped": True}, [PowerQuantity.BREAKER]),
-        ({"health": "critical"}, [PowerQuantity.HEALTH]),
+        ({"is_tripped": True}, [UnitQuantity.BREAKER]),
+        ({"health": "critical"}, [UnitQuantity.HEALTH]),
         ({"health": "warning", "is_tripped": None}, []),
         ({"load_ratio": 2.0, "read_unix_s": NOW - STALE_S - 1}, []),  # too old
     ],
 )
 def test_each_figure_is_held_against_its_limit(
-    changes: dict[str, object], found: list[PowerQuantity]
+    changes: dict[str, object], found: list[UnitQuantity]
 ) -> None:
     verdicts = judged(replace(GOOD, **changes))  # type: ignore[arg-type]
 
@@ -72,7 +67,7 @@ def test_ten_nodes_that_are_short_of_power_are_one_verdict_about_their_feed() ->
     (sound,) = judged(GOOD, TEN)
     (unread,) = judge_power([], TEN, NODES, PARTS, NOW)
 
-    assert (over.feed, over.short, over.is_named, over.is_broken) == (
+    assert (over.unit, over.harmed, over.is_named, over.is_broken) == (
         "pdu-0",
         tuple(TEN),
         True,
@@ -82,7 +77,7 @@ def test_ten_nodes_that_are_short_of_power_are_one_verdict_about_their_feed() ->
         "power feed pdu-0: 47 kW, above 45 kW; 10 nodes of 10 on it short"
     )
     assert sound.in_words().endswith("its own figures are in order (40 kW, load 80%)")
-    assert (unread.feed, unread.reading, unread.is_bad) == ("pdu-0", None, True)
+    assert (unread.unit, unread.reading, unread.is_bad) == ("pdu-0", None, True)
 
 
 def test_nodes_of_all_feeds_name_none_and_a_feed_without_harm_is_not_broken() -> None:
@@ -95,18 +90,18 @@ def test_nodes_of_all_feeds_name_none_and_a_feed_without_harm_is_not_broken() ->
 
 def test_a_file_is_read_as_it_was_written_and_a_broken_one_is_named() -> None:
     feeds = [GOOD, replace(GOOD, feed="pdu-1")]
-    body = encode_power_file(feeds)
+    body = POWER_FILE.encode(feeds)
 
-    assert list(parse_power_file(body)) == feeds
+    assert list(POWER_FILE.parse(body)) == feeds
     for broken in (b"", b"{}", body.replace(b"pdu-1", b"pdu-0"), body.replace(b"power-1", b"x")):
         with pytest.raises(SourceError, match="power feeds"):
-            parse_power_file(broken)
+            POWER_FILE.parse(broken)
 
 
 @given(st.binary(max_size=200))
 def test_odd_bytes_are_no_file_of_feeds(body: bytes) -> None:
     with pytest.raises(SourceError):
-        parse_power_file(body)
+        POWER_FILE.parse(body)
 
 
 def test_of_redfish_powers_add_up_and_the_highest_load_counts() -> None:
@@ -137,7 +132,7 @@ def test_command_reads_a_pdu_by_redfish_keeps_the_sites_limits_and_judges_the_fi
     for at in range(20):
         (pages / f"n{at}").write_text(braked if at < 10 else "\n")
     (tmp_path / "site.toml").write_text(SITE)
-    file.write_bytes(encode_power_file([PowerReading("pdu-0", 1.0, power_watts_max=15e3)]))
+    file.write_bytes(POWER_FILE.encode([PowerReading("pdu-0", 1.0, power_watts_max=15e3)]))
     run = CliRunner().invoke
     run(cli, ["fabric", "topology", "--site", str(tmp_path / "site.toml"), "-o", str(topology)])
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from detectors.formats.slurm_topology import parse_parts
-from detectors.parts.cooling import CoolingFault, CoolingQuantity, CoolingVerdict
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, SharedKind
+from detectors.parts.site_units import COOLANT_UNIT, UnitFault, UnitQuantity, UnitVerdict
 from recovery.cluster.active_alerts import ActiveAlert
 from recovery.cluster.broken_parts import find_broken_parts
 from recovery.cluster.incoming_alerts import AlertTarget
 
 PARTS = parse_parts("SwitchName=l1 Nodes=a,b,c,d\nSwitchName=l2 Nodes=e,f,g,h")
 LEAF1 = FleetPart(SharedKind.LEAF, "l1")
-LEAK = CoolingFault(CoolingQuantity.LEAK, 1.0, 0.0, is_of_peers=False)
-LITTLE_FLOW = CoolingFault(CoolingQuantity.FLOW, 1.0, 2.0, is_of_peers=True)
+LEAK = UnitFault(UnitQuantity.LEAK)
+LITTLE_FLOW = UnitFault(UnitQuantity.FLOW, 1.0, 2.0, is_of_peers=True)
 
 
 def alert(name: str, node: str, severity: str = "critical") -> ActiveAlert:
@@ -43,10 +43,10 @@ def test_a_critical_alert_whose_node_is_a_switch_accuses_the_switch() -> None:
 
 def test_a_coolant_unit_breaks_its_loop_once_it_harms_what_hangs_on_it() -> None:
     loop = FleetPart(SharedKind.COOLANT_LOOP, "cdu-1")
-    dry = CoolingVerdict("cdu-1", (LITTLE_FLOW,), nodes=("a",))
+    dry = UnitVerdict(COOLANT_UNIT, "cdu-1", (LITTLE_FLOW,), nodes=("a",))
 
     assert not find_broken_parts(PARTS, (), (), [dry]), "nothing is hot yet"
-    assert list(find_broken_parts(PARTS, (), (), [replace(dry, hot=("a",))])) == [loop]
+    assert list(find_broken_parts(PARTS, (), (), [replace(dry, harmed=("a",))])) == [loop]
     assert find_broken_parts(PARTS, (), (), [replace(dry, faults=(LEAK,))]) == {
         loop: "is at fault: coolant unit cdu-1: it leaks; 1 node on it"
     }

@@ -6,15 +6,10 @@ from detectors.finding import Severity
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
 from detectors.network_topology import EdgeOrigin, NetworkTopology, edge, merge
-from detectors.parts.cooling import (
-    CoolingFault,
-    CoolingQuantity,
-    CoolingReading,
-    CoolingVerdict,
-    judge_cooling,
-)
+from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import find_parts
 from detectors.parts.power_feeds import PowerReading, judge_power
+from detectors.parts.site_units import COOLANT_UNIT, UnitFault, UnitQuantity, UnitVerdict
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
 from recovery.cluster.cluster_limits import PeopleRules
 from recovery.journal.cluster_records import CauseTold
@@ -30,14 +25,13 @@ from recovery.people.causes import (
     follow,
 )
 from recovery.people.daily_record import daily_record
+from recovery.people.site_troubles import unit_troubles
 from recovery.people.trouble import (
     ESCALATED,
     FINDING,
     QUARANTINED,
     PresentTrouble,
     Stage,
-    cooling_troubles,
-    power_troubles,
 )
 from recovery.people.wording import SUMMARY_MAX, annotations_of
 from recovery.service.controller_config import Config, ConsoleSection, console_base
@@ -467,7 +461,7 @@ def test_ten_nodes_that_throttle_together_are_one_message_about_one_coolant_unit
     verdicts = judge_cooling(
         [reading], {f"n{at}" for at in range(10)}, site.shared.nodes, parts, NOW
     )
-    (unit,) = cooling_troubles(verdicts, NOW + 9, {"cooling-cdu-3": NOW})
+    (unit,) = unit_troubles(verdicts, NOW + 9, {"cooling-cdu-3": NOW})
 
     (one,) = site.look(*(hot(number) for number in range(10)), unit, after_s=FINDING_WAIT_S).open
     texts = annotations_of(one)
@@ -486,7 +480,7 @@ def test_ten_nodes_that_are_short_of_power_are_one_message_about_one_feed() -> N
     reading = PowerReading("pdu-3", NOW, power_watts=47e3, power_watts_max=45e3)
     short = {f"n{at}" for at in range(10)}
     verdicts = judge_power([reading], short, site.shared.nodes, parts, NOW)
-    (feed,) = power_troubles(verdicts, NOW + 9, {"power-pdu-3": NOW})
+    (feed,) = unit_troubles(verdicts, NOW + 9, {"power-pdu-3": NOW})
     braked = [hot(number, "RankmendGpuPowerBrake") for number in range(10)]
 
     (one,) = site.look(*braked, feed, after_s=FINDING_WAIT_S).open
@@ -496,10 +490,10 @@ def test_ten_nodes_that_are_short_of_power_are_one_message_about_one_feed() -> N
 
 
 def test_two_bad_units_are_two_messages() -> None:
-    def bad(unit: str) -> CoolingVerdict:
-        return CoolingVerdict(unit, (CoolingFault(CoolingQuantity.LEAK, 1, 0, is_of_peers=False),))
+    def bad(unit: str) -> UnitVerdict:
+        return UnitVerdict(COOLANT_UNIT, unit, (UnitFault(UnitQuantity.LEAK),))
 
-    troubles = cooling_troubles([bad("a"), bad("b"), CoolingVerdict("c", ())], NOW, {})
+    troubles = unit_troubles([bad("a"), bad("b"), UnitVerdict(COOLANT_UNIT, "c")], NOW, {})
 
     found = Site().look(*troubles, after_s=FINDING_WAIT_S + 1).open
 
