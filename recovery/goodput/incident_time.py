@@ -1,5 +1,6 @@
 """The time that incidents take: from the fault to the first step, in the phases of MTTR. Pure."""
 
+from collections.abc import Collection
 from typing import Final
 
 from recovery.goodput.job_standing import runs_on
@@ -21,6 +22,15 @@ class IncidentTimes:
         self._fenced: Entry | None = None
         self._faults: dict[str, tuple[float, float]] = {}
         self._accounting = Accounting()
+
+    def __len__(self) -> int:
+        return len(self._faults)
+
+    def forget(self, incident_ids: Collection[str]) -> None:
+        """Forget incidents that are over; the newest is not."""
+        for incident_id in incident_ids:
+            self._faults.pop(incident_id, None)
+        self._accounting.forget(incident_ids)
 
     def account(self, entry: Entry) -> None:
         """Take any entry that may be part of an incident's account."""

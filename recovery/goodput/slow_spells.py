@@ -11,6 +11,13 @@ class SlowSpells:
         self._now: dict[int, SlowTime] = {}
         self._past: list[SlowTime] = []
 
+    def __len__(self) -> int:
+        return len(self._past) + len(self._now)
+
+    def forget_before(self, begin_s: float) -> None:
+        """Forget those that had ended by a moment."""
+        self._past = [one for one in self._past if one.end_s > begin_s]
+
     def take(self, record: SlowFound | SlowExplained | SlowEnded, now_s: float) -> None:
         """Note what a record tells of a rank."""
         known = self._now.get(record.rank)

@@ -14,10 +14,12 @@ from recovery.goodput.incident_time import IncidentTimes
 from recovery.goodput.job_standing import devices_of, going_on
 from recovery.goodput.job_time import AttemptTime, JobTime, StepsTime, WorkTime
 from recovery.goodput.linearity import Sizes, add_sizes, sizes_of
+from recovery.goodput.settled_time import KEPT_MAX, SettledTime, settle
 from recovery.goodput.slow_spells import SlowSpells
 from recovery.goodput.time_ledger import TimeLedger
 from recovery.goodput.timeline import TRAINING, Timeline, TimePart
 from recovery.goodput.told_work import steps_of, work_of
+from recovery.goodput.totals import TimeTotals, totals_of
 from recovery.goodput.training_modes import KnownBefore, TrainingModes
 from recovery.goodput.unwritten_time import UnwrittenTime
 from recovery.journal.attempt_records import (
@@ -62,9 +64,16 @@ def read_time(entries: Iterable[Entry], now: Moment | None = None) -> JobTime | 
 class TimeReading:
     """Reads one journal, entry by entry: whoever follows a running job never reads it again."""
 
-    def __init__(self, first: Entry, told_max: int | None = None) -> None:
-        """``told_max``: how many of the newest records of work and steps are kept; None: all."""
+    def __init__(
+        self, first: Entry, told_max: int | None = None, *, is_settled: bool = False
+    ) -> None:
+        """``told_max``: how many of the newest records of work and steps are kept; None: all.
+
+        ``is_settled``: of the oldest time only the totals are kept, once there is too much of it.
+        """
         self.began_unix_s = first.unix_s
+        self._is_settled = is_settled
+        self._settled = SettledTime()
         self._ledger = TimeLedger()
         self._going_on = going_on(Ledger())
         self._line = Timeline()  # until the newest entry but for records of progress and work
@@ -127,6 +136,23 @@ class TimeReading:
         self._note_job(record, since_s, before)
         self._note_attempt(entry, record, after)
         self._note_incident(entry, record, before, after)
+        if self._is_settled and self._kept > KEPT_MAX:
+            self._settle()
+
+    @property
+    def _kept(self) -> int:
+        return max(len(self._line), len(self._incidents), len(self._slow))
+
+    def _settle(self) -> None:
+        """Keep of the oldest time its totals alone."""
+        self._settled, over = settle(self._settled, self.so_far())
+        from_s = self._settled.until_s
+        self._line.forget_before(from_s)
+        self._modes.forget_before(from_s)
+        self._slow.forget_before(from_s)
+        self._incidents.forget(over)
+        old = sum(one.ordered_s < from_s for one in self._attempts)
+        del self._attempts[: max(0, old - 1)]  # the last of them may go on
 
     def _note_job(self, record: Record, since_s: float, before: Ledger) -> None:
         match record:
@@ -213,7 +239,7 @@ class TimeReading:
         if modified_unix_s is None:
             return 0.0
         since_s = modified_unix_s - (entry.unix_s - self._now_s)
-        return sum(
+        return self._settled.trained_since(since_s) + sum(
             max(0.0, span.end_s - max(span.begin_s, since_s))
             for span in self._line.spans_after(since_s)
             if span.part in TRAINING
@@ -288,8 +314,12 @@ class TimeReading:
 
     # What it comes to.
 
+    def totals(self, rest: JobTime) -> TimeTotals:
+        """Return the totals of all time; ``rest``: what `so_far` gives."""
+        return self._settled.with_rest(totals_of(rest))
+
     def so_far(self, now: Moment | None = None) -> JobTime:
-        """Return where the time went until the newest entry, or until ``now``. Changes nothing."""
+        """Return where the time went until the newest entry, or until ``now``, but for what is settled. Changes nothing."""
         line, ledger = self._line.copy(), self._ledger.standing
         line.append(self._now_s, self._going_on)
         end_s = self._now_s

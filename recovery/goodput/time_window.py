@@ -47,10 +47,10 @@ def read_job_time(
 def catch_up(journal: StoredJournal, through: int) -> CatchUp:
     """Read a journal through a record, for the account of a job that goes on: yields before each next few records.
 
-    Of work and steps the account has only what comes afterwards, and keeps the newest.
+    Of work and steps the account has only what comes afterwards, and keeps the newest. Of the oldest time it keeps the totals.
     """
     with journal.reading() as reader:
-        return (yield from _WindowReading(reader, inf, told_max=1).read(through))
+        return (yield from _WindowReading(reader, inf, told_max=1, is_settled=True).read(through))
 
 
 def _exhaust(read: CatchUp) -> TimeReading | None:
@@ -63,9 +63,15 @@ def _exhaust(read: CatchUp) -> TimeReading | None:
 
 class _WindowReading:
     def __init__(
-        self, reader: JournalReader, since_unix_s: float | None, told_max: int | None = None
+        self,
+        reader: JournalReader,
+        since_unix_s: float | None,
+        told_max: int | None = None,
+        *,
+        is_settled: bool = False,
     ) -> None:
         self._reader = reader
+        self._is_settled = is_settled
         self._told_max = told_max
         self._since_unix_s = since_unix_s
         self._time: TimeReading | None = None
@@ -87,7 +93,7 @@ class _WindowReading:
         return self._time
 
     def _take(self, entry: Entry) -> None:
-        self._time = self._time or TimeReading(entry, self._told_max)
+        self._time = self._time or TimeReading(entry, self._told_max, is_settled=self._is_settled)
         self._time.take(entry)
         self._newest = entry
 

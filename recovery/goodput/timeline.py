@@ -106,6 +106,9 @@ class Timeline:
         other._spans = list(self._spans)
         return other
 
+    def __len__(self) -> int:
+        return len(self._spans)
+
     @property
     def end_s(self) -> float:
         return self._spans[-1].end_s if self._spans else 0.0
@@ -139,6 +142,11 @@ class Timeline:
         if kept:
             kept[-1] = replace(kept[-1], end_s=min(kept[-1].end_s, end_s))
         self._spans = kept
+
+    def forget_before(self, begin_s: float) -> None:
+        """Take away the time before ``begin_s``, and join what is alike."""
+        kept = self.spans_after(begin_s)
+        self._spans = [one.between(max(one.begin_s, begin_s), one.end_s) for one in kept]
 
     def condense(self, count: int) -> None:
         """Keep the newest ``count`` spans as they are; of those before, each part becomes one stretch."""

@@ -162,12 +162,17 @@ def failures_of(job: JobTime) -> list[JobFailure]:
     return found
 
 
-def totals_of(job: JobTime) -> TimeTotals:
-    """Return the totals of one job."""
+def classes_of(job: JobTime) -> dict[str, str]:
+    """Return what the time that failures cost is lost to, by the incident of the spans."""
+    classes = {one.account.incident_id: class_of(one) for one in job.incidents}
+    return classes | {one.stall_id: one.kind for one in job.stalls}
+
+
+def totals_of(job: JobTime, classes: Mapping[str, str] | None = None) -> TimeTotals:
+    """Return the totals of one job. ``classes``: those of more incidents than it counts; None: of those alone."""
     parts: dict[TimePart, PartTime] = {}
     lost: dict[str, float] = {}
-    classes = {one.account.incident_id: class_of(one) for one in job.incidents}
-    classes |= {one.stall_id: one.kind for one in job.stalls}
+    classes = classes_of(job) if classes is None else classes
     down_s, cause = 0.0, ""
     for span in job.spans:
         seconds, device_s = span.length_s, span.device_s

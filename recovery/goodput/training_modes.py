@@ -95,6 +95,12 @@ class TrainingModes:
             self._modes = [mode for mode in self._modes if mode.from_s <= at_s]
             self._modes.append(_Mode(at_s, TimePart.PRODUCTIVE))
 
+    def forget_before(self, begin_s: float) -> None:
+        """Forget what training was before a moment."""
+        later = [place for place, mode in enumerate(self._modes) if mode.from_s > begin_s]
+        first = later[0] if later else len(self._modes)
+        self._modes = self._modes[max(0, first - 1) :]
+
     def paint(self, line: Timeline) -> None:
         """Give the time of training its parts, as far as is known now."""
         ends = [mode.from_s for mode in self._modes[1:]] + [line.end_s]

@@ -9,7 +9,7 @@ that the ranks do not tell makes its phase part of the next one, and the account
 Durations use the monotonic clock within one boot, else unix time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -100,6 +100,11 @@ class Accounting:
     def accounts(self) -> tuple[Account, ...]:
         """Return the cost of each incident so far, oldest first."""
         return tuple(run.account for run in self._runs.values())
+
+    def forget(self, incident_ids: Collection[str]) -> None:
+        """Forget incidents that are over; the newest is not."""
+        for incident_id in incident_ids:
+            self._runs.pop(incident_id, None)
 
     def take(self, entry: Entry) -> None:
         """Add the next entry of the journal."""

@@ -90,6 +90,7 @@ class _Followed:
     name: str
     time_of: Callable[[Moment], JobTime | None]
     sizes_of: Callable[[JobTime], Sizes]
+    totals_of: Callable[[JobTime], TimeTotals] = totals_of  # of all its time
     at: Moment = field(default_factory=Moment)  # of `totals`
     length_s: float = 0.0  # of the job until then
     totals: TimeTotals = field(default_factory=TimeTotals)
@@ -111,7 +112,7 @@ class _Journaled:
     reading: TimeReading | None = None
 
     def take(self, entry: Entry) -> None:
-        self.reading = self.reading or TimeReading(entry, told_max=1)
+        self.reading = self.reading or TimeReading(entry, told_max=1, is_settled=True)
         self.reading.take(entry)
 
     def sizes_of(self, _time: JobTime) -> Sizes:
@@ -119,6 +120,10 @@ class _Journaled:
 
     def time_of(self, now: Moment) -> JobTime | None:
         return None if self.reading is None else self.reading.so_far(now)
+
+    def totals_of(self, time: JobTime) -> TimeTotals:
+        assert self.reading is not None, "it gave this time"
+        return self.reading.totals(time)
 
 
 class TimeAccounts:
@@ -240,8 +245,7 @@ class TimeAccounts:
         elif (job := self._jobs.pop(news.job_id, None)) is not None:
             reading = self._journals.pop(news.job_id).reading
             if reading is not None:
-                time = reading.so_far()
-                job.totals = totals_of(time)
+                job.totals = reading.totals(reading.so_far())
                 _count(job, self._sums)
                 self._past.keep(job.name, news.job_id, reading.sizes)
 
@@ -257,7 +261,9 @@ class TimeAccounts:
         else:
             self._news.appendleft(news)
             return
-        job = self._jobs[news.job_id] = _Followed(news.name, journaled.time_of, journaled.sizes_of)
+        job = self._jobs[news.job_id] = _Followed(
+            news.name, journaled.time_of, journaled.sizes_of, journaled.totals_of
+        )
         if before is not None:  # its controller was made anew
             job.counted = before.counted
         elif journaled.reading is None:
@@ -290,7 +296,7 @@ def _bring_up(job: _Followed, now: Moment, sums: HeldSums) -> None:
         if time is None:
             return
         job.is_known, job.is_dirty, job.name = True, False, time.name or job.name
-        job.totals, job.rates = totals_of(time), rates_of(time)
+        job.totals, job.rates = job.totals_of(time), rates_of(time)
         job.anatomy = newest_anatomy(time)
         job.sizes = job.sizes_of(time)
         job.size = None if job.rates == JobRates() else size_of(time.work[-1])
