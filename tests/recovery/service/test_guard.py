@@ -18,16 +18,25 @@ class Wire(asyncio.Transport):
 class Silent:
     """Takes what comes and answers nothing."""
 
+    def __init__(self) -> None:
+        self.read: list[bytes] = []
+
     def connection_made(self, _transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, _error: BaseException | None) -> None: ...
-    def data_received(self, _data: bytes) -> None: ...
+    def data_received(self, data: bytes) -> None:
+        self.read.append(data)
 
 
 class Bench:
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.room = ConnectionRoom(cast(Any, Silent), lambda: self.now_s)
+        self.handlers: list[Silent] = []
+        self.room = ConnectionRoom(cast(Any, self.handle), lambda: self.now_s)
         self.wires: list[Wire] = []
+
+    def handle(self) -> Silent:
+        self.handlers.append(Silent())
+        return self.handlers[-1]
 
     def connect(self) -> ConnectionGuard:
         guard, wire = self.room.make(lambda: None), Wire()
@@ -63,6 +72,19 @@ def test_silence_is_bounded_within_a_head_and_between_requests_but_not_while_an_
         assert await bench.cut_at(100.0 + HEAD_S_MAX, 1) == [True, False, False, False]
         assert await bench.cut_at(100.0 + IDLE_S_MAX, 2) == [True, False, True, False]
         assert bench.room.cut == 2
+        bench.room.close()
+
+    asyncio.run(run())
+
+
+def test_connections_that_are_read_into_one_buffer_keep_what_they_have_read() -> None:
+    async def run() -> None:
+        bench = Bench()
+        first, second = bench.connect(), bench.connect()
+        for guard, text in ((first, b"GET /a"), (second, b"GET /bc"), (first, b" HTTP")):
+            guard.get_buffer(-1)[: len(text)] = text
+            guard.buffer_updated(len(text))
+        assert [one.read for one in bench.handlers] == [[b"GET /a", b" HTTP"], [b"GET /bc"]]
         bench.room.close()
 
     asyncio.run(run())
