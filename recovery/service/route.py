@@ -83,6 +83,15 @@ class Gives(Generic[Result]):
     content_type: str = "application/json"
     charset: str | None = None
 
+    @property
+    def content_header(self) -> str:
+        """Return the header Content-Type."""
+        return (
+            self.content_type
+            if self.charset is None
+            else f"{self.content_type}; charset={self.charset}"
+        )
+
 
 def answer(kind: type[Result]) -> Gives[Result]:
     """Return a JSON answer of type ``kind``."""

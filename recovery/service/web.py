@@ -37,6 +37,7 @@ from recovery.service.guard import guard_of
 from recovery.service.handlers.alerts import AlertMessage
 from recovery.service.peer_header import SUBJECT_HEADER
 from recovery.service.permission import Asked, World, demand, permit, touch_of
+from recovery.service.plain_answer import PlainAnswer, PlainAnswers, takes_plain
 from recovery.service.request_errors import EndedError, FullError, PeerSilentError
 from recovery.service.roles import DeniedError, Subject, TooManyError
 from recovery.service.route import SMALL_BYTES, Answerer, RequestKind, Route
@@ -75,6 +76,7 @@ class Api:
     doorman: Doorman
     audit: Audit | None
     _bodies: BodyReader = field(default_factory=BodyReader)
+    _plain: PlainAnswers = field(default_factory=PlainAnswers)
     _second: int = 0
     _now: datetime = _EPOCH
 
@@ -138,15 +140,18 @@ class Api:
 
     async def _answer(
         self, route: Route[Any, Any], request: web.BaseRequest, found: Mapping[str, str]
-    ) -> web.Response:
+    ) -> web.StreamResponse:
         backend, attempt = self.backend, _Attempt()
+        answer: web.StreamResponse
         redirect = backend.config.redirect_to
         if redirect is not None and route.path.startswith(("/v1/", "/api/")):
             return web.Response(status=307, headers={"Location": redirect + request.path_qs})
         try:
             call = await self._read(route, request, found, attempt)
             self._permit(route, call)
-            answer = _answered(route, await self._carry(route, call))
+            result = await self._carry(route, call)
+            is_plain = route.name in _OFTEN and takes_plain(request)
+            answer = self._answer_plainly(route, result) if is_plain else _answered(route, result)
         except Exception as error:  # noqa: BLE001 - one request: its client gets the error, or the log does
             answer = self._sent_on(error, request) or self._refused(error, route)
             if attempt.subject is not None and route.kind is RequestKind.REPORT:
@@ -156,6 +161,10 @@ class Api:
             what = f"{route.method} {request.path}"
             await self._note(route, what, request.remote, attempt, answer.status)
         return answer
+
+    def _answer_plainly(self, route: Route[Any, Any], result: Any) -> PlainAnswer:
+        gives, now = route.gives, self._this_second(self.backend.clock.unix_s())
+        return self._plain.make(now, route.status, gives.content_header, gives.encode(result))
 
     async def _carry(self, route: Route[Any, Any], call: Call[Any]) -> Any:
         """Have the request answered by the controller that can."""
