@@ -112,7 +112,7 @@ async def settle(fleet: Fleet) -> None:
     for one in fleet.launchers:
         fleet.job_id = await one.join()
     polls = [asyncio.create_task(one.listen()) for one in fleet.launchers]
-    while not all(one.order.get("ranks") for one in fleet.launchers):
+    while not all(one.order is not None and one.order.ranks for one in fleet.launchers):
         await asyncio.gather(*(one.tell() for one in fleet.launchers))
         await asyncio.sleep(0.05)
     for _ in range(4):
@@ -155,9 +155,10 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
                 (
                     cast(Inside, one.polls), "GET",
                     f"{path}/orders/{one.node}?launcher={one.launcher_id}"
-                    f"&after={one.order['revision']}&epoch={one.order['epoch']}&wait=0.02", b"",
+                    f"&after={order.revision}&epoch={order.epoch}&wait=0.02", b"",
                 )
                 for one in fleet.launchers
+                if (order := one.order) is not None
             ]  # fmt: skip
             times_us["poll"] += await time_all(polls, 204)
             await asyncio.sleep(0.3)  # the deciding thread takes the reports in
