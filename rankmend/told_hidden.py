@@ -8,7 +8,7 @@ class ToldHidden:
     """What ran beside a rank's own work since it attached, in all, and by what that is known (docs/reference/goodput.md)."""
 
     has_replica: bool = False  # DistributedDataParallel reduces gradients
-    has_untimed: bool = False  # there were collectives whose end the host can't see
+    has_untimed: bool = False  # there were collectives whose end nobody sees
     loads_itself: bool = False  # the thread that trains makes batches of a data loader
     loads_in_workers: bool = False  # other processes make them
     works: int = 0  # asynchronous collectives that were timed

@@ -1,12 +1,13 @@
 """Tells how much communication ran behind a rank's own work, where PyTorch shows it.
 
-Two sources, each with what it can prove:
+Three sources, each with what it can prove:
   asynchronous collectives    from their issue to the look at which they are first seen complete, at the
                               latest when the script waits for them. One that is not complete at the wait
                               was in flight all the time. One that is was so at least until the look before:
                               looks are at other collectives and at each backward. Of gloo only: of others
                               the host does not see the end of what a device does. It then says that there
                               were some, but for those that the script waits for at once.
+  the same of NCCL            by events on the rank's stream: `rankmend.hook.stream_flights`
   DistributedDataParallel     issues its collectives in C++. PyTorch samples iterations (each hundredth) and
                               tells the time from the first bucket to the end, and how much of it lay before
                               the end of backward's compute. The network may have rested in between: no more
@@ -15,12 +16,15 @@ All times are those of the rank's own work (`Writer.own_ns`): what it stands sti
 Nothing is held: neither a collective nor a model lives longer because of this.
 """
 
+from _thread import get_ident
 from _weakref import ref
 from time import monotonic_ns
 
 import rankmend
 from rankmend.hook import layout
 from rankmend.hook.own_errors import OWN_ERRORS
+from rankmend.hook.process_groups import BY_HOST, BY_STREAM, BY_STREAM_OF_GPU, is_on_gpu
+from rankmend.hook.stream_flights import StreamFlights
 
 _FLYING_MAX = 64  # collectives in flight, or intervals not added up; then they are settled
 _SETTLE_NS = 10**6  # of own work at least between two times that so many in flight are looked at
@@ -34,10 +38,17 @@ _NO_REPLICA = lambda: None  # noqa: E731
 class Hidden:
     """What is known of one rank; for the thread that trains."""
 
-    def __init__(self):
+    def __init__(self, events=None):
+        """``events``: the StreamWaits of the rank's device."""
         self._flying = {}  # by id: [reference, issued, newest look at which it was in flight]
         self._least, self._most = [], []  # intervals that are over
         self._works = [0, 0, 0]  # timed, nanoseconds at least and at most
+        self._told_works = []
+        self.is_joining = False  # what begins now is part of one collective, which ends the joining
+        self._events = events
+        self.flights = None
+        if events is not None:
+            self.flights = events.flights = StreamFlights(events, self._works)
         self._replicas = [0, 0, 0]  # samples, window, overlap
         self._tell_at = self._settled_at = 0
         self._unseen = None  # id and issue of a collective whose end the host won't see
@@ -47,6 +58,26 @@ class Hidden:
         self._look_at = 0
 
     # Asynchronous collectives.
+
+    def began(self, work, writer, seen_by, arguments, is_asynchronous):
+        """Take note of a collective that has begun, seen by whom `process_groups` says.
+
+        ``arguments``: of the call; ``is_asynchronous``: None if PyTorch does not say.
+        """
+        if self.is_joining:
+            return
+        if seen_by != BY_STREAM and not (seen_by == BY_STREAM_OF_GPU and is_on_gpu(arguments)):
+            self.issued(work, writer, seen_by == BY_HOST)
+        elif is_asynchronous:
+            self.flights.issued(work, writer)
+        elif is_asynchronous is None:
+            self.issued(work, writer, False)
+        elif (
+            self._events.is_beside()
+        ):  # a framework's own stream, for which the rank's may wait later
+            writer.mark_fact(layout.HAS_UNTIMED)
+        else:  # hides nothing: the stream waits right there
+            self._works[0] += 1
 
     def issued(self, work, writer, is_seen):
         """Take note of a collective that has begun; ``is_seen``: the host will see when it is complete."""
@@ -94,12 +125,17 @@ class Hidden:
                 self._look(at)
             if self._most and (not flying or len(self._most) >= _FLYING_MAX):
                 self._settle(at)
+            self.tell_when_due(writer)
+        except OWN_ERRORS:
+            pass
+
+    def tell_when_due(self, writer):
+        """Tell of collectives that have been timed since the last time, if that was long enough ago."""
+        if self._works != self._told_works:
             now = monotonic_ns()
             if now >= self._tell_at:
                 self._tell_at = now + _TELL_NS
                 self._tell(writer)
-        except OWN_ERRORS:
-            pass
 
     def look(self, writer):
         """See what is complete, at a moment between the issue of collectives and the wait for them."""
@@ -183,6 +219,7 @@ class Hidden:
             pass
 
     def _tell(self, writer):
+        self._told_works = self._works[:]
         writer.tell_hidden(*self._works, *self._replicas)
 
 
@@ -228,6 +265,36 @@ def make_finding(original, finder):
         return original(*arguments, **named)
 
     return finding
+
+
+def make_joining(original, trainer, hidden):
+    """Return what begins to join calls into one collective, as PyTorch's coalescing does."""
+
+    def joining(*arguments, **named):
+        if get_ident() == trainer:
+            hidden.is_joining = True
+        return original(*arguments, **named)
+
+    return joining
+
+
+def make_joined(original, trainer, groups, hidden):
+    """Return what ends it and hands the collective over."""
+
+    def joined(*arguments, **named):
+        writer = rankmend._writer
+        if writer is None or get_ident() != trainer:
+            return original(*arguments, **named)
+        hidden.is_joining = False
+        work = original(*arguments, **named)
+        if work is not None and arguments:
+            if groups.of(arguments[0])[1] in (BY_STREAM, BY_STREAM_OF_GPU):
+                hidden.flights.issued(work, writer)
+            else:
+                hidden.issued(work, writer, False)
+        return work
+
+    return joined
 
 
 def length_of(intervals):

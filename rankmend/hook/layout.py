@@ -154,7 +154,7 @@ DEVICE_NAME_BYTES_MAX = 47
 HIDDEN = struct.Struct("<QQQQQQQ")
 HIDDEN_AT = 3840
 HAS_REPLICA = 1  # a DistributedDataParallel reduces gradients, unseen but for its own statistics
-HAS_UNTIMED = 2  # there were collectives whose end the host can't see
+HAS_UNTIMED = 2  # there were collectives whose end nobody sees
 LOADS_ITSELF = 4  # the thread that trains makes the batches of a data loader itself
 LOADS_IN_WORKERS = 8  # other processes make them
 

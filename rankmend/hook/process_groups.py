@@ -1,5 +1,5 @@
-"""What is known of PyTorch's process groups: their timeouts, whether the host sees the end of their collectives, and
-where this rank stands in the model's layout.
+"""What is known of PyTorch's process groups: their timeouts, who sees the end of their collectives, and where this rank
+stands in the model's layout.
 """
 
 from rankmend.hook.model_place import find_place
@@ -8,8 +8,12 @@ from rankmend.hook.own_errors import OWN_ERRORS
 _GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
 _TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
 
-
-_SEEN = ("gloo",)  # backends of which `is_completed` tells the host when data has arrived
+BY_NOBODY = 0  # who sees when a collective of a group is complete
+BY_HOST = 1  # `is_completed` tells it when data has arrived
+BY_STREAM = 2  # the stream that waits stands still until then
+BY_STREAM_OF_GPU = 3  # the same for tensors on a GPU; of others nobody
+_HOST_BACKENDS = ("gloo",)
+_STREAM_BACKENDS = ("nccl",)
 
 
 class Groups:
@@ -21,7 +25,7 @@ class Groups:
         self.news = None  # a place as in layout.PLACE that nobody has been told
 
     def of(self, group):
-        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it, and whether ends are seen."""
+        """Return the timeout in nanoseconds, or 0 if PyTorch does not show it, and who sees ends."""
         self._looks += 1
         if self._looks >= _GROUPS_MAX:  # an id may be another group's by now
             self._looks = 0
@@ -29,15 +33,32 @@ class Groups:
         key = id(group)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = read_timeout(group), is_seen(group)
+            known = self._known[key] = read_timeout(group), seen_by(group)
             self.news = find_place()
         return known
 
 
-def is_seen(group):
-    """Return whether the host sees when a collective of this group is complete."""
+def seen_by(group):
+    """Return who sees when a collective of this group is complete."""
     try:
-        return group._get_backend_name() in _SEEN
+        backend = group._get_backend_name()
+        if backend in _HOST_BACKENDS:
+            return BY_HOST
+        if backend not in _STREAM_BACKENDS:
+            return BY_NOBODY
+        types = [device.type for device in group._device_types]
+        return BY_STREAM if types == ["cuda"] else BY_STREAM_OF_GPU
+    except OWN_ERRORS:
+        return BY_NOBODY
+
+
+def is_on_gpu(arguments):
+    """Return whether the tensors of a call to a process group are known to be on a GPU."""
+    try:
+        one = arguments[1]
+        while isinstance(one, (list, tuple)):
+            one = one[0]
+        return one.is_cuda
     except OWN_ERRORS:
         return False
 

@@ -1,7 +1,8 @@
 """How long a CUDA stream stands still where a rank waits for others: pairs of events around the place.
 
 The events are read once the stream has passed them, and never waited for. The host is usually far ahead of
-the device, by a whole step and all collectives in it; so many pairs are kept.
+the device, by a whole step and all collectives in it; so many pairs are kept. What a collective hid until the wait for it
+`rankmend.hook.stream_flights` finds by the same events.
 """
 
 from collections import deque
@@ -28,6 +29,10 @@ class StreamWaits:
         self._is_ready = False
         self._free = []
         self._waiting = deque()
+        self._own = None  # the stream on which the rank computes
+        self.flights = (
+            None  # a StreamFlights, which is told of each wait that the stream has passed
+        )
 
     def __len__(self):
         """Return how many pairs wait for the stream."""
@@ -42,6 +47,21 @@ class StreamWaits:
         except OWN_ERRORS:  # a device that has failed answers every call with its error
             return False
 
+    def mark_own(self):
+        """Take the current stream for the one on which the rank computes."""
+        try:
+            if self._is_ready and self._find_stream is not None:
+                self._own = self._find_stream()
+        except OWN_ERRORS:
+            pass
+
+    def is_beside(self):
+        """Return whether the current stream is known for another one than that on which the rank computes."""
+        try:
+            return self._own is not None and self._find_stream() is not self._own
+        except OWN_ERRORS:
+            return False
+
     def begin(self, writer):
         """Return an event recorded now and the time, or None where that can't be."""
         try:
@@ -49,15 +69,18 @@ class StreamWaits:
                 self._read(writer)
                 if len(self._waiting) >= PAIRS_MAX:
                     return None
-            return self._record(), self._now_ns()
+            return self.record(), self._now_ns()
         except OWN_ERRORS:
             return None
 
-    def end(self, start, writer):
-        """Record the end, and add to the rank's waiting what the stream has passed since."""
+    def end(self, start, writer, issue=None):
+        """Record the end, and add to the rank's waiting what the stream has passed since.
+
+        ``issue``: the event at the issue of the collective that was waited for.
+        """
         try:
             event, began_ns = start
-            self._waiting.append((event, self._record(), self._now_ns() - began_ns))
+            self._waiting.append((event, self.record(), self._now_ns() - began_ns, issue))
             self._read(writer)
         except OWN_ERRORS:
             pass
@@ -65,11 +88,21 @@ class StreamWaits:
     def _read(self, writer):
         waiting = self._waiting
         while waiting and waiting[0][1].query():
-            first, last, host_ns = waiting.popleft()
-            writer.add_wait(max(int(first.elapsed_time(last) * 1e6) - host_ns, 0))
-            self._free += (first, last)
+            first, last, host_ns, issue = waiting.popleft()
+            passed_ns = int(first.elapsed_time(last) * 1e6)
+            stood_ns = max(passed_ns - host_ns, 0)
+            writer.add_wait(stood_ns)
+            if self.flights is None:
+                self._free += (first, last)
+            else:
+                self._free += self.flights.read(issue, first, last, passed_ns, stood_ns, writer)
 
-    def _record(self):
+    def give_back(self, event):
+        """Take an event that nobody reads any more."""
+        self._free.append(event)
+
+    def record(self):
+        """Return an event recorded now on the current stream. Raises what the device says."""
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
         if self._find_stream is None:
             event.record()
@@ -105,9 +138,12 @@ def make_find_stream(torch):
 
 OWN_CODE = (
     StreamWaits.is_on,
+    StreamWaits.mark_own,
+    StreamWaits.is_beside,
     StreamWaits.begin,
     StreamWaits.end,
     StreamWaits._read,
-    StreamWaits._record,
+    StreamWaits.give_back,
+    StreamWaits.record,
     make_find_stream,
 )

@@ -21,11 +21,11 @@ import sys
 from _thread import get_ident
 
 import rankmend
-from rankmend.hook import hidden_work, layout, stream_waits
+from rankmend.hook import hidden_work, layout, stream_flights, stream_waits
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder
 from rankmend.hook.model_place import find_place
 from rankmend.hook.own_errors import OWN_ERRORS
-from rankmend.hook.process_groups import Groups, is_seen, read_timeout
+from rankmend.hook.process_groups import BY_NOBODY, Groups, is_on_gpu, read_timeout, seen_by
 from rankmend.hook.stream_waits import StreamWaits, make_find_stream
 from rankmend.hook.writer import Writer
 
@@ -119,7 +119,7 @@ def _wrap_distributed():
     trainer = get_ident()  # an optimizer steps in it
     torch = sys.modules["torch"]
     events = StreamWaits(torch.cuda, make_find_stream(torch))
-    hidden = Hidden()
+    hidden = Hidden(events)
     groups = Groups()
     if rankmend._writer is not None:  # DDP reduces in the default group, unseen
         rankmend._writer.mark_timeout(groups.of(sys.modules["torch.distributed"].group.WORLD)[0])
@@ -129,6 +129,8 @@ def _wrap_distributed():
         _replace(c10d.ProcessGroup, name, _make_collective, *shared, False)
     for name in _PAIRS:
         _replace(c10d.ProcessGroup, name, _make_collective, *shared, True)
+    _replace(c10d.ProcessGroup, "_start_coalescing", hidden_work.make_joining, trainer, hidden)
+    _replace(c10d.ProcessGroup, "_end_coalescing", hidden_work.make_joined, trainer, groups, hidden)
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is not None:
         replica = parallel.DistributedDataParallel
@@ -202,8 +204,10 @@ def _make_wait(original, trainer, events, hidden):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
             return original(*arguments, **named)
+        issue = None
         if arguments:
             hidden.waits(arguments[0], writer)
+            issue = hidden.flights.waits(arguments[0], writer)
         if not writer.enter(_WAIT):
             return original(*arguments, **named)
         start = events.begin(writer) if events.is_on() else None
@@ -211,7 +215,10 @@ def _make_wait(original, trainer, events, hidden):
             return original(*arguments, **named)
         finally:
             if start is not None:
-                events.end(start, writer)
+                events.end(start, writer, issue)
+                hidden.tell_when_due(writer)
+            elif issue is not None:
+                hidden.flights.lose(issue, writer)
             writer.leave()
             writer.end_collective()
 
@@ -223,9 +230,9 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
             return original(*arguments, **named)
-        is_end_seen = False
+        seen = BY_NOBODY
         if arguments:
-            timeout_ns, is_end_seen = groups.of(arguments[0])
+            timeout_ns, seen = groups.of(arguments[0])
             writer.mark_timeout(timeout_ns)
             if groups.news is not None:
                 place, groups.news = groups.news, None
@@ -235,8 +242,9 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
         writer.begin_collective()
         is_timed = writer.enter(_WAIT)
         # The stream goes on beside an asynchronous one, and stands still where it is waited for.
+        is_asynchronous = is_pair or _is_asynchronous(arguments)
         start = None
-        if is_timed and not _is_asynchronous(arguments) and events.is_on():
+        if is_timed and is_asynchronous is not True and events.is_on():
             start = events.begin(writer)
         work = None
         try:
@@ -249,15 +257,15 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
             if work is None:  # the backend has waited itself
                 writer.end_collective()
         if is_timed and work is not None:
-            hidden.issued(work, writer, is_end_seen)
+            hidden.began(work, writer, seen, arguments, is_asynchronous)
         return work
 
     return collective
 
 
 def _is_asynchronous(arguments):
-    """Return whether the options of a collective say so, which PyTorch's do since 2.8."""
-    return bool(arguments) and getattr(arguments[-1], "asyncOp", False) is True
+    """Return whether the options of a collective say so, which PyTorch's do since 2.8; None where they don't."""
+    return getattr(arguments[-1], "asyncOp", None) if arguments else None
 
 
 def _make_backward(original, events, hidden):
@@ -305,6 +313,7 @@ def _make_backward(original, events, hidden):
             return original(tensors, *arguments, **named)
         handle = _hook_first(tensors, started)
         place.depth = 1
+        events.mark_own()
         hidden.look(writer)
         try:
             return original(tensors, *arguments, **named)
@@ -345,9 +354,13 @@ _OWN_CODE = (
     _make_timed,
     _make_loading,
     hidden_work.make_finding,
+    hidden_work.make_joining,
+    hidden_work.make_joined,
     ReplicaFinder.found,
+    Hidden.began,
     Hidden.issued,
     Hidden.waits,
+    Hidden.tell_when_due,
     Hidden.look,
     Hidden._look,
     Hidden._end,
@@ -361,11 +374,13 @@ _OWN_CODE = (
     _make_backward,
     Groups.of,
     find_place,
-    is_seen,
+    seen_by,
+    is_on_gpu,
     read_timeout,
     _hook_first,
     _is_compiling_backward,
     *stream_waits.OWN_CODE,
+    *stream_flights.OWN_CODE,
     Writer._make_calls,
     Writer.mark_place,
 )

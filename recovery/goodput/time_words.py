@@ -80,7 +80,7 @@ _SOURCES: Final = {
     HiddenSource.LOADER.value: "a data loader without workers",
 }
 _GAPS: Final = {
-    HiddenGap.UNTIMED.value: "of some collectives the host does not see the end",
+    HiddenGap.UNTIMED.value: "nobody sees the end of some collectives",
     HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
     HiddenGap.WORKERS.value: "nobody tells for how long the data loader's workers read",
 }

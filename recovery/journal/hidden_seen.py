@@ -25,7 +25,7 @@ class HiddenSource(Enum):
 class HiddenGap(Enum):
     """Why it is not known how much was hidden."""
 
-    UNTIMED = "untimed_collectives"  # the host does not see when a device has done them; or several models
+    UNTIMED = "untimed_collectives"  # nobody sees when a device has done them; or several models
     UNSAMPLED = "ddp_not_sampled"  # PyTorch has not told of an iteration yet
     WORKERS = "loader_workers"  # for how long other processes make batches nobody tells
 

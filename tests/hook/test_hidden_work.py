@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,13 @@ import rankmend
 from rankmend.errors import SourceError
 from rankmend.hook import layout
 from rankmend.hook.hidden_work import Hidden, ReplicaFinder, length_of
-from rankmend.hook.process_groups import Groups
+from rankmend.hook.process_groups import (
+    BY_HOST,
+    BY_NOBODY,
+    BY_STREAM,
+    BY_STREAM_OF_GPU,
+    Groups,
+)
 from rankmend.hook.writer import Writer
 from rankmend.progress import RankProgress
 from rankmend.told_hidden import ToldHidden
@@ -324,24 +331,29 @@ def test_collectives_that_nobody_waits_for_are_bounded_and_not_kept_alive(
 
 
 class Group:
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, *devices: str) -> None:
         self.backend = backend
+        self._device_types = [SimpleNamespace(type=device) for device in devices]
 
     def _get_backend_name(self) -> str:
         return self.backend
 
 
-def test_host_sees_the_end_of_gloos_collectives_only() -> None:
-    groups = Groups()
-    made = [Group(name) for name in ("gloo", "nccl", "mpi", "undefined")]
-
-    assert [groups.of(one) for one in [*made, object()]] == [
-        (0, True),
-        (0, False),
-        (0, False),
-        (0, False),
-        (0, False),
-    ]
+@pytest.mark.parametrize(
+    ("group", "seen_by"),
+    [
+        (Group("gloo", "cpu", "cuda"), BY_HOST),
+        (Group("nccl", "cuda"), BY_STREAM),
+        (Group("nccl", "cpu", "cuda"), BY_STREAM_OF_GPU),
+        (Group("mpi", "cpu"), BY_NOBODY),
+        (Group("undefined", "cuda"), BY_NOBODY),
+        (object(), BY_NOBODY),
+    ],
+)
+def test_host_sees_the_end_of_gloos_collectives_and_a_stream_that_of_nccls(
+    group: object, seen_by: int
+) -> None:
+    assert Groups().of(group) == (0, seen_by)
 
 
 def test_collectives_whose_end_the_host_does_not_see_are_said_to_be_untimed(

@@ -10,42 +10,8 @@ import rankmend
 from rankmend.hook import layout
 from rankmend.hook.stream_waits import PAIRS_MAX, StreamWaits, make_find_stream
 from rankmend.hook.writer import Writer
+from tests.support.cuda_events import FakeCuda
 from tests.support.hook import Rank
-
-
-class FakeCuda:
-    """Events on a stream that passes them when told to."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0.0
-        self.passed_ms = -1.0
-        self.is_capturing = False
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_current_stream_capturing(self) -> bool:
-        return self.is_capturing
-
-    def Event(self, enable_timing: bool) -> "FakeEvent":  # noqa: N802 - as torch.cuda names it
-        assert enable_timing
-        return FakeEvent(self)
-
-
-class FakeEvent:
-    def __init__(self, cuda: FakeCuda) -> None:
-        self.cuda = cuda
-        self.at_ms = 0.0
-
-    def record(self) -> None:
-        self.at_ms = self.cuda.now_ms
-
-    def query(self) -> bool:
-        return self.at_ms <= self.cuda.passed_ms
-
-    def elapsed_time(self, end: "FakeEvent") -> float:
-        assert end.query(), "read before the stream has passed it"
-        return end.at_ms - self.at_ms
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.device import Gpu
+from bench.gpu.hidden_truth import HiddenTruth
 from bench.gpu.own_rank import OwnRank
 from bench.gpu.rows import Telling
 from bench.gpu.section_harm import COST_US_MAX, Harm
@@ -26,6 +27,9 @@ CLAIMS: dict[str, str] = {
     "barrier": "A barrier in which host and stream stand still together counts once.",
     "loader": f"The time of a data loader's batches is told as io {_OFF}.",
     "own_sections": f"Sections of the script that wait for the GPU are told {_OFF}.",
+    "hidden_measured": f"What an asynchronous NCCL collective hides is told {_OFF} where the stream stands still for its end.",
+    "hidden_range": "What an asynchronous NCCL collective hides lies within the range that is told where it is over at the wait.",
+    "hidden_once": f"Of two NCCL collectives in flight at once, and of a wait within, the time is told once, {_OFF}.",
     "no_sync": "The hook neither waits for the stream nor makes the host wait: 50 collectives return while a kernel runs.",
     "bounded": "With a stream that stands still no more pairs of events are kept than may be, and all are read when it goes on.",
     "cost": f"The hook costs a training step with DDP and one more collective less than {COST_US_MAX:g} µs.",
@@ -43,7 +47,7 @@ def run(telling: Telling, device: Any = None) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{compiled}/inductor"
         os.environ["TRITON_CACHE_DIR"] = f"{compiled}/triton"
         rank = OwnRank(device or Gpu(), Path(name))
-        harm, truth = Harm(rank), Truth(rank)
+        harm, truth, hidden = Harm(rank), Truth(rank), HiddenTruth(rank)
         trials = {
             "wait": lambda trial: truth.wait(trial, on_side=False),
             "wait_side_stream": lambda trial: truth.wait(trial, on_side=True),
@@ -52,6 +56,9 @@ def run(telling: Telling, device: Any = None) -> None:
             "barrier": truth.barrier,
             "loader": truth.loader,
             "own_sections": truth.own_sections,
+            "hidden_measured": hidden.measured,
+            "hidden_range": hidden.within,
+            "hidden_once": hidden.once,
             "no_sync": truth.no_sync,
             "bounded": truth.bounded,
             "cost": harm.cost,

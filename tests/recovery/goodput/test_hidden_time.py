@@ -131,7 +131,7 @@ def anatomy(**hidden: HiddenSeen) -> StepAnatomy:
         ),
         (
             HiddenSeen(0, gaps=("untimed_collectives",)),
-            "hidden communication: not known: of some collectives the host does not see the end",
+            "hidden communication: not known: nobody sees the end of some collectives",
         ),
         (
             HiddenSeen(10, 3.0, 3.0, ("a_newer_source",)),
