@@ -102,6 +102,7 @@ def _document(
         "directory": folder.path,
         "restores": chosen.candidate.path if chosen else None,
         "looks_like_checkpoint": folder.looks_like_checkpoint_count,
+        "unknown_files": list(folder.unknown),
         "passed_over": [verdict.candidate.path for verdict in folder.passed_over],
         "read_bytes_per_s": folder.read_bytes_per_s,
         "replicas": replicas,
@@ -162,7 +163,10 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
             "nodes; a new run never does"
         )
     if not folder.verdicts:
-        echo(f"{folder.path}: nothing in it looks like a checkpoint")
+        from recovery.checkpoints.unknown_files import describe_unknown
+
+        nothing = f"{folder.path}: nothing in it looks like a checkpoint"
+        echo(describe_unknown(folder.path, folder.unknown) if folder.unknown else nothing)
         return
     if len(folder.verdicts) > _SHOWN_MAX:
         echo(f"... and {len(folder.verdicts) - _SHOWN_MAX} more: --json lists them all")

@@ -40,6 +40,7 @@ from recovery.checkpoints.reader import (
     is_elusive,
 )
 from recovery.checkpoints.storage_calls import StorageCalls
+from recovery.checkpoints.unknown_files import describe_unknown
 
 _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"
@@ -65,7 +66,9 @@ class CheckpointFinder:
         settings: CheckpointSettings | None = None,
         clock: Clock | None = None,
         manifests: Manifests | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
+        """``say``: told once, where nothing is a checkpoint but the names of files look as if they were."""
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
@@ -73,9 +76,15 @@ class CheckpointFinder:
         self._calls = StorageCalls(self._clock)
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
         self._files = KnownFiles(manifests, self._clock)
+        self._say = say
         self._judged: dict[str, _Judged] = {}
         self._elusive: set[str] = set()  # candidates that changed between the listing and the read
         self._paths: set[str] = set()  # for which manifests of others were removed
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Return the names of files that looked like checkpoints by their names alone in the last look."""
+        return self._listing.unknown
 
     def find(
         self,
@@ -143,6 +152,10 @@ class CheckpointFinder:
             sightings = self._calls.run(_LISTING, lambda: self._listing.list(deadline), deadline)
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error
+        if self._say is not None:
+            if not sightings and self.unknown:
+                self._say(describe_unknown(str(self.folder), self.unknown))
+            self._say = None
         verdicts = [
             CheckpointVerdict(
                 seen.candidate,

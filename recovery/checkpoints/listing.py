@@ -32,6 +32,7 @@ from recovery.checkpoints.names import (
     has_checkpoint_suffix,
     is_export,
     is_ignored,
+    is_save_name,
     is_weights_name,
     shown,
     slot_of,
@@ -56,6 +57,7 @@ _METADATA_BYTES_MAX: Final = 1 << 20  # read for a step in each listing; a large
 # Where Accelerate and Lightning put their checkpoints by themselves, and scripts theirs.
 _CONTAINER: Final = re.compile(r"checkpoints?|ckpts?|lightning_logs|version_[0-9]+")
 _CONTAINERS_DEEP: Final = 3
+_UNKNOWN_MAX: Final = 100  # names that are remembered
 _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
 _NO_FILE_OF_OURS: Final = frozenset({CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE})
 
@@ -92,11 +94,14 @@ class Listing:
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
         self._slots: set[NamePattern] = set()  # seen to be written in turn
+        self.unknown: tuple[str, ...] = ()
+        """Names of files that the last call left out by their content alone: a script may save in a form of its own."""
 
     def list(self, deadline: Deadline) -> list[Sighting]:
         """Return what may be a checkpoint. Raises SourceError when the folder can't be listed."""
         self._known_identities, self._identities = self._identities, {}
         self._known_glances, self._glances = self._glances, {}
+        self.unknown = ()
         try:
             if (itself := self._sight_itself(deadline)) is not None:
                 return [itself]
@@ -213,6 +218,8 @@ class Listing:
         self._identities[str(path)] = known
         identity = known[1]
         if identity.format in _NO_FILE_OF_OURS and not _is_named_checkpoint(path.name, status):
+            if step_of(path.name) is not None or is_save_name(path.name):
+                self.unknown = (*self.unknown, shown(path.name))[:_UNKNOWN_MAX]
             return None  # a log, a configuration, data
         modified_unix_s = status.st_mtime_ns / 1e9
         candidate = Candidate(

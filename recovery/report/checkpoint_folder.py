@@ -25,6 +25,7 @@ class CheckpointFolder:
     looked_at_unix_s: float
     verdicts: tuple[CheckpointVerdict, ...]
     read_bytes_per_s: float | None  # while they were read just now; None when that was too little
+    unknown: tuple[str, ...] = ()  # files that are checkpoints by their names alone
 
     @property
     def chosen(self) -> CheckpointVerdict | None:
@@ -53,14 +54,15 @@ def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) 
         marker=marker, validate_max=_JUDGED_MAX, background_timeout_s=timeout_s
     )
     manifests = Manifests(folder, trusts=False)
-    finder = _TimedFinder(CheckpointFinder(folder, settings, clock, manifests), clock)
+    found = CheckpointFinder(folder, settings, clock, manifests)
+    finder = _TimedFinder(found, clock)
     watch = CheckpointWatch(finder, clock)  # its thread is left behind when storage hangs
     try:
         verdicts = watch.candidates(enough=_JUDGED_MAX, timeout_s=timeout_s)
     finally:
         watch.stop(timeout_s=0.0)
     return CheckpointFolder(
-        str(folder.absolute()), clock.unix_s(), verdicts, finder.read_bytes_per_s
+        str(folder.absolute()), clock.unix_s(), verdicts, finder.read_bytes_per_s, found.unknown
     )
 
 

@@ -315,7 +315,7 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     )
     folder = options.checkpoint_dir.absolute()
     manifests = Manifests(folder, is_writer=True)
-    return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests), clock)
+    return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests, say), clock)
 
 
 def make_pins(options: RunOptions, clock: Clock) -> CheckpointPins | None:

@@ -78,6 +78,21 @@ def test_a_folder_without_any_says_so_and_ends_with_1(tmp_path: Path) -> None:
     assert (document["restores"], document["looks_like_checkpoint"]) == (None, 0)
 
 
+def test_files_named_like_checkpoints_in_an_unknown_format_are_named_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "step_20.txt").write_text("20")
+
+    result = checkpoints(str(tmp_path))
+
+    assert result.exit_code == 1
+    assert "step_20.txt is named like a checkpoint, but in no format" in result.stdout
+    assert "--checkpoint-marker" in result.stdout
+    assert json.loads(checkpoints(str(tmp_path), "--json").stdout)["unknown_files"] == [
+        "step_20.txt"
+    ]
+
+
 def test_a_missing_folder_is_named_and_ends_with_1(tmp_path: Path) -> None:
     result = checkpoints(str(tmp_path / "gone"))
 

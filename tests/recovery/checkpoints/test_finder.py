@@ -109,6 +109,40 @@ def test_what_is_no_checkpoint_is_not_mentioned(tmp_path: Path) -> None:
     assert find(tmp_path) == []
 
 
+def test_files_of_an_unknown_format_are_told_once_where_nothing_else_is_there(
+    tmp_path: Path,
+) -> None:
+    for name in ("step_20.txt", "last.pkl", "train.log"):
+        (tmp_path / name).write_text("20")
+    said: list[str] = []
+    finder = CheckpointFinder(tmp_path, say=said.append)
+
+    assert [finder.find(0.0), finder.find(0.0)] == [[], []]
+
+    assert sorted(finder.unknown) == ["last.pkl", "step_20.txt"]
+    assert len(said) == 1
+    assert "are named like checkpoints, but in no format" in said[0]
+
+
+def test_files_of_an_unknown_format_beside_a_checkpoint_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "log_step_20.txt").write_text("20")
+    save_npz(tmp_path / "step_20.npz")
+    said: list[str] = []
+
+    CheckpointFinder(tmp_path, say=said.append).find(0.0)
+
+    assert said == []
+
+
+def test_any_format_will_do_in_a_folder_with_the_configured_marker(tmp_path: Path) -> None:
+    save = tmp_path / "step_20"
+    save.mkdir()
+    (save / "state.txt").write_text("20")
+    (save / "COMPLETE").write_text("yes")
+
+    assert valid_names(find(tmp_path, marker="COMPLETE")) == ["step_20"]
+
+
 def test_a_name_pattern_leaves_other_files_alone(tmp_path: Path) -> None:
     save_npz(tmp_path / "step-1.npz")
     save_npz(tmp_path / "optimizer-1.npz")
