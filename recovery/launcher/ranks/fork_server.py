@@ -133,14 +133,14 @@ class ForkServer:
         self._not_before_s = 0.0
         self._failures = 0
         self.state = ServerState.LEARNING
-        self.why_not = "no rank has made a step yet, so what they import isn't known"
+        self.why_not = "no rank had made a step, so what they import wasn't known"
         """Why no rank is forked now; empty when all goes well."""
         self.left_out: dict[str, str] = {}  # package: why each rank imports it by itself
         self.standby_list: Path | None = None
         """What standbys can import instead, where that breaks at a fork alone."""
         if kept is not None and (tried := kept.read()) is not None:
             self._told, self._tried = tried.told, tried
-            self._wait("the fork server has not started yet")
+            self._wait("the fork server had not started yet")
 
     @property
     def is_learning(self) -> bool:
@@ -288,7 +288,7 @@ class ForkServer:
                 self._kept.note_varying(names)
         self._told, self._tried = shared, None
         self._guess, self._guesses_left = _Verdicts(), self._guesses_max
-        self._wait("the fork server has not started yet")
+        self._wait("the fork server had not started yet")
 
     # The server.
 
@@ -334,7 +334,7 @@ class ForkServer:
         self._channel, self._started_at_s, self._pid = ours, now_s, 0
         self._ready_at_s = None
         self.state = ServerState.STARTING
-        self.why_not = "the fork server is still importing"
+        self.why_not = "the fork server was still importing"
 
     def _hear(self) -> None:
         """Take in what the server has said; its end comes as an event of the guardian."""
@@ -364,7 +364,7 @@ class ForkServer:
                 case _:  # closed
                     self._drop_channel()
                     self.state = ServerState.ENDING
-                    self.why_not = "the fork server has ended"
+                    self.why_not = "the fork server had ended"
 
     def _learn_again(self, why_not: str) -> None:
         self._drop_channel()
@@ -410,7 +410,7 @@ class ForkServer:
             self._guess.left_out[package] = reason
             if wrong.get("by_fork"):
                 self._guess.by_fork.append(package)
-        self._wait("the fork server is still importing")
+        self._wait("the fork server was still importing")
 
     @property
     def _known_s_max(self) -> float:
@@ -468,7 +468,7 @@ class ForkServer:
             self._forget_trials()  # it died of what had been found harmless
         elif self._ready_at_s is None and self._guesses_left:
             self._guesses_left = 0
-            self._wait("the fork server is still importing")
+            self._wait("the fork server was still importing")
             return
         now_s = self._clock.now_s()
         if self._ready_at_s is not None and now_s - self._ready_at_s >= FORGIVEN_AFTER_S:
@@ -479,7 +479,7 @@ class ForkServer:
             return
         log.warning("the fork server ended: %s", reason)
         self._not_before_s = now_s + self._retry_s
-        self._wait("the fork server has ended")
+        self._wait("the fork server had ended")
 
     def _wait(self, why_not: str) -> None:
         self.state = ServerState.WAITING
