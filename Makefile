@@ -103,10 +103,10 @@ gpu: $(VENV)/.dev $(VENV)/.torch ## what holds on a real NVIDIA GPU: docs/refere
 	$(BIN)/python -m bench.gpu $(GPU_ARGS) || [ $$? = 77 ]
 
 drills: $(VENV)/.dev ## every kind of fault in every phase of a job: docs/reference/drills.md (40 minutes; root, Slurm and PyTorch for all; DRILLS_ARGS='--section nodes')
-	$(BIN)/python -m bench.drills $(DRILLS_ARGS)
+	$(BIN)/python -m bench.drills --end-with-parent $(DRILLS_ARGS)
 
 soak: $(VENV)/.dev $(VENV)/.plot ## a job under random faults for 30 minutes, with rankmend's memory measured: docs/reference/soak.md (root for all; SOAK_ARGS='--minutes 120 --seed 7')
-	$(BIN)/python -m bench.soak --output results/soak.json --plot results/soak.svg $(SOAK_ARGS)
+	$(BIN)/python -m bench.soak --end-with-parent --output results/soak.json --plot results/soak.svg $(SOAK_ARGS)
 
 jepsen: $(VENV)/.dev ## three controllers on PostgreSQL under faults for an hour, all checked (root; JEPSEN_ARGS='--seconds 600 --seed 7')
 	$(BIN)/python -m bench.jepsen --output results/jepsen.json $(JEPSEN_ARGS)

@@ -34,7 +34,10 @@ def take_signals() -> Iterator[Stopping]:
         with contextlib.suppress(OSError):
             os.write(writer, b"!")
 
-    before = {one: signal.signal(one, note) for one in SIGNALS}
+    # nohup has it ignored, for a program that is to outlive its terminal
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    taken = [one for one in SIGNALS if hangs_up or one is not signal.SIGHUP]
+    before = {one: signal.signal(one, note) for one in taken}
     try:
         yield stopping
     finally:

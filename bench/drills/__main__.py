@@ -29,6 +29,9 @@ from bench.drills.matrix import Cell
 from bench.drills.told import PHASES, Section, Told, share, table_of
 from rankmend.files import write_output
 from rankmend.version import RANKMEND_VERSION
+from recovery.inject.supervisor import is_supervisor
+from recovery.launcher.processes.bound_work import run_bound
+from recovery.launcher.processes.prctl import die_with_parent
 
 SECTIONS: Final = (one_host.SECTION, nodes.SECTION, torchrun_on_slurm.SECTION, watched.SECTION)
 
@@ -74,6 +77,13 @@ def chosen(section: Section, only: Sequence[str], phase: str | None) -> list[Cel
     ]
 
 
+def without_root(section: Section, only: Sequence[str] | None) -> list[str]:
+    """Return the kinds that were asked for and need root, where this is another user."""
+    kinds = dict.fromkeys(cell.kind.name for cell in section.cells if cell.kind.needs_root)
+    asked = [name for name in kinds if any(part in name for part in only or ("",))]
+    return [] if os.geteuid() == 0 else asked
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.drills", description=__doc__.splitlines()[0])
     names = [section.name for section in SECTIONS]
@@ -87,12 +97,28 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write all that was told as JSON")
     parser.add_argument("--page", type=Path, help="write the page of the documentation")
     parser.add_argument("--keep", type=Path, help="keep the jobs' folders here")
+    parser.add_argument(
+        "--end-with-parent", action="store_true", help="end when whoever started it is killed"
+    )
     options = parser.parse_args()
-    began_s = time.monotonic()
+    kept = [options.keep / section.name for section in SECTIONS] if options.keep else []
+    if there := [str(path) for path in kept if path.exists()]:
+        parser.error(f"--keep: there already: {', '.join(there)}")
+    if options.end_with_parent:
+        die_with_parent(os.getppid())
     with tempfile.TemporaryDirectory(prefix="rankmend-drills-") as made:
         home = (options.keep or Path(made)).resolve()
-        beside = run_wave(SECTIONS[1:], options, home)
-        told = [*run_wave(SECTIONS[:1], options, home), *beside]
+        return run_bound(lambda: run_matrix(options, home), is_spared=is_supervisor)
+
+
+def run_matrix(options: argparse.Namespace, home: Path) -> int:
+    """Run what is asked for, print and write what was told, and return the exit code."""
+    began_s = time.monotonic()
+    beside = run_wave(SECTIONS[1:], options, home)
+    told = [*run_wave(SECTIONS[:1], options, home), *beside]
+    if not any(found for _section, found in told):
+        print("no drill was run: nothing that was asked for can be run here", file=sys.stderr)
+        return 1
     text = page(told, time.monotonic() - began_s)
     print(text)
     every = [one for _section, found in told for one in found]
@@ -112,8 +138,12 @@ def run_wave(
     """Run sections beside each other: jobs on one host keep it busy, those of the others wait for most of their time."""
     wanted = []
     for section in sections:
+        if section.name not in (options.section or [section.name]):
+            continue
+        if left_out := without_root(section, options.only):
+            print(f"{section.name}: without root not run: {', '.join(left_out)}", flush=True)
         cells = chosen(section, options.only, options.phase)
-        if not cells or section.name not in (options.section or [section.name]):
+        if not cells:
             continue
         if reason := section.why_not():
             print(f"{section.name}: not run: {reason}", flush=True)

@@ -16,7 +16,6 @@ import os
 import platform
 import random
 import secrets
-import signal
 import sys
 import tempfile
 import time
@@ -38,11 +37,15 @@ from bench.soak.verdict import Check, judge_missed, judge_stored, judge_usage, l
 from rankmend.files import write_output
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import IncidentView
+from recovery.inject.supervisor import is_supervisor
 from recovery.journal.job_folder import read_json
+from recovery.launcher.processes.bound_work import run_bound
+from recovery.launcher.processes.prctl import die_with_parent
 from recovery.views.incident_view import view_incidents
 
 STEP_S: Final = 0.05
 _END_S_MAX: Final = 300.0
+_END_GRACE_S: Final = 60.0  # for all parts to end by themselves, after Ctrl-C
 _POLL_S: Final = 0.1
 _SAMPLES: Final = 360
 _BLAMED_WITHIN_S: Final = 180.0  # of a fault; on a busy machine an injector starts late
@@ -245,19 +248,30 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="draw this picture; needs matplotlib")
     parser.add_argument("--keep", type=Path, help="keep the job's folder here")
     parser.add_argument("--read", type=Path, metavar="FILE", help="show an earlier result")
+    parser.add_argument(
+        "--end-with-parent", action="store_true", help="end when whoever started it is killed"
+    )
     options = parser.parse_args()
     if options.read is not None:
         show(json.loads(options.read.read_text(encoding="utf-8")), options.plot)
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all parts, too
+    if options.end_with_parent:
+        die_with_parent(os.getppid())
     print(f"seed {options.seed}, {options.minutes:g} minutes", flush=True)
     with tempfile.TemporaryDirectory(prefix="rankmend-soak-") as made:
         folder = (options.keep or Path(made)).resolve() / "soak"
         folder.mkdir(parents=True)
-        with standing(folder, options.step_s) as stage:
-            soak = Soak(stage, options.minutes * 60, options.seed, Injector(stage), options.pause_s)
-            checks = soak.run()
-            report = soak.report(checks)
+        return run_bound(
+            lambda: run_soak(options, folder), grace_s=_END_GRACE_S, is_spared=is_supervisor
+        )
+
+
+def run_soak(options: argparse.Namespace, folder: Path) -> int:
+    """Run it, show and write what was measured, and return the exit code."""
+    with standing(folder, options.step_s) as stage:
+        soak = Soak(stage, options.minutes * 60, options.seed, Injector(stage), options.pause_s)
+        checks = soak.run()
+        report = soak.report(checks)
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         write_output(options.output, json.dumps(report).encode(), RuntimeError)

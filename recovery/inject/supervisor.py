@@ -21,6 +21,7 @@ from recovery.inject.undo_journal import UndoFolder
 
 READY: Final = b"ready\n"
 MADE: Final = b"m"
+_MODULE: Final = b"recovery.inject.supervisor"  # a word of its command line
 _LOOK_S: Final = 1.0  # a machine that slept has another CLOCK_BOOTTIME
 
 
@@ -48,6 +49,15 @@ def main(arguments: Sequence[str]) -> int:
     mended = mend(injection, folder)
     _say(msgspec.json.encode(UndoVerdict(ended_by, mended.problems)) + b"\n")
     return _exit_code(mended)
+
+
+def is_supervisor(pid: int) -> bool:
+    """Return whether a process is a supervisor: it ends by itself once its injector has."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return _MODULE in words
 
 
 def _exit_code(mended: Mended) -> int:

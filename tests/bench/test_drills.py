@@ -1,8 +1,12 @@
 """The matrix of drills."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from bench.drills.__main__ import SECTIONS
 from bench.drills.told import PHASES, Section
 from recovery.drill.scenario import DrillPhase
+from tests.support.agent import wait_for
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {section.name: section for section in SECTIONS}
@@ -67,3 +72,47 @@ def test_jobs_of_other_launchers_and_of_several_hosts_are_broken_too(tmp_path: P
     assert [one["section"] for one in told] == names
     for name in names:
         assert f"## {BY_NAME[name].title}" in page
+
+
+def started_for(folder: Path) -> dict[int, str]:
+    """Return the command lines of processes that name a folder, by pid."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes()
+            if bytes(folder) in words:
+                found[int(path.parent.name)] = words.replace(b"\0", b" ").decode("utf-8", "replace")
+    return found
+
+
+@pytest.mark.real
+@pytest.mark.long
+def test_nothing_is_left_of_make_drills_when_make_is_killed(tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    name, daemon = ("slurm", "slurmd") if not BY_NAME["slurm"].why_not() else ("one-host", " run ")
+    arguments = f"--section={name} --only=killed --phase=steady --keep={tmp_path / 'kept'}"
+    argv = ["make", "-o", f"{sys.prefix}/.dev", f"VENV={sys.prefix}", "drills"]
+    with (tmp_path / "make.log").open("wb") as log:
+        make = subprocess.Popen(
+            [*argv, f"DRILLS_ARGS={arguments}"], cwd=ROOT, stdout=log, stderr=log
+        )
+    try:
+        wait_for(
+            lambda: any(daemon in words for words in started_for(tmp_path / "kept").values()),
+            f"{daemon} runs",
+            timeout_s=200.0,
+        )
+
+        make.kill()
+        make.wait()
+
+        wait_for(lambda: not started_for(tmp_path / "kept"), "all of it ends", timeout_s=100.0)
+    except AssertionError as error:
+        said = (tmp_path / "make.log").read_text(errors="replace")
+        raise AssertionError(f"{started_for(tmp_path)}\n{said}") from error
+    finally:
+        make.kill()
+        for pid in started_for(tmp_path):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
