@@ -1,10 +1,13 @@
 """What a pre-flight check learns before its load, in children of its own: the node's facts, the baselines, its slot."""
 
 import json
+import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -148,17 +151,22 @@ def _usual_file(folder: Path) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise ConfigError(f"--checkpoint-dir {folder} is no folder")
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    newest = max(entries, key=lambda entry: entry.stat().st_mtime, default=None)
+    states = {entry: state for entry in entries if (state := _stat(entry)) is not None}
+    newest = max(states, key=lambda entry: states[entry].st_mtime, default=None)
     if newest is None:
         return {}
-    files = [newest] if newest.is_file() else []
-    if newest.is_dir():
-        for number, path in enumerate(newest.rglob("*")):
-            if number >= _FILES_SEEN_MAX:
-                break
-            if path.is_file():
-                files.append(path)
-    return {"bytes": max(path.stat().st_size for path in files)} if files else {}
+    inside = (Path(base, name) for base, _folders, names in os.walk(newest) for name in names)
+    found = [_stat(path) for path in (newest, *islice(inside, _FILES_SEEN_MAX))]
+    sizes = [one.st_size for one in found if one is not None and stat.S_ISREG(one.st_mode)]
+    return {"bytes": max(sizes)} if sizes else {}
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """Return None for what has gone: a job may rotate its checkpoints meanwhile, and a link lead nowhere."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _begin(wanted: WantedFacts) -> Mapping[str, Any]:
