@@ -125,7 +125,9 @@ def watched_site(
             (folder / "slurm").mkdir()
             # The first node takes all jobs that run at once: the agent has its name.
             place = folder / "slurm"
-            cluster = slurm_cluster(place, nodes, partitions, cpus=CPUS, TaskProlog=str(prolog))
+            # Slurm gives a node up soon: that is a part of its time to recover.
+            settings = {"SlurmdTimeout": "10", "MessageTimeout": "10", "TaskProlog": str(prolog)}
+            cluster = slurm_cluster(place, nodes, partitions, cpus=CPUS, **settings)
             slurm = stack.enter_context(cluster)
             os.environ["SLURM_CONF"] = slurm.environment[
                 "SLURM_CONF"

@@ -213,9 +213,9 @@ def _configuration(
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0",
         "ReturnToService": "1",
-        "SlurmdTimeout": "10",
+        "SlurmdTimeout": "120",  # on a busy machine a node must not be given up
         "KillWait": "3",
-        "MessageTimeout": "10",
+        "MessageTimeout": "60",
         "SlurmdDebug": "verbose",
         "SlurmdParameters": "config_overrides",
         **settings,

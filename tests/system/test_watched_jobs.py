@@ -78,9 +78,7 @@ def slurm(tmp_path: Path, hook: Path) -> Iterator[SlurmCluster]:
     prolog.write_text(lines_for(WatchPlace.TASKPROLOG, str(hook)))
     prolog.chmod(0o755)
     (tmp_path / "slurm").mkdir()
-    # Longer than the stock test cluster waits: on a busy machine a node must not be given up.
-    patient = {"SlurmdTimeout": "120", "MessageTimeout": "60"}
-    with slurm_cluster(tmp_path / "slurm", 2, TaskProlog=str(prolog), **patient) as cluster:
+    with slurm_cluster(tmp_path / "slurm", 2, TaskProlog=str(prolog)) as cluster:
         yield cluster
 
 

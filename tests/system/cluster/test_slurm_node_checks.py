@@ -94,8 +94,7 @@ def site(folder: Path, *, timeout_s: float = 40, **scripts: str) -> Iterator[Sit
     write_config(folder)
     (folder / "slurm").mkdir()
     installed = {name: install(folder, script, timeout_s) for name, script in scripts.items()}
-    # A node that takes long to answer is none of these tests' business.
-    settings = {"SlurmdTimeout": "120", "SlurmctldDebug": "verbose"}
+    settings = {"SlurmctldDebug": "verbose"}
     if "HealthCheckProgram" in scripts:
         settings |= {"HealthCheckInterval": "3", "HealthCheckNodeState": "ANY,CYCLE"}
     with slurm_cluster(folder / "slurm", 2, **settings, **installed) as cluster:
