@@ -23,7 +23,7 @@ from tests.support.faults.console import Console
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 JOBS = Path(__file__).resolve().parent / "jobs"
-DEADLINE_S = 90.0
+DEADLINE_S = 150.0
 # Launchers heed what the tests' own shell may ignore: under nohup, or as a job in the background.
 HEEDING = ("env", "--default-signal=HUP,INT,QUIT")
 T = TypeVar("T")
