@@ -4,6 +4,7 @@ JSON, so that a person can read it and every part can use it: `detectors.parts.f
 of fabric tests. Where sources disagree about a node's leaf, the surer one holds; both stay in the file.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -13,9 +14,13 @@ from typing import Final
 import msgspec
 
 from rankmend.errors import SourceError
+from rankmend.printable import is_printable
 
 EDGES_MAX: Final = 400_000  # 20,000 nodes with 16 rails, and switches
 FORMAT: Final = "rankmend-topology-1"
+_LEVELS: Final = ("group", "pod")  # of what round trips show, the narrowest first
+_GAPS_MAX: Final = 8  # that are tried, the clearest first: one slow pair must not hide the others
+NAME_CHARACTERS_MAX: Final = 256  # of a node, switch, rack, feed or loop
 
 
 class EdgeOrigin(Enum):
@@ -137,42 +142,69 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
         raise SourceError(
             f"topology file of format {topology.format!r:.40} with {len(topology.edges)} edges: want {FORMAT}, at most {EDGES_MAX}"
         )
+    for one in topology.edges:
+        for name in (one.below, one.above):
+            if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
+                raise SourceError(
+                    f"topology file with the name {name!r:.80}: 1 to {NAME_CHARACTERS_MAX} printable characters"
+                )
     return topology
 
 
 def cluster_by_latency(
     nodes: Sequence[str], latency_s: Mapping[tuple[int, int], float], gap_ratio: float = 1.3
 ) -> tuple[TopologyEdge, ...]:
-    """Return groups of nodes whose round trips to each other are short, as switches that nobody named.
+    """Return groups of nodes whose round trips to each other are short, and pods of such groups, as switches that nobody named.
 
-    The round trips must fall into two classes with a gap of ``gap_ratio`` between them, else there is nothing to see
-    (single linkage below the largest gap). Confidence falls with the share of pairs that contradict the groups.
+    The round trips must fall into classes with gaps of ``gap_ratio`` between them, else there is nothing to see: each class but the
+    longest makes a level, by single linkage below the gap. Confidence falls with the share of pairs that contradict a level, and of those that
+    were not measured: two groups may then be one.
     """
     times = sorted(latency_s.values())
     if len(times) < 3:
         return ()
-    gap, limit = max(
-        (after / max(before, 1e-9), (after + before) / 2) for before, after in pairwise(times)
-    )
-    if gap < gap_ratio:
-        return ()
-    root = list(range(len(nodes)))
+    measured = len(times) / (len(nodes) * (len(nodes) - 1) / 2)
+    gaps = [(after / max(before, 1e-9), (after + before) / 2) for before, after in pairwise(times)]
+    clear = sorted((one for one in gaps if one[0] >= gap_ratio), reverse=True)
+    levels: list[tuple[float, list[int]]] = []
+    for _ratio, limit_s in clear[:_GAPS_MAX]:
+        group_of = _linked(
+            len(nodes), [pair for pair, time_s in latency_s.items() if time_s < limit_s]
+        )
+        sizes = Counter(group_of)
+        in_groups = sum(size for size in sizes.values() if size > 1)
+        if len(sizes) > 1 and 2 * in_groups >= len(nodes) and len(levels) < len(_LEVELS):
+            levels.append((limit_s, group_of))
+    levels.sort()
+    edges: list[TopologyEdge] = []
+    below, is_node = list(nodes), True
+    for (limit_s, group_of), level in zip(levels, _LEVELS, strict=False):
+        right = sum(
+            (group_of[a] == group_of[b]) == (time_s < limit_s)
+            for (a, b), time_s in latency_s.items()
+        )
+        sure = round(CONFIDENCE[EdgeOrigin.LATENCY] * measured * right / len(latency_s), 2)
+        numbers = {group: number + 1 for number, group in enumerate(sorted(set(group_of)))}
+        above = [f"{level}{numbers[group]}" for group in group_of]
+        edges += [
+            edge(one, over, EdgeOrigin.LATENCY, is_node=is_node, confidence=sure)
+            for one, over in dict(zip(below, above, strict=True)).items()
+        ]
+        below, is_node = above, False
+    return tuple(edges)
+
+
+def _linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the lowest member of each node's group, where pairs are of one group."""
+    root = list(range(count))
 
     def find(node: int) -> int:
         while root[node] != node:
+            root[node] = root[root[node]]
             node = root[node]
         return node
 
-    for (a, b), time_s in sorted(latency_s.items()):
-        if time_s < limit:
-            root[find(max(a, b))] = find(min(a, b))
-    groups = sorted({find(node) for node in range(len(nodes))})
-    if len(groups) < 2:
-        return ()
-    names = {group: f"group{number + 1}" for number, group in enumerate(groups)}
-    right = sum((find(a) == find(b)) == (time_s < limit) for (a, b), time_s in latency_s.items())
-    sure = CONFIDENCE[EdgeOrigin.LATENCY] * right / len(latency_s)
-    return tuple(
-        edge(node, names[find(at)], EdgeOrigin.LATENCY, confidence=round(sure, 2))
-        for at, node in enumerate(nodes)
-    )
+    for a, b in pairs:
+        first, second = sorted((find(a), find(b)))
+        root[second] = first
+    return [find(node) for node in range(count)]

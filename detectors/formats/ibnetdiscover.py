@@ -9,6 +9,7 @@ from typing import Final
 
 from detectors.network_topology import EdgeOrigin, TopologyEdge, edge
 from rankmend.errors import SourceError
+from rankmend.printable import printable
 
 LINES_MAX: Final = 2_000_000
 _RECORD: Final = re.compile(
@@ -30,8 +31,9 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
             raise SourceError(f"ibnetdiscover: more than {LINES_MAX} lines")
         if found := _RECORD.match(line):
             own = found["guid"]
-            words = found["name"].split() or [own]
-            names[own] = found["name"] if own.startswith("S") else words[0]
+            described = printable(found["name"])  # any text that somebody has set there
+            words = described.split() or [own]
+            names[own] = described if own.startswith("S") else words[0]
             cards[own] = words[1] if len(words) > 1 else ""
         elif own and (cable := _CABLE.match(line)):
             cables.append((own, cable["port"], cable["guid"]))
@@ -40,7 +42,7 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
     if not names:
         raise SourceError("ibnetdiscover: no Switch and no Ca in this output")
     leaves = {other for own, _port, other in cables if own.startswith("H")}
-    described = _unique(names)
+    unique = _unique(names)
     edges = []
     for own, port, other in cables:
         if other not in names or not other.startswith("S"):
@@ -48,8 +50,8 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
         if own.startswith("H"):
             edges.append(
                 edge(
-                    described[own],
-                    described[other],
+                    unique[own],
+                    unique[other],
                     EdgeOrigin.IBNETDISCOVER,
                     port=f"{cards[own]}/{port}" if cards[own] else port,
                 )
@@ -57,8 +59,8 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
         elif own in leaves and other not in leaves:
             edges.append(
                 edge(
-                    described[own],
-                    described[other],
+                    unique[own],
+                    unique[other],
                     EdgeOrigin.IBNETDISCOVER,
                     is_node=False,
                     port=port,

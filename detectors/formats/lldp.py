@@ -11,6 +11,7 @@ import msgspec
 
 from detectors.network_topology import EdgeOrigin, TopologyEdge, edge
 from rankmend.errors import SourceError
+from rankmend.printable import is_printable, printable
 
 NAME_CHARACTERS_MAX: Final = 128
 INTERFACES_MAX: Final = 1024
@@ -18,6 +19,8 @@ INTERFACES_MAX: Final = 1024
 
 def parse_lldp(node: str, body: bytes) -> tuple[TopologyEdge, ...]:
     """Return an edge for each cable whose other end says that it is a switch or router, or does not say."""
+    if not node or not is_printable(node):
+        raise SourceError(f"LLDP of {node!r:.80}: the file has the name of no node")
     try:
         page = msgspec.json.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -41,7 +44,7 @@ def _interfaces(page: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             raise SourceError(f"LLDP: an interface is {type(group).__name__}, not an object")
         for name, neighbour in group.items():
             if isinstance(neighbour, dict):
-                yield str(name)[:NAME_CHARACTERS_MAX], neighbour
+                yield printable(str(name)[:NAME_CHARACTERS_MAX]), neighbour
 
 
 def _chassis(value: Any) -> tuple[str, set[str]]:
@@ -60,4 +63,4 @@ def _chassis(value: Any) -> tuple[str, set[str]]:
         for one in (given if isinstance(given, list) else [given])
         if isinstance(one, dict) and one.get("enabled") is True
     }
-    return str(name)[:NAME_CHARACTERS_MAX], kinds
+    return printable(str(name)[:NAME_CHARACTERS_MAX]), kinds  # a switch says what it likes

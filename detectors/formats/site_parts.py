@@ -19,7 +19,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from detectors.formats.slurm_topology import expand_hosts
+from detectors.formats.host_list import expand_hosts
 from detectors.network_topology import EDGES_MAX, EdgeOrigin, HangsOn, TopologyEdge, edge
 from rankmend.errors import SourceError
 
@@ -49,7 +49,7 @@ class _SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     coolant_loop: _Supplies = ()
 
 
-def parse_site_parts(text: str) -> tuple[TopologyEdge, ...]:
+def parse_site_parts(text: bytes | str) -> tuple[TopologyEdge, ...]:
     """Return an edge for each node of a rack, and for each node and rack of a feed or loop.
 
     Raises SourceError that says what is wrong: a rack that no [[rack]] has, a node in two racks, a name given twice.
@@ -59,6 +59,7 @@ def parse_site_parts(text: str) -> tuple[TopologyEdge, ...]:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise SourceError(f"not a file of racks, power feeds and coolant loops: {error}") from error
     edges = _racks(told.rack)
+    _check_count(edges)
     racks = {one.name for one in told.rack}
     for kind, supplies in (
         (HangsOn.POWER_FEED, told.power_feed),
@@ -74,8 +75,7 @@ def parse_site_parts(text: str) -> tuple[TopologyEdge, ...]:
                 for name in one.racks
             ]
             edges += _below(one.nodes, one.name, kind)
-            if len(edges) > EDGES_MAX:
-                raise SourceError(f"more than {EDGES_MAX} edges of racks, feeds and loops")
+            _check_count(edges)
     if not edges:
         raise SourceError("the file names no rack, power feed or coolant loop with nodes")
     return tuple(edges)
@@ -95,11 +95,16 @@ def _racks(racks: tuple[_Rack, ...]) -> list[TopologyEdge]:
 
 
 def _below(nodes: tuple[str, ...], name: str, kind: HangsOn) -> list[TopologyEdge]:
-    return [
-        edge(node, name, EdgeOrigin.SITE, kind=kind)
-        for listed in nodes
-        for node in expand_hosts(listed)
-    ]
+    edges: list[TopologyEdge] = []
+    for listed in nodes:
+        edges += [edge(node, name, EdgeOrigin.SITE, kind=kind) for node in expand_hosts(listed)]
+        _check_count(edges)
+    return edges
+
+
+def _check_count(edges: list[TopologyEdge]) -> None:
+    if len(edges) > EDGES_MAX:
+        raise SourceError(f"more than {EDGES_MAX} edges of racks, feeds and loops")
 
 
 def _check_once(kind: HangsOn, names: list[str]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import islice
 from typing import Final, TypeAlias
 
 from detectors.network_topology import HangsOn, NetworkTopology, TopologyEdge
@@ -113,14 +114,14 @@ def is_port_of(port: str, nic: str) -> bool:
 
 def find_parts(topology: NetworkTopology) -> FleetParts:
     """Return the parts of each node: of contradicting leaves of one port the surer one."""
-    above_switch: dict[str, list[str]] = {}
+    above_switch: dict[str, dict[str, None]] = {}  # each once, in the file's order
     above_rack: dict[str, list[TopologyEdge]] = {}
     of_node: dict[str, list[TopologyEdge]] = {}
     for one in topology.edges:
         if one.below_is_node:
             of_node.setdefault(one.below, []).append(one)
         elif one.kind is HangsOn.SWITCH:
-            above_switch.setdefault(one.below, []).append(one.above)
+            above_switch.setdefault(one.below, {})[one.above] = None
         else:
             above_rack.setdefault(one.below, []).append(one)
     return FleetParts(
@@ -143,7 +144,7 @@ def with_domains(parts: FleetParts, domains: Mapping[str, Sequence[str]]) -> Fle
 
 
 def _switches(
-    edges: Iterable[TopologyEdge], above: Mapping[str, list[str]]
+    edges: Iterable[TopologyEdge], above: Mapping[str, Iterable[str]]
 ) -> tuple[HungPart, ...]:
     best: dict[str, TopologyEdge] = {}
     for one in edges:
@@ -159,13 +160,13 @@ def _switches(
     found = [HungPart(FleetPart(SharedKind.LEAF, one.above), one.port) for one in leaves]
     for leaf in leaves:
         seen = {leaf.above}
-        due = list(above.get(leaf.above, ()))
+        due = list(islice(above.get(leaf.above, ()), ABOVE_MAX))
         while due and len(found) < ABOVE_MAX:
             switch = due.pop(0)
             if switch not in seen:  # a ring of cables ends here
                 seen.add(switch)
                 found.append(HungPart(FleetPart(SharedKind.SWITCH, switch), leaf.port))
-                due += above.get(switch, ())
+                due += islice(above.get(switch, ()), ABOVE_MAX)
     return tuple(dict.fromkeys(found))
 
 

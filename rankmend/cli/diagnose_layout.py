@@ -41,7 +41,7 @@ def layout_options(command: _F) -> _F:
 
 def read_hosts(path: Path) -> dict[int, Place]:
     """Return the host and device of each rank in the file, or raise SourceError."""
-    from detectors.formats.slurm_topology import expand_hosts
+    from detectors.formats.host_list import expand_hosts
 
     try:
         lines = read_capped(path, FILE_BYTES_MAX, SourceError).decode("utf-8").splitlines()

@@ -308,7 +308,8 @@ def blame(
 
     Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.
     """
-    from detectors.formats.slurm_topology import expand_hosts, parse_parts
+    from detectors.formats.host_list import expand_hosts
+    from detectors.formats.slurm_topology import parse_parts
     from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared
     from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 
@@ -409,11 +410,11 @@ def _read_leaves(path: Path | None) -> dict[str, str]:
     return {} if path is None else parse_topology(_read_topology(path))
 
 
-def _read_topology(path: Path) -> str:
+def _read_topology(path: Path) -> bytes:
     from rankmend.errors import SourceError
     from rankmend.files import read_capped
 
-    return read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError).decode("utf-8", "replace")
+    return read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError)
 
 
 def _tell(report: "FabricReport", *, as_json: bool, plot: Path | None, pyplot: Any) -> None:

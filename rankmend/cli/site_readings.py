@@ -159,7 +159,7 @@ def _read_parts(topology: Path | None) -> "FleetParts":
 
     if topology is None:
         return NO_PARTS
-    return parse_parts(read_capped(topology, BYTES_MAX, SourceError).decode("utf-8", "replace"))
+    return parse_parts(read_capped(topology, BYTES_MAX, SourceError))
 
 
 def _nodes_with(symptom: "SharedSymptom", pages: "Sequence[Path]") -> tuple[set[str], set[str]]:

@@ -30,11 +30,13 @@ def read_sources(
             _named(path, lambda path: parse_lldp(path.name.partition(".")[0], _read(path)))
         )
     for path in ibnetdiscover:
-        found.append(_named(path, lambda path: parse_ibnetdiscover(_text(path))))
+        found.append(
+            _named(path, lambda path: parse_ibnetdiscover(_read(path).decode("utf-8", "replace")))
+        )
     for path in slurm:
-        found.append(_named(path, lambda path: parse_edges(_text(path))))
+        found.append(_named(path, lambda path: parse_edges(_read(path))))
     for path in site:
-        found.append(_named(path, lambda path: parse_site_parts(_text(path))))
+        found.append(_named(path, lambda path: parse_site_parts(_read(path))))
     for path in results:
         found.append(latency_edges(read_report(path)))
     return found
@@ -61,7 +63,3 @@ def _named(
 
 def _read(path: Path) -> bytes:
     return read_capped(path, BYTES_MAX, SourceError)
-
-
-def _text(path: Path) -> str:
-    return _read(path).decode("utf-8", "replace")

@@ -26,7 +26,7 @@ def read_fleet_parts(told: Discovery) -> FleetParts:
             path, TOPOLOGY_BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}"
         )
         try:
-            on = parse_parts(body.decode("utf-8", "replace")).on
+            on = parse_parts(body).on
         except SourceError as error:
             raise ConfigError(f"[discovery] topology_file {path}: {error}") from error
     return FleetParts(on, rack_finder(told))

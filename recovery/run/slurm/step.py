@@ -7,8 +7,8 @@ variables are those of another step, as sbatch hands on the environment in which
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rankmend.errors import ConfigError
-from recovery.run.slurm.host_list import HOSTS_MAX, expand_hosts
+from detectors.formats.host_list import HOSTS_MAX, expand_hosts
+from rankmend.errors import ConfigError, SourceError
 
 _DIGITS_MAX = 10
 
@@ -41,10 +41,10 @@ def read_step(environment: Mapping[str, str]) -> SlurmStep | None:
     names = environment.get("SLURM_STEP_NODELIST")
     if not job or not number or not names:
         return None
-    nodes = expand_hosts(names)
+    nodes = _hosts("SLURM_STEP_NODELIST", names)
     own = environment.get("SLURMD_NODENAME")
     allocated = environment.get("SLURM_JOB_NODELIST")
-    if allocated and not set(nodes) <= set(expand_hosts(allocated)):
+    if allocated and not set(nodes) <= set(_hosts("SLURM_JOB_NODELIST", allocated)):
         return None
     if own and own not in nodes:
         return None
@@ -60,6 +60,13 @@ def read_step(environment: Mapping[str, str]) -> SlurmStep | None:
         task_count=_number("SLURM_STEP_NUM_TASKS", environment, str(len(nodes))),
         title=environment.get("SLURM_JOB_NAME", ""),
     )
+
+
+def _hosts(variable: str, text: str) -> tuple[str, ...]:
+    try:
+        return expand_hosts(text)
+    except SourceError as error:
+        raise ConfigError(f"{variable}: {error}") from error
 
 
 def count_allocated(environment: Mapping[str, str]) -> int:

@@ -1,6 +1,8 @@
 """The topology file: from the tools' own outputs, with origin and confidence, and read by blame."""
 
+import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner
@@ -21,6 +23,7 @@ from detectors.network_topology import (
     leaf_switches,
     merge,
 )
+from detectors.parts.fleet_parts import SharedKind, find_parts
 from rankmend.cli.fabric import fabric
 from rankmend.errors import SourceError
 
@@ -94,6 +97,44 @@ def test_round_trips_group_nodes_and_say_that_it_is_a_guess() -> None:
     assert {(one.origin, one.confidence) for one in edges} == {(EdgeOrigin.LATENCY, 0.5)}
 
 
+def round_trips(nodes: int, group: int, pod: int, seed: int = 1) -> dict[tuple[int, int], float]:
+    """Return a time for each pair by the lowest part that both hang on, with a tenth of noise."""
+    noise = Random(seed)
+    times = {}
+    for a in range(nodes):
+        for b in range(a + 1, nodes):
+            usual_s = 5e-6 if a // group == b // group else 9e-6 if a // pod == b // pod else 15e-6
+            times[a, b] = usual_s * noise.uniform(0.95, 1.05)
+    return times
+
+
+def test_round_trips_of_three_classes_show_groups_and_pods_of_groups() -> None:
+    nodes = [f"n{number}" for number in range(16)]
+    slow_pair = {(0, 1): 1e-3}
+
+    topology = merge([cluster_by_latency(nodes, round_trips(16, 4, 8) | slow_pair)])
+    parts = find_parts(topology)
+
+    assert leaf_switches(topology) == {f"n{at}": f"group{at // 4 + 1}" for at in range(16)}
+    assert [parts.name_of(f"n{at}", SharedKind.SWITCH) for at in range(16)] == [
+        f"pod{at // 8 + 1}" for at in range(16)
+    ]
+    assert {one.confidence for one in topology.edges if one.below_is_node} == {0.5}
+
+
+def test_groups_of_which_not_all_pairs_were_measured_are_less_sure() -> None:
+    nodes = [f"n{number}" for number in range(8)]
+    half = dict(list(round_trips(8, 4, 8).items())[::2])
+
+    assert {one.confidence for one in cluster_by_latency(nodes, half)} == {0.25}
+
+
+def test_a_single_near_pair_among_far_nodes_is_no_group() -> None:
+    times = {(a, b): 9e-6 for a in range(8) for b in range(a + 1, 8)} | {(2, 3): 4e-6}
+
+    assert cluster_by_latency([f"n{number}" for number in range(8)], times) == ()
+
+
 def test_equal_round_trips_show_no_groups() -> None:
     times = {(a, b): 5e-6 * (1 + 0.02 * (a + b)) for a in range(4) for b in range(a + 1, 4)}
 
@@ -129,8 +170,6 @@ def test_odd_bytes_are_refused_or_read_as_lldp(body: bytes) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.text(max_size=5), lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from(["lldp", "interface", "chassis", "id", "capability", "type", "enabled"]), c, max_size=3), max_leaves=20))  # fmt: skip
 def test_odd_json_is_refused_or_read_as_lldp(value: object) -> None:
-    import json
-
     try:
         parse_lldp("n", json.dumps({"lldp": value}).encode())
     except SourceError:

@@ -274,7 +274,7 @@ def test_switches_that_a_scheduler_tells_fill_what_the_topology_does_not() -> No
         ("[[rack]]\nname='a'\nnodes=['n']\n[[rack]]\nname='b'\nnodes=['n']", "two racks: a and b"),
         ("[[rack]]\nname='a'\nnodes=['n']\n[[rack]]\nname='a'\nnodes=['m']", "twice"),
         ("[[power_feed]]\nname='f'\nracks=['r9']", "no [[rack]] 'r9'"),
-        ("[[rack]]\nname='a'\nnodes=['n[0-999999999]']", "more than"),
+        ("[[rack]]\nname='a'\nnodes=['n[0-999999999]']", "at most"),
         ("[[rak]]\nname='a'", "rak"),
     ],
 )

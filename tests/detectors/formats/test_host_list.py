@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmend.errors import ConfigError
-from recovery.run.slurm.host_list import HOSTS_MAX, expand_hosts
+from detectors.formats.host_list import HOSTS_MAX, expand_hosts
+from rankmend.errors import SourceError
 
 LISTS = {
     "node1": ("node1",),
@@ -24,6 +24,7 @@ LISTS = {
     "rack[0-1]node[1-2]": ("rack0node1", "rack0node2", "rack1node1", "rack1node2"),
     "a,b.example,c[5]": ("a", "b.example", "c5"),
     "n[1-2]-ib": ("n1-ib", "n2-ib"),
+    "a,b[1-2]x,c": ("a", "b1x", "b2x", "c"),
 }
 
 
@@ -32,7 +33,7 @@ def test_list_is_expanded_in_its_order(text: str) -> None:
     assert expand_hosts(text) == LISTS[text]
 
 
-@pytest.mark.parametrize("text", [one for one in LISTS if not one.endswith("-ib")])
+@pytest.mark.parametrize("text", [one for one in LISTS if not one.endswith(("-ib", "x,c"))])
 def test_scontrol_expands_it_alike(text: str, tmp_path: Path) -> None:
     if shutil.which("scontrol") is None:
         pytest.skip("scontrol is not installed (slurm-client)")
@@ -60,7 +61,7 @@ def test_scontrol_expands_it_alike(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_list_or_too_long_a_one_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="host"):
+    with pytest.raises(SourceError, match="host"):
         expand_hosts(text)
 
 
@@ -72,6 +73,6 @@ def test_the_largest_list_is_expanded() -> None:
 def test_any_text_is_a_list_of_names_or_refused(text: str) -> None:
     try:
         hosts = expand_hosts(text)
-    except ConfigError:
+    except SourceError:
         return
     assert all(host and not set(host) & set("[], ") for host in hosts)

@@ -1,6 +1,6 @@
 """Expands Slurm's lists of hosts, such as node[1-3,7],gpu-a[01-04]. Pure.
 
-Source: slurm.conf(5), NodeName, and what `scontrol show hostnames` prints. A list comes from the environment, so
+Source: slurm.conf(5), NodeName, and what `scontrol show hostnames` prints. A list comes from the environment, a file or a command line, so
 it has limits: a list of the largest job fits well within them.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from rankmend.errors import ConfigError
+from rankmend.errors import SourceError
 
 CHARACTERS_MAX: Final = 1 << 18
 HOSTS_MAX: Final = 20_000  # as --nnodes
@@ -20,17 +20,17 @@ _RANGE: Final = re.compile(rf"(\d{{1,{_NUMBER_DIGITS_MAX}}})(?:-(\d{{1,{_NUMBER_
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the names in a list of hosts, in its order; raise ConfigError where it is none."""
+    """Return the names in a list of hosts, in its order; raise SourceError where it is none."""
     if len(text) > CHARACTERS_MAX:
-        raise ConfigError(f"a list of hosts of {len(text)} characters: at most {CHARACTERS_MAX}")
+        raise SourceError(f"a list of hosts of {len(text)} characters: at most {CHARACTERS_MAX}")
     hosts: list[str] = []
     for part in _split(text):
         for name in _expand(part, text):
             hosts.append(name)
             if len(hosts) > HOSTS_MAX:
-                raise ConfigError(f"{_shown(text)} names more than {HOSTS_MAX} hosts")
+                raise SourceError(f"{_shown(text)} names more than {HOSTS_MAX} hosts")
     if not hosts:
-        raise ConfigError("the list of hosts is empty")
+        raise SourceError("the list of hosts is empty")
     return tuple(hosts)
 
 
@@ -78,8 +78,8 @@ def _numbers(ranges: str, text: str) -> Iterator[str]:
             yield f"{number:0{len(first)}d}"
 
 
-def _wrong(text: str) -> ConfigError:
-    return ConfigError(
+def _wrong(text: str) -> SourceError:
+    return SourceError(
         f"{_shown(text)} is not a list of at most {HOSTS_MAX} hosts such as node[1-3,7],gpu-a[01-04]"
     )
 
