@@ -1,4 +1,4 @@
-"""Signals that ask to end, as something to look at: no exception in the middle of starting a process."""
+"""Signals that ask to end: as something to look at, so that none interrupts the start of a process, or as one exception."""
 
 import contextlib
 import os
@@ -45,3 +45,28 @@ def take_signals() -> Iterator[Stopping]:
             signal.signal(one, handler)
         os.close(reader)
         os.close(writer)
+
+
+class StoppedError(BaseException):
+    """A signal has asked to end. No handler of ordinary errors takes it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = 128 + number
+
+
+@contextlib.contextmanager
+def raising_signals() -> Iterator[None]:
+    """Have the first such signal raise StoppedError in the main thread; the next ones are ignored, since the block then ends within its own bounds."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for one in SIGNALS:
+            signal.signal(one, signal.SIG_IGN)
+        raise StoppedError(number)
+
+    before = {one: signal.signal(one, stop) for one in SIGNALS}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

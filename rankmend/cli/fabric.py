@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,27 +150,29 @@ def test(
     under PyTorch. paths shows flows that share an uplink, and source ports that spread them. flows shows the same of programs
     that run, without any load.
 
-    The first node prints the result and exits with 3 if a part is slow. Nothing is changed on any node.
+    The first node prints the result and exits with 3 if a part is slow, 2 if the test could not be done, 130 or 143 after SIGINT or
+    SIGTERM. Nothing is changed on any node.
     """
     from rankmend.node import node_name
+    from rankmend.stopping import StoppedError, raising_signals
 
     try:
-        pyplot = _load_pyplot() if plot else None
-        report = _run(kind, node_name(), options)
-        if report is None:
-            return
-        from recovery.fabric.fabric_report import keep
-
-        keep(report, find_state(state_dir) / "fabric")
-        if metrics_file is not None:
-            from recovery.fabric.fabric_gauges import write_metrics
-
-            write_metrics(report, metrics_file)
+        with raising_signals():
+            pyplot = _load_pyplot() if plot else None
+            report = _run(kind, node_name(), options)
     except RankmendError as error:
         fail(str(error), _USAGE)
-    _tell(report, as_json=as_json, plot=plot, pyplot=pyplot)
+    except StoppedError as error:
+        echo(f"rankmend: {error}", err=True)
+        os._exit(error.exit_code)  # no thread that still traces or waits makes the end later
+    if report is None:
+        return
+    is_written = _write(report, state_dir, metrics_file, plot, pyplot)
+    _tell(report, as_json=as_json)
     if report.verdict is not None and report.verdict.parts:
         sys.exit(_FOUND)
+    if not is_written:
+        sys.exit(_USAGE)
 
 
 @fabric.command(
@@ -344,7 +346,10 @@ def show(file: Path, as_json: bool, plot: Path | None) -> None:
         report = read_report(file)
     except RankmendError as error:
         fail(str(error), _USAGE)
-    _tell(report, as_json=as_json, plot=plot, pyplot=pyplot)
+    is_drawn = _draw(report, plot, pyplot)
+    _tell(report, as_json=as_json)
+    if not is_drawn:
+        sys.exit(_USAGE)
 
 
 @fabric.command()
@@ -356,9 +361,11 @@ def history(node: str, as_json: bool, state_dir: Path | None) -> None:
     from recovery.fabric import fabric_report
 
     try:
-        found = fabric_report.history(find_state(state_dir) / "fabric", node)
+        found, broken = fabric_report.history(find_state(state_dir) / "fabric", node)
     except RankmendError as error:
         fail(str(error), _USAGE)
+    for problem in broken:
+        echo(f"rankmend: left out: {problem}", err=True)
     if as_json:
         import msgspec
 
@@ -417,14 +424,7 @@ def _read_topology(path: Path) -> bytes:
     return read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError)
 
 
-def _tell(report: "FabricReport", *, as_json: bool, plot: Path | None, pyplot: Any) -> None:
-    if plot is not None:
-        from rankmend.cli.fabric_plot import write_heat_map
-
-        try:
-            write_heat_map(plot, pyplot, report)
-        except (OSError, ValueError) as error:
-            fail(f"can't write {plot}: {error}", _USAGE)
+def _tell(report: "FabricReport", *, as_json: bool) -> None:
     if as_json:
         import msgspec
 
@@ -435,6 +435,44 @@ def _tell(report: "FabricReport", *, as_json: bool, plot: Path | None, pyplot: A
     show_report(report)
     for problem in report.problems:
         echo(f"rankmend: {problem}", err=True)
+
+
+def _write(
+    report: "FabricReport",
+    state_dir: Path | None,
+    metrics_file: Path | None,
+    plot: Path | None,
+    pyplot: Any,
+) -> bool:
+    """Keep the result and write what else was asked for; return whether all was. It is shown all the same, so a test is never in vain."""
+    from recovery.fabric.fabric_gauges import write_metrics
+    from recovery.fabric.fabric_report import keep
+
+    written = [
+        _try("the result is not kept", lambda: keep(report, find_state(state_dir) / "fabric")),
+        metrics_file is None
+        or _try("no metrics are written", lambda: write_metrics(report, metrics_file)),
+        _draw(report, plot, pyplot),
+    ]
+    return all(written)
+
+
+def _draw(report: "FabricReport", plot: Path | None, pyplot: Any) -> bool:
+    if plot is None:
+        return True
+    from rankmend.cli.fabric_plot import write_heat_map
+
+    return _try(f"no heat map in {plot}", lambda: write_heat_map(plot, pyplot, report))
+
+
+def _try(failure: str, write: Callable[[], object]) -> bool:
+    """Return whether something could be written; if not, say so."""
+    try:
+        write()
+    except (RankmendError, ValueError) as error:
+        echo(f"rankmend: {failure}: {error}", err=True)
+        return False
+    return True
 
 
 def _load_pyplot() -> Any:

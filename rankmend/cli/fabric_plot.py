@@ -1,7 +1,11 @@
 """The heat map of `rankmend fabric`: senders are rows, receivers columns, the colour the rate against the usual."""
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from rankmend.errors import StorageError
+from rankmend.files import write_output
 
 if TYPE_CHECKING:
     from recovery.fabric.fabric_report import FabricReport
@@ -10,7 +14,7 @@ _NAMES_MAX: Final = 64  # more names than that can't be read
 
 
 def write_heat_map(path: Path, pyplot: Any, report: "FabricReport") -> None:
-    """Write the picture; the format is by the name. Raises OSError, or ValueError for an unknown format or no readings."""
+    """Write the picture; the format is by the name. Raises StorageError, or ValueError for an unknown format or no readings."""
     import numpy as np
 
     from detectors.fabric.delay_matrix import delay_matrix, tabulate
@@ -35,7 +39,9 @@ def write_heat_map(path: Path, pyplot: Any, report: "FabricReport") -> None:
             axis.set_xticks(range(len(network.nodes)), network.nodes, rotation=90, fontsize=6)
             axis.set_yticks(range(len(network.nodes)), network.nodes, fontsize=6)
     figure.colorbar(image, ax=axes[0].tolist(), label="rate against the usual", shrink=0.7)
+    picture = io.BytesIO()
     try:
-        figure.savefig(path)
+        figure.savefig(picture, format=path.suffix[1:] or "png")
     finally:
         pyplot.close(figure)
+    write_output(path, picture.getvalue(), StorageError)

@@ -1,5 +1,6 @@
 """What a fabric test found, as it is shown, kept by node and written to files."""
 
+import contextlib
 import re
 import time
 from collections.abc import Mapping
@@ -86,12 +87,16 @@ class FabricNodeRecord(msgspec.Struct, frozen=True):
 
 
 def keep(report: FabricReport, folder: Path) -> Path:
-    """Write the report into the history, and remove the oldest beyond `KEPT_MAX`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Write the report into the history, and remove the oldest beyond `KEPT_MAX`. Raises StorageError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make {folder}: {error.strerror}") from error
     path = folder / f"fabric-{int(report.at_unix_s)}-{time.monotonic_ns() % 10**9}.json"
     replace_file(path, msgspec.json.encode(report), StorageError, durable=False)
     for old in _files(folder)[:-KEPT_MAX]:
-        old.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            old.unlink(missing_ok=True)
     return path
 
 
@@ -103,14 +108,18 @@ def read_report(path: Path) -> FabricReport:
         raise SourceError(f"{path} is not a report of rankmend fabric: {error}") from error
 
 
-def history(folder: Path, node: str) -> tuple[FabricNodeRecord, ...]:
-    """Return what the kept reports say of a node, oldest first."""
-    found = []
+def history(folder: Path, node: str) -> tuple[tuple[FabricNodeRecord, ...], tuple[str, ...]]:
+    """Return what the kept reports say of a node, oldest first, and why reports can't be read."""
+    found, broken = [], []
     for path in _files(folder):
-        report = read_report(path)
+        try:
+            report = read_report(path)
+        except SourceError as error:
+            broken.append(str(error))
+            continue
         if node in report.network.nodes:
             found.append(_record(report, report.network.nodes.index(node)))
-    return tuple(found)
+    return tuple(found), tuple(broken)
 
 
 def node_rates(report: FabricReport) -> Mapping[int, tuple[float | None, float | None]]:

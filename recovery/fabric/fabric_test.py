@@ -4,6 +4,7 @@
 all return the verdict, and the first node the whole report.
 """
 
+import contextlib
 import socket
 import threading
 import time
@@ -85,6 +86,7 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
     secret = place.secret or new_secret()
     identity = Identity(secret)
     coordinator = Coordinator(identity, place.count, "", place.port)
+    note: HostNote | None = None
     try:
         coordinator.start()
         options.on_listening(coordinator.port)
@@ -110,17 +112,25 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
         except RankmendError as error:
             failure = str(error)
             raise
+        except BaseException as error:
+            failure = f"the first node was {error}"
+            raise
         finally:
+            if report is None:
+                peer.stop()
             verdict = report.verdict if report is not None else None
             number = coordinator.next_number()
             last = FinishedWork(number, verdict, failure)
             coordinator.finish(dict.fromkeys(range(place.count), last))
             mine.join(_SLACK_S)
-            if place.folder is not None:
-                place.folder.forget()
         return FabricRun(verdict, report, *_rates_of(peer))
     finally:
         coordinator.close()
+        if place.folder is not None and note is not None:
+            with contextlib.suppress(
+                LaunchError
+            ):  # an old note misleads nobody: it names its start
+                place.folder.forget()
 
 
 def _rates_of(peer: FabricPeer) -> tuple[float | None, float | None, tuple[str, ...]]:

@@ -3,8 +3,10 @@
 It starts nothing on its own. When the coordinator is gone, or says the end, it closes every connection and returns.
 """
 
+import contextlib
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +41,10 @@ from recovery.run.route import route_address
 from recovery.service.meeting_secret import Identity
 
 GONE_S_MAX: Final = 20.0  # without an answer of the coordinator
+WATCHED_S_MIN: Final = (
+    3.0  # tests that send so long end early if the coordinator does; shorter ones are soon over
+)
+LOST_S_MAX: Final = 5.0  # without an answer of the coordinator, until they do
 
 
 def find_rails(interfaces: tuple[str, ...], host: str, port: int) -> list[tuple[str, str]]:
@@ -82,6 +88,7 @@ class FabricPeer:
         self._prober = Prober(
             [(address, ProbeListener(address)) for _name, address in rails], bounds
         )
+        self._end: FinishedWork | None = None  # said while a work was under way
 
     def run(
         self, url: str | None, secret: str | None, join_s: float, limit_s: float
@@ -96,6 +103,10 @@ class FabricPeer:
                 client.close()
         finally:
             self._prober.close()
+
+    def stop(self) -> None:
+        """End the load of this node at once. For any thread."""
+        self._prober.close()
 
     def _join(self, url: str | None, secret: str | None, until_s: float) -> ControllerConnection:
         """Return the connection to the coordinator, which may start later than this node."""
@@ -153,7 +164,10 @@ class FabricPeer:
                 after = work.number
                 if isinstance(work, FinishedWork):
                     return work
-                told = self._carry_out(work)
+                with self._watched(client, work):
+                    told = self._carry_out(work)
+                if self._end is not None:
+                    return self._end
                 client.request("POST", "/v1/fabric/told", msgspec.json.encode(told))
                 heard_s = time.monotonic()
             except (UnreachableError, msgspec.MsgspecError) as error:
@@ -166,6 +180,39 @@ class FabricPeer:
             except ControllerError as error:
                 raise LaunchError(f"the coordinator refused: {error}") from error
         raise LaunchError("the fabric test did not end within its time")
+
+    @contextlib.contextmanager
+    def _watched(self, client: ControllerConnection, work: Work) -> Iterator[None]:
+        """End the load of a long work at once when the coordinator says the end, or is gone: nobody waits for what it finds."""
+        is_over = threading.Event()
+        if isinstance(work, FlowWork) and work.seconds >= WATCHED_S_MIN:
+            arguments = (client, work.number, is_over)
+            threading.Thread(target=self._watch, args=arguments, name="watch", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
+    def _watch(self, client: ControllerConnection, number: int, is_over: threading.Event) -> None:
+        path, heard_s = f"/v1/fabric/work/{self._place.rank}/{number}", time.monotonic()
+        while not is_over.is_set():
+            try:
+                body = client.request("GET", path, answer_s=POLL_S + 5.0)
+                heard_s = time.monotonic()
+                work = decode_work(body) if body else None
+            except UnreachableError:
+                if time.monotonic() - heard_s > LOST_S_MAX:
+                    self._prober.close()
+                    return
+                is_over.wait(0.5)
+                continue
+            except (RankmendError, msgspec.MsgspecError):
+                return  # the next request of the work itself tells what is wrong
+            if isinstance(work, FinishedWork):
+                self._end = work
+                self._prober.close()
+            if work is not None:
+                return
 
     def _carry_out(self, work: Work) -> PeerFindings:
         rank, number = self._place.rank, work.number

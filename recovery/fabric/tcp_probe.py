@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -77,7 +77,7 @@ class ProbeListener:
     def take(self, token: str, wait_s: float) -> socket.socket | None:
         """Return the connection that has proved to be this flow; None if none comes."""
         with self._come:
-            self._come.wait_for(lambda: token in self._waiting, wait_s)
+            self._come.wait_for(lambda: token in self._waiting or self._closed.is_set(), wait_s)
             return self._waiting.pop(token, (None, 0.0))[0]
 
     def close(self) -> None:
@@ -89,6 +89,7 @@ class ProbeListener:
             for connection, _at_s in self._waiting.values():
                 connection.close()
             self._waiting.clear()
+            self._come.notify_all()
 
     def _accept(self) -> None:
         with ThreadPoolExecutor(32, "hello") as pool:
@@ -129,6 +130,9 @@ class Prober:
     rails: list[tuple[str, ProbeListener]]
     bounds: SendBounds | None = None  # None: as fast as it goes
     _ports: dict[tuple[int, int], int] = field(default_factory=dict)  # rail and path -> source port
+    _busy: set[socket.socket] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
 
     def run(self, flows: tuple[FlowOrder, ...], seconds: float) -> tuple[FlowResult, ...]:
         """Carry out flows side by side; never raises for one that fails."""
@@ -136,9 +140,19 @@ class Prober:
             return ()
         count = sum(one.sends for one in flows)
         with ThreadPoolExecutor(len(flows), "flow") as pool:
-            return tuple(pool.map(lambda flow: self._run_one(flow, seconds, count), flows))
+            try:
+                return tuple(pool.map(lambda flow: self._run_one(flow, seconds, count), flows))
+            except BaseException:
+                self.close()  # the pool waits for its threads
+                raise
 
     def close(self) -> None:
+        """End all flows, whatever they are doing, and begin no other. For any thread."""
+        with self._lock:
+            self._is_closed = True
+            for connection in self._busy:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
         for _address, listener in self.rails:
             listener.close()
 
@@ -150,7 +164,9 @@ class Prober:
         if connection is None:
             return FlowResult(flow.id, fault=FlowFault.NO_PEER)
         bound = None if self.bounds is None else self.bounds.of_one(count)
-        with connection:
+        with connection, self._noted(connection) as may_run:
+            if not may_run:
+                return FlowResult(flow.id, fault=FlowFault.CUT, text="the test was stopped")
             try:
                 return _exchange(connection, flow, seconds, bound)
             finally:
@@ -159,6 +175,18 @@ class Prober:
                     connection.setsockopt(
                         socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
                     )
+
+    @contextlib.contextmanager
+    def _noted(self, connection: socket.socket) -> Iterator[bool]:
+        """Have `close` end the connection; whether it may be used at all."""
+        with self._lock:
+            may_run = not self._is_closed
+            self._busy.add(connection)
+        try:
+            yield may_run
+        finally:
+            with self._lock:
+                self._busy.discard(connection)
 
     def _wait(self, flow: FlowOrder) -> socket.socket | None:
         return self.rails[flow.rail][1].take(flow.token, 2 * HELLO_S_MAX)

@@ -79,6 +79,20 @@ def test_history_of_a_node_names_what_it_was_accused_of(
     assert history("n77").exit_code != 0  # type: ignore[attr-defined]
 
 
+def test_broken_file_in_the_history_is_named_and_hides_no_other(
+    report: FabricReport, tmp_path: Path
+) -> None:
+    keep(report, tmp_path / "fabric")
+    broken = tmp_path / "fabric" / "fabric-1700000000-1.json"
+    broken.write_text('{"kind": "find"')
+
+    result = CliRunner().invoke(fabric, ["history", "n5", "--state-dir", str(tmp_path)])
+
+    assert result.exit_code == 0
+    assert "slow node n5" in result.output
+    assert f"left out: {broken} is not a report" in result.stderr
+
+
 def test_metrics_name_the_slow_part(report: FabricReport, tmp_path: Path) -> None:
     write_metrics(report, tmp_path / "fabric.prom")
 
@@ -98,6 +112,21 @@ def test_heat_map_is_written_in_the_format_of_its_name(
 
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_heat_map_that_cannot_be_written_hides_no_verdict_and_leaves_nothing_behind(
+    report: FabricReport, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = keep(report, tmp_path / "fabric")
+
+    for name in ("map.txt2", "no/such/folder.png"):
+        result = CliRunner().invoke(fabric, ["show", str(path), "--plot", str(tmp_path / name)])
+
+        assert result.exit_code == 2
+        assert "Slow node n5" in result.output
+        assert f"no heat map in {tmp_path / name}" in result.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["fabric"]
 
 
 def test_file_that_is_no_result_is_a_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""How a fabric test of several processes ends: by a signal, with the load of every node, or with a result that can't be kept."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SIGNALLED_S = 150.0  # half a minute on an idle machine, where the farewell is missed
+
+
+class Nodes:
+    """Three nodes of one test, each a process of its own, that meet in a folder."""
+
+    def __init__(self, folder: Path, kind: str, seconds: str = "30", state: str = "state") -> None:
+        self.shared, self.state = folder / "shared", folder / state
+        self.shared.mkdir(mode=0o700)
+        words = [sys.executable, "-m", "rankmend.cli", "fabric", "test", kind, "--nnodes", "3", "--rail", "lo",
+                 "--seconds", seconds, "--shared", str(self.shared), "--state-dir", str(self.state),
+                 "--metrics-file", str(folder / "metrics.prom")]  # fmt: skip
+        self.all = [
+            subprocess.Popen(
+                [*words, "--node-rank", str(rank)],
+                env={"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": f"n{rank}", "HOME": str(folder)},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )
+            for rank in range(3)
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        for node in self.all:
+            node.kill()
+            node.communicate()
+
+    def has_load(self) -> bool:
+        told = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
+        pids = [f"pid={node.pid}," for node in self.all]
+        lines = [line for line in told.splitlines() if line.startswith("ESTAB") and ":43" in line]
+        return any(pid in line for line in lines for pid in pids)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    leftover = [one.name for one in tmp_path.rglob("*") if one.name.endswith((".new", ".prom"))]
+    assert leftover == []
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited for {what}"
+        time.sleep(0.05)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_first_node_ends_the_test_of_all(
+    folder: Path, number: signal.Signals, code: int
+) -> None:
+    nodes = Nodes(folder, "pairs")
+    try:
+        wait_for(nodes.has_load, "the load")
+        nodes.all[0].send_signal(number)
+        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+        has_load = nodes.has_load()
+    finally:
+        nodes.close()
+
+    assert [node.returncode for node in nodes.all] == [code, 2, 2]
+    assert told[0] == ("", f"rankmend: stopped by {number.name}\n")
+    for _output, errors in told[1:]:  # a busy machine misses the farewell, and finds nobody there
+        assert f"the first node was stopped by {number.name}" in errors or "is gone" in errors
+    assert not has_load
+    assert [one for one in nodes.shared.rglob("*") if one.is_file()] == []
+    assert not nodes.state.exists()
+
+
+@pytest.mark.long
+def test_ctrl_c_on_all_nodes_at_once_ends_all_of_them(folder: Path) -> None:
+    nodes = Nodes(folder, "ring")
+    try:
+        wait_for(nodes.has_load, "the load")
+        for _again in range(2):  # srun hands on each
+            for node in nodes.all:
+                node.send_signal(signal.SIGINT)
+        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+    finally:
+        nodes.close()
+
+    assert [node.returncode for node in nodes.all] == [130, 130, 130]
+    assert told == [("", "rankmend: stopped by SIGINT\n")] * 3
+
+
+@pytest.mark.long
+def test_a_result_that_cannot_be_kept_is_shown_and_the_reason_told(folder: Path) -> None:
+    (folder / "file").touch()
+    nodes = Nodes(folder, "ring", seconds="0.1", state="file/state")
+    try:
+        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+    finally:
+        nodes.close()
+    (folder / "metrics.prom").unlink()
+
+    assert [node.returncode for node in nodes.all] == [2, 0, 0]
+    assert "flows at once" in told[0][0]
+    assert "rankmend: the result is not kept: " in told[0][1]
