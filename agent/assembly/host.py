@@ -110,6 +110,8 @@ def make_collectors(
         ServicesCollector(
             sysfs_root, Systemctl() if is_live else None, config.services, config.modules
         ),
-        VersionsCollector(procfs_root, sysfs_root, baseline, excluded_nics),
+        VersionsCollector(
+            procfs_root, sysfs_root, baseline, excluded_nics, Path("/") if is_live else None
+        ),
         PreflightCollector(SERVICE_FOLDER if is_live else None, clock),
     )

@@ -4,7 +4,8 @@ Source: <procfs>/sys/kernel/osrelease, <procfs>/driver/nvidia/version (NVIDIA dr
         "proc interface"), and in sysfs (Linux Documentation/ABI): class/dmi/id/bios_version,
         devices/system/cpu/cpu0/microcode/version, module/<driver>/version,
         class/infiniband/<device>/{fw_ver,hca_type}, class/nvme/<device>/{firmware_rev,model}.
-Cost:   some 20 small reads, once a minute; no privilege.
+        NCCL: the names of the system's own libraries; one of a container or a Python environment is not seen.
+Cost:   some 20 small reads and 3 folders, once a minute; no privilege.
 
 Nodes of one job that differ in a version are slow or wrong in ways that no single node shows.
 The baseline is a TOML file: a component, and the versions that it may have (docs/reference/host.md).
@@ -41,6 +42,8 @@ DRIVERS: Final = (
 )
 _BYTES_MAX: Final = 1024
 _NVRM: Final = re.compile(r"NVRM version:.*? (\d{3,4}\.\d+(?:\.\d+)?) ")
+_NCCL: Final = re.compile(r"libnccl\.so\.(\d{1,3}\.\d{1,3}\.\d{1,3})")
+_LIBRARY_FOLDERS: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/local/lib")
 _NOTHING: Final = frozenset({"", "(null)", "N/A"})
 
 Baseline = Mapping[str, tuple[str, ...]]
@@ -102,7 +105,10 @@ class VersionsCollector:
         sysfs_root: Path,
         baseline: Baseline | None = None,
         excluded_nics: Sequence[str] = (),
+        system_root: Path | None = None,
     ) -> None:
+        """``system_root``: where the system's libraries are; None: not looked for."""
+        self._system_root = system_root
         self._procfs_root = procfs_root
         self._sysfs_root = sysfs_root
         self._baseline = baseline or {}
@@ -139,8 +145,19 @@ class VersionsCollector:
         for driver in DRIVERS:
             if version := _read(self._sysfs_root / "module" / driver / "version"):
                 yield InstalledVersion(f"driver:{driver}", "", version)
+        yield from self._read_nccl()
         yield from self._read_devices("infiniband", "nic_firmware", "fw_ver", "hca_type")
         yield from self._read_devices("nvme", "nvme_firmware", "firmware_rev", "model")
+
+    def _read_nccl(self) -> Iterator[InstalledVersion]:
+        """Return the versions of NCCL that a program of this node finds if it brings none of its own."""
+        if self._system_root is None:
+            return
+        for pattern in _LIBRARY_FOLDERS:
+            for path in sorted(self._system_root.glob(f"{pattern}/libnccl.so.*")):
+                if found := _NCCL.fullmatch(path.name):
+                    folder = path.parent.relative_to(self._system_root)
+                    yield InstalledVersion("nccl", f"/{folder}", found[1])
 
     def _read_devices(
         self, kind: str, component: str, version_file: str, model_file: str

@@ -35,7 +35,7 @@ def decode(data: bytes, name: str) -> Baseline:
     """Return a baseline from a file's content; figures that this version does not know are left out."""
     try:
         file = msgspec.json.decode(data, type=_BaselineFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{name} is no baseline: {error}") from error
     if file.rankmend_baseline != VERSION:
         raise ConfigError(

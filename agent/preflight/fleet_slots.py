@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import time
+from math import inf, isfinite
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,9 @@ def _is_overdue(path: Path, now_s: float) -> bool:
         bound_s = float(json.loads(read_capped(path, _BYTES_MAX, StorageError))["bound_s"])
     except (OSError, StorageError):
         return False
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        bound_s = inf
+    if not isfinite(bound_s):
         bound_s = 0.0  # a file of somebody else's: no owner gives it back
     return now_s - taken_s > bound_s + SPARE_S
 

@@ -96,7 +96,7 @@ def read_result(path: Path) -> SavedResult:
     data = read_capped(path, BYTES_MAX, SourceError)
     try:
         result = msgspec.json.decode(data, type=SavedResult)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError(f"{path} is no result of a pre-flight check: {error}") from error
     if result.rankmend_preflight != VERSION:
         raise SourceError(

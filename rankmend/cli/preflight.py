@@ -261,6 +261,8 @@ def fly(
     bound_s = level.bound_s if time_s is None else time_s
     policy = read_policy(options["policy_path"])
     node = node_name(options["node_name"])
+    if "/" in node:  # files are called by it
+        raise ConfigError(f"{node!r:.80} can't be a node's name here: it has a slash")
     with take_signals() as stopping, SoleCheck(node) as sole:
         children = LoadChildren(stopping.wake)
         try:

@@ -415,6 +415,25 @@ def test_version_of_an_excluded_card_is_not_asked_for() -> None:
     assert devices == {"", "mlx5_0", "nvme0"}  # the patterns are those of network cards
 
 
+def test_nccl_of_the_system_is_told_by_its_folder(tmp_path: Path) -> None:
+    debian, local = tmp_path / "usr/lib/x86_64-linux-gnu", tmp_path / "usr/local/lib"
+    for folder, name in (
+        (debian, "libnccl.so.2.21.5"),
+        (debian, "libnccl.so.2"),
+        (local, "libnccl.so.2.19.3"),
+        (local, "libnccl.so.2.19.3.bak"),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+    values = values_of(list(VersionsCollector(PROC, SYS, system_root=tmp_path).collect()))
+
+    assert {name for name in values if "nccl" in name} == {
+        "version_info{nccl,/usr/lib/x86_64-linux-gnu,2.21.5}",
+        "version_info{nccl,/usr/local/lib,2.19.3}",
+    }
+
+
 def test_drift_is_told_for_each_device_and_for_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "baseline.toml"
     file.write_text(

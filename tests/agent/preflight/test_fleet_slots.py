@@ -37,6 +37,23 @@ def test_the_slot_of_a_node_that_is_overdue_is_taken(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"bound_s": Infinity}', '{"bound_s": NaN}', '{"bound_s": 1e999}', "[" * 900],
+)
+def test_a_slot_of_which_nobody_can_say_when_it_ends_holds_no_longer_than_the_spare_time(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "preflight-0.slot"
+    path.write_text(content)
+    written_s = path.stat().st_mtime
+    assert take_slot(tmp_path, 1, "b", 60) is None
+
+    os.utime(path, (written_s, written_s - SPARE_S - 20))
+
+    assert take_slot(tmp_path, 1, "b", 60) == path.name
+
+
 def test_nodes_begin_at_moments_that_differ_within_the_time() -> None:
     delays = [start_delay_s(f"gpu-{number}", 10.0) for number in range(100)]
 
