@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from rankmend.cli.output import echo, failure
+from rankmend.cli.suggestions import SuggestingGroup
 from rankmend.errors import MissingPackageError
 from rankmend.parts_path import PARTS_ROOT, put_on_path
 from rankmend.version import RANKMEND_VERSION
@@ -147,7 +148,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, is_asked: bo
     ctx.exit()
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(SuggestingGroup):
     """Imports a sub-command's module when it is called, so that `--help` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -12,6 +12,7 @@ import click
 
 from rankmend.cli import output
 from rankmend.cli.options import fail, json_option, print_json
+from rankmend.cli.suggestions import SuggestingGroup
 from rankmend.errors import RankmendError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _OTHERS: dict[str, tuple[str, str]] = {
 }
 
 
-class _CheckGroup(click.Group):
+class _CheckGroup(SuggestingGroup):
     """Defines `log` itself and imports the other checks when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

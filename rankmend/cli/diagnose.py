@@ -7,6 +7,8 @@ from importlib import import_module
 
 import click
 
+from rankmend.cli.suggestions import SuggestingGroup
+
 # Sub-command: its module, attribute and help; imported when called.
 _PARTS: dict[str, tuple[str, str, str]] = {
     "hang": ("rankmend.cli.diagnose_hang", "hang", "Find the rank that a hung job waits for."),
@@ -19,7 +21,7 @@ _PARTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-class _DiagnoseGroup(click.Group):
+class _DiagnoseGroup(SuggestingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_PARTS)
 

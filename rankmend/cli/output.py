@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH_PIPED: Final = 160  # columns of a table printed to a pipe
+_WIDTH_MIN: Final = (
+    40  # a narrower terminal folds lines by itself; COLUMNS may be 0, which would print nothing
+)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -42,6 +45,9 @@ def console(*, is_wide: bool = False, soft_wrap: bool = False) -> "Console":
     made: Console = _console_type()(
         file=sys.stdout, width=width, soft_wrap=soft_wrap, markup=False, emoji=False
     )
+    if made.width >= _WIDTH_MIN:  # follows the terminal, which may change
+        return made
+    made.width = _WIDTH_MIN
     return made
 
 

@@ -1,0 +1,39 @@
+"""What people mistype, and terminals that say nonsense of their width."""
+
+import pytest
+from click.testing import CliRunner
+
+from rankmend.cli import cli
+from rankmend.cli.output import console
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["statsu"], "No such command 'statsu'. Did you mean status?"),
+        (["check", "nod"], "Did you mean node?"),
+        (["diagnose", "slwo"], "Did you mean slow?"),
+        (["xyzzy"], "No such command 'xyzzy'."),
+        (["--statsu"], "No such option"),
+    ],
+)
+def test_mistyped_command_names_the_nearest_one(typed: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli, typed)
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_output_is_never_narrower_than_a_line_can_be_read(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+
+    assert console().width == console(is_wide=True).width == 40
+
+
+def test_width_of_the_terminal_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+    assert console().width == 100
