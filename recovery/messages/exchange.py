@@ -19,6 +19,7 @@ from rankmend.told_hidden import ToldHidden
 from rankmend.told_place import ToldPlace
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
 from recovery.messages.probing import ProbeTold
+from recovery.messages.quick_struct import QuickStruct, like_dataclass
 
 VERSION: Final = 1
 # Launchers that all others of an attempt count for the lease. A list of all would make the orders
@@ -127,8 +128,8 @@ class RankExit:
     words: SaidAtEnd | None = None  # what all that means; None: the launcher did not read it
 
 
-@dataclass(frozen=True, slots=True)
-class StepTiming:
+@like_dataclass
+class StepTiming(QuickStruct, frozen=True):
     """One finished step, as the rank reported it."""
 
     number: int  # record number in this process, 1 for the first
@@ -189,8 +190,8 @@ class RankWork:
     device: str = ""  # name of its accelerator; empty: not known
 
 
-@dataclass(frozen=True, slots=True)
-class RankReport:
+@like_dataclass
+class RankReport(QuickStruct, frozen=True):
     """One rank of the reported attempt. None: the rank has not reported it yet."""
 
     rank: int
@@ -444,8 +445,8 @@ class NodeKinds:
 NO_KINDS: Final = NodeKinds()
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@like_dataclass
+class Report(QuickStruct, frozen=True):
     """What one node is running for one job."""
 
     version: int
