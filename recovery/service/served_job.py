@@ -353,16 +353,14 @@ class Job:
     def copy_request(self, node: str, launcher_id: str) -> CopyRequest | None:
         """Return what this launcher is asked about copies of snapshots."""
         controller = self.controller
-        if controller is None or controller.refuses(node, launcher_id) is not None:
-            return None
-        return controller.copy_requests.get(node)
+        asked = None if controller is None else controller.copy_requests.get(node)
+        return None if asked is None or self.refuses(node, launcher_id) is not None else asked
 
     def probe_request(self, node: str, launcher_id: str) -> ProbeRequest | None:
         """Return this launcher's part in a probe of the network."""
         controller = self.controller
-        if controller is None or controller.refuses(node, launcher_id) is not None:
-            return None
-        return controller.probe_requests.get(node)
+        asked = None if controller is None else controller.probe_requests.get(node)
+        return None if asked is None or self.refuses(node, launcher_id) is not None else asked
 
     def is_abandoned(self) -> bool:
         """Return whether no attempt ever started and no launcher waits for one."""
