@@ -19,11 +19,13 @@ from bench.drills.told import Section, Told
 from bench.drills.watched import DEATHS, STOPPED, run_each
 from bench.drills.watched import make_cells as cells_of
 from bench.drills.watched import why_none as why_no_torch
-from bench.drills.watched_run import RANKS, WatchedRun, tell_watched
-from bench.drills.watched_site import WatchedSite, torchrun, watched_site
+from bench.drills.watched_run import RANKS, tell_watched
+from bench.drills.watched_site import Place, watched_site
+from recovery.api import wire
 from recovery.drill.runner import JobProcess
 from recovery.drill.scenario import DrillFault, DrillPhase
 from recovery.drill.verdict import DrillCheck
+from recovery.drill.watched_run import WatchedRun, torchrun
 from tests.support.slurm import SlurmCluster, missing
 
 NODES: Final = 6
@@ -89,13 +91,13 @@ class SlurmJob:
 class SlurmRun(WatchedRun):
     """The same in a batch job that its script requeues when torchrun fails."""
 
+    slurm: SlurmCluster | None = None
     job: SlurmJob | None = None
     dead_node: str = ""
 
     def cluster(self) -> SlurmCluster:
-        slurm = self.services().slurm
-        assert slurm is not None, "the site has one"
-        return slurm
+        assert self.slurm is not None, "made with one"
+        return self.slurm
 
     def _start(self, _log: int) -> JobProcess:
         self._prepare()
@@ -157,21 +159,24 @@ class SlurmRun(WatchedRun):
     def requests(self) -> list[str]:
         """Return what came of each requeue that the controller has asked for."""
         assert self.job is not None, "it was started"
-        found = self.services().slurm_requests(self.job.number)
+        view = self.services().client.ask("GET", "/v1/slurm", wire.SlurmView)
+        found = [one for one in view.requests if one.slurm_job == self.job.number]
         return [f"{one.action}: {one.outcome}" for one in found]
 
 
 def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], None]) -> None:
     """Run the cells on one Slurm."""
-    with watched_site(folder, nodes=NODES, partitions=_PARTITIONS) as site:
-        run_each(cells, lambda cell, place: _run_cell(cell, place, site, folder), tell)
+    with watched_site(folder, nodes=NODES, partitions=_PARTITIONS) as found:
+        run_each(cells, lambda cell, place: _run_cell(cell, place, found, folder), tell)
 
 
-def _run_cell(cell: Cell, place: int, site: WatchedSite, folder: Path) -> Told:
+def _run_cell(cell: Cell, place: int, found: Place, folder: Path) -> Told:
     home = folder / f"cell-{place:02d}"
     home.mkdir()
     name = f"slurm-{place:02d}-{time.monotonic_ns() % 1_000_000:06d}"
-    run = SlurmRun(cell.scenario, home, lambda _text: None, site=site, name=name)
+    run = SlurmRun(
+        cell.scenario, home, lambda _text: None, site=found.site, name=name, slurm=found.slurm
+    )
     outcome = run.run()
     is_asked = cell.kind is STOPPED and cell.phase is not DrillPhase.TOGETHER
     requests = run.requests()

@@ -13,11 +13,13 @@ from typing import Final
 
 from bench.drills.matrix import Cell, FaultOfMatrix
 from bench.drills.told import Section, Told, take
-from bench.drills.watched_run import RANKS, WatchedRun, tell_watched
-from bench.drills.watched_site import WatchedSite, watched_site
+from bench.drills.watched_run import RANKS, tell_watched
+from bench.drills.watched_site import watched_site
 from recovery.drill.runner import at_once
 from recovery.drill.scenario import DrillFault, DrillHolds, DrillJob, DrillPhase, Scenario
 from recovery.drill.verdict import DrillCheck
+from recovery.drill.watched_run import WatchedRun
+from recovery.drill.watched_site import WatchedSite
 
 START_S_MAX: Final = 300.0  # that ranks wait in their start for the fault
 AT_ONCE: Final = 5  # cells; a job waits for most of its time
@@ -88,8 +90,8 @@ def scenario_of(kind: FaultOfMatrix, phase: DrillPhase) -> Scenario:
 
 
 def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], None]) -> None:
-    with watched_site(folder) as site:
-        run_each(cells, lambda cell, place: _run_cell(cell, place, site, folder), tell)
+    with watched_site(folder) as found:
+        run_each(cells, lambda cell, place: _run_cell(cell, place, found.site, folder), tell)
 
 
 def run_each(

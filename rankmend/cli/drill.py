@@ -1,5 +1,6 @@
 """`rankmend drill`: runs a scenario and says whether what must hold held."""
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _USAGE: Final = 2
 _NOT_HELD: Final = 1
+_END_GRACE_S: Final = 60.0  # after Ctrl-C, for the job to end and the faults to be undone
 
 
 @click.command(
@@ -61,6 +63,8 @@ def drill(
     Exit codes: 0 what must hold held, 1 it did not, 2 wrong usage.
     """
     from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
+    from recovery.inject.supervisor import is_supervisor
+    from recovery.launcher.processes.bound_work import run_bound
 
     try:
         if is_list:
@@ -71,20 +75,50 @@ def drill(
         fail(str(error), _USAGE)
     if not wanted:
         fail("name a scenario: rankmend drill SCENARIO (--list)", _USAGE)
+    _require(wanted, page)
+
+    with contextlib.ExitStack() as stack:
+        home = folder
+        if home is None:
+            made = tempfile.TemporaryDirectory(prefix="rankmend-drill-", ignore_cleanup_errors=True)
+            home = Path(stack.enter_context(made))
+
+        def work() -> int:
+            return _run_all(wanted, home, page, junit, as_json=as_json)
+
+        code = run_bound(work, grace_s=_END_GRACE_S, is_spared=is_supervisor)
+    raise SystemExit(code)
+
+
+def _require(wanted: "list[Scenario]", page: Path | None) -> None:
+    """Refuse what can't be done with the packages that are here."""
+    from recovery.drill.scenario import DrillLauncher
+    from recovery.drill.watched_run import require_torchrun
+
     if page is not None:
         from rankmend.packages import Extra, require
 
         require(Extra.REPORT, "the HTML page")
     try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            reports = [
-                _run(one, Path(tempfile.mkdtemp(prefix=f"{one.name}-", dir=folder)))
-                for one in wanted
-            ]
-        else:
-            with tempfile.TemporaryDirectory(prefix="rankmend-drill-") as made:
-                reports = [_run(one, Path(made) / f"{place}") for place, one in enumerate(wanted)]
+        if any(one.job.launcher is DrillLauncher.TORCHRUN for one in wanted):
+            require_torchrun()
+    except RankmendError as error:
+        fail(str(error), _USAGE)
+
+
+def _run_all(
+    wanted: "list[Scenario]",
+    home: Path,
+    page: Path | None,
+    junit: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        reports = [
+            _run(one, Path(tempfile.mkdtemp(prefix=f"{one.name}-", dir=home))) for one in wanted
+        ]
         _write(reports, page, junit)
     except (RankmendError, OSError) as error:
         fail(str(error))
@@ -92,24 +126,24 @@ def drill(
         from recovery.drill.drill_report import plain_drill
 
         print_json([plain_drill(one) for one in reports])
-    if not all(one.held for one in reports):
-        raise SystemExit(_NOT_HELD)
+    return 0 if all(one.held for one in reports) else _NOT_HELD
 
 
 def _run(scenario: "Scenario", folder: Path) -> "DrillReport":
     from recovery.drill.drill_report import DrillReport
     from recovery.drill.runner import DrillRun
-    from recovery.drill.verdict import judge_drill
+    from recovery.drill.scenario import DrillLauncher
+    from recovery.drill.watched_run import WatchedRun
 
     began_s = time.monotonic()
 
     def tell(text: str) -> None:
         echo(printable(f"{time.monotonic() - began_s:7.1f} s  {scenario.name}: {text}"), err=True)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    run = DrillRun(scenario, folder.resolve(), tell)
+    kinds = {DrillLauncher.RANKMEND: DrillRun, DrillLauncher.TORCHRUN: WatchedRun}
+    run = kinds[scenario.job.launcher](scenario, folder.resolve(), tell)
     outcome = run.run()
-    checks = judge_drill(scenario.holds, outcome)
+    checks = run.checks(outcome)
     for check in checks:
         tell(f"{'held' if check.held else 'NOT HELD'}: {check.name} ({check.said})")
     return DrillReport(scenario, outcome, checks, time.monotonic() - began_s, run.job_time())

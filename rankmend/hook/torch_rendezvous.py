@@ -15,7 +15,10 @@ from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
 _INIT, _DESTROY = "init_process_group", "destroy_process_group"
-_holders_ahead = {_INIT: (), _DESTROY: ()}  # in a forked rank: modules of its server that have the function
+_holders_ahead = {
+    _INIT: (),
+    _DESTROY: (),
+}  # in a forked rank: modules of its server that have the function
 
 
 def watch():

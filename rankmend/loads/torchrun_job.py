@@ -1,6 +1,6 @@
-"""The job of the matrix of drills for launchers of others: ranks of PyTorch on gloo, whose result tells each lost or repeated step.
+"""The job of `rankmend drill` under torchrun: ranks of PyTorch on gloo, whose result tells each lost or repeated step.
 
-    drilled_ddp.py FOLDER STEPS EVERY STEP_S START_S SAVE_S
+    torchrun_job.py FOLDER STEPS EVERY STEP_S START_S SAVE_S
 
 The state is whole numbers, as in `rankmend.loads.drill_job`; an optimizer steps beside it, so that the ranks are watched. Rank 0 finds
 the newest checkpoint that is whole, and gives its state to the others. After the first step of an attempt the ranks wait for
@@ -15,20 +15,21 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Optional, Tuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 PRIME = 2_147_483_647  # of rankmend.loads.drill_job, which a job of another launcher can't import
-PATIENCE = datetime.timedelta(seconds=600)
+_PATIENCE = datetime.timedelta(seconds=600)
 
 
-def share(state: int, rank: int, step: int) -> int:
+def _share(state: int, rank: int, step: int) -> int:
     return (state * (rank + 3) + step * 7919 + rank) % PRIME
 
 
-def load(checkpoints: Path) -> tuple[int, int]:
+def _load(checkpoints: Path) -> Tuple[int, int]:
     for path in sorted(checkpoints.glob("step-*.npz"), reverse=True):
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -38,7 +39,7 @@ def load(checkpoints: Path) -> tuple[int, int]:
     return 0, 1
 
 
-def save(checkpoints: Path, step: int, state: int, save_s: float) -> None:
+def _save(checkpoints: Path, step: int, state: int, save_s: float) -> None:
     beside = checkpoints / f".step-{step:08d}.{os.getpid()}.tmp"
     with beside.open("wb") as file:
         np.savez(file, step=step, state=np.full(512, state, np.int64))
@@ -48,7 +49,7 @@ def save(checkpoints: Path, step: int, state: int, save_s: float) -> None:
     beside.rename(checkpoints / f"step-{step:08d}.npz")
 
 
-def number(name: str) -> int:
+def _number(name: str) -> int:
     return int(os.environ.get(name) or 0)
 
 
@@ -56,11 +57,11 @@ def main(
     folder: Path, steps: int, every: int, step_s: float, start_s: float, save_s: float
 ) -> None:
     torch.set_num_threads(1)
-    rank = number("RANK")
-    attempt = number("SLURM_RESTART_COUNT") + number("TORCHELASTIC_RESTART_COUNT")
+    rank = _number("RANK")
+    attempt = _number("SLURM_RESTART_COUNT") + _number("TORCHELASTIC_RESTART_COUNT")
     checkpoints, told = folder / "checkpoints", folder / f"rank-{rank}.json"
 
-    def tell(step: int | None, section: str = "compute") -> None:
+    def tell(step: Optional[int], section: str = "compute") -> None:
         beside = folder / f".rank-{rank}.{os.getpid()}"
         body = {"attempt": attempt, "pid": os.getpid(), "step": step, "section": section}
         beside.write_text(json.dumps(body))
@@ -68,11 +69,11 @@ def main(
 
     # Each attempt meets anew: by torchrun's own store gloo finds addresses of the attempt before, and fails.
     meet = f"file://{folder}/meet-{attempt}"
-    size = number("WORLD_SIZE")
-    dist.init_process_group("gloo", meet, PATIENCE, rank=rank, world_size=size)
+    size = _number("WORLD_SIZE")
+    dist.init_process_group("gloo", meet, _PATIENCE, rank=rank, world_size=size)
     weights = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(weights.parameters(), lr=0.01)
-    begin = torch.tensor(load(checkpoints) if rank == 0 else (0, 0), dtype=torch.int64)
+    begin = torch.tensor(_load(checkpoints) if rank == 0 else (0, 0), dtype=torch.int64)
     dist.broadcast(begin, 0)
     step, state = begin.tolist()
     is_first = True
@@ -81,7 +82,7 @@ def main(
             time.sleep(0.02)
         step += 1
         time.sleep(step_s)
-        total = torch.tensor([share(state, rank, step)], dtype=torch.int64)
+        total = torch.tensor([_share(state, rank, step)], dtype=torch.int64)
         dist.all_reduce(total)
         state = int(total) % PRIME
         weights(torch.ones(1, 4)).sum().backward()
@@ -97,7 +98,7 @@ def main(
         if step % every == 0:
             if rank == 0:
                 tell(step, "checkpoint")
-                save(checkpoints, step, state, save_s)
+                _save(checkpoints, step, state, save_s)
             dist.barrier()
     if rank == 0:
         (folder / "result.json").write_text(json.dumps({"step": step, "state": state}))

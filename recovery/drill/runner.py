@@ -17,7 +17,7 @@ from rankmend.files import read_if_there
 from rankmend.loads import drill_job
 from recovery.api.wire import IncidentView
 from recovery.drill.scenario import DrillFault, DrillPhase, Scenario
-from recovery.drill.verdict import DrillOutcome
+from recovery.drill.verdict import DrillCheck, DrillOutcome, judge_drill
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
 from recovery.journal.heartbeat import read_heartbeat
@@ -104,6 +104,10 @@ class DrillRun:
             not_undone = self._end_injectors()
             self._end(job)
         return self._outcome(code, not_undone)
+
+    def checks(self, outcome: DrillOutcome) -> tuple[DrillCheck, ...]:
+        """Return each thing that must hold."""
+        return judge_drill(self.scenario.holds, outcome)
 
     def _let_go(self) -> None:
         """Let the job make its last step."""

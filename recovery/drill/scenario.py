@@ -21,10 +21,18 @@ class DrillPhase(Enum):
     TOGETHER = "together"  # at the same time as the fault before
 
 
+class DrillLauncher(Enum):
+    """What starts the ranks of the job, and starts them again."""
+
+    RANKMEND = "rankmend"  # rankmend run
+    TORCHRUN = "torchrun"  # rankmend only watches the job
+
+
 @dataclass(frozen=True, slots=True)
 class DrillJob:
     """The job that is broken: rankmend's own, or a script."""
 
+    launcher: DrillLauncher = DrillLauncher.RANKMEND
     ranks: int = 2
     steps: int = 120
     checkpoint_every: int = 10
@@ -49,6 +57,16 @@ class DrillJob:
         for name, value, least, most in bounds:
             if not least <= value <= most:
                 raise ConfigError(f"{name} {value:g}: want {least:g} to {most:g}")
+        if self.launcher is not DrillLauncher.RANKMEND:
+            for name, given in (
+                ("flags", self.flags),
+                ("script", self.script),
+                ("arguments", self.arguments),
+            ):
+                if given:
+                    raise ConfigError(
+                        f'{name} {given!r:.80}: only for launcher = "rankmend"; torchrun starts rankmend\'s own job'
+                    )
 
 
 @dataclass(frozen=True, slots=True)

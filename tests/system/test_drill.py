@@ -44,6 +44,43 @@ def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path
     assert 'class="detect"' in text or "detect:" in text
 
 
+@pytest.mark.torch
+def test_rank_that_stands_still_under_torchrun_is_named_and_nothing_is_touched(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch")
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "rankmend.cli",
+            "drill",
+            "watched-stopped",
+            "--json",
+            f"--dir={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)
+    assert {one["name"] for one in told["checks"]} >= {
+        "1 incident",
+        "blamed: 1",
+        "every incident ends recovered",
+        "no rank is named that nothing was made on",
+        "rankmend touches nothing",
+        "the same result as without a fault",
+    }
+    (incident,) = told["incidents"]
+    assert incident["cause"] == "hung"
+    assert "stalled" in {stretch["state"] for stretch in told["ranks"][0]}
+
+
 def test_scenarios_that_break_a_job_in_other_phases_hold(tmp_path: Path) -> None:
     names = ["killed-in-checkpoint", "killed-in-recovery", "two-at-once"]
 

@@ -10,7 +10,7 @@ from rankmend.errors import ConfigError
 from rankmend.loads.drill_job import replay, share
 from recovery.api.wire import IncidentView
 from recovery.drill.drill_report import DrillReport, drill_page, plain_drill, write_junit
-from recovery.drill.scenario import DrillHolds, DrillJob, DrillPhase, Scenario
+from recovery.drill.scenario import DrillHolds, DrillJob, DrillLauncher, DrillPhase, Scenario
 from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
 from recovery.drill.verdict import DrillOutcome, judge_drill
 from recovery.inject.fault import FaultKind
@@ -94,6 +94,12 @@ def test_shipped_scenario_names_known_faults(name: str) -> None:
     assert {fault.fault for fault in scenario.faults} <= {kind.value for kind in FaultKind}
 
 
+def test_library_breaks_jobs_of_every_launcher() -> None:
+    scenarios = [read_scenario(find_scenario(name)) for name in list_library()]
+
+    assert {one.job.launcher for one in scenarios} == set(DrillLauncher)
+
+
 def test_library_breaks_a_job_in_every_phase() -> None:
     scenarios = [read_scenario(find_scenario(name)) for name in list_library()]
 
@@ -104,6 +110,9 @@ def test_library_breaks_a_job_in_every_phase() -> None:
     ("text", "said"),
     [
         ("[job]\nranks = 0\n", r"line 1: \[job\] ranks 0: want 1 to 64"),
+        ('[job]\nlauncher = "slurm"\n', r"line 2: \[job\] launcher.*'slurm'"),
+        ('[job]\nlauncher = "torchrun"\nscript = "a.py"\n', "script 'a.py': only for launcher"),
+        ('[job]\nflags = ["-x"]\nlauncher = "torchrun"\n', "flags .*: only for launcher"),
         ("[job]\nrank = 2\n", "line 2: .*unknown key 'rank'"),
         ('[[faults]]\nfault = "kill"\n', "it needs fault and on"),
         ('[[faults]]\nfault = "--undo"\non = "node"\n', "'--undo' is no fault"),
