@@ -104,6 +104,10 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
             if wanted == target.number:
                 matches.append((job, view.rank, view.pid))
     watched = [one for one in find_watched_ranks() if _is_meant(one, target)]
+    same_name = [one for one in matches if target.name in (one[0].mark.name, one[0].job_id)]
+    same_watched = [one for one in watched if target.name in (one.job_name, one.job_id)]
+    if same_name or same_watched:  # a whole name goes before the beginning of others
+        matches, watched = same_name, same_watched
     if not matches and not watched:
         raise NoSourceError(
             f"{target} is no rank of a job that rankmend runs or watches on {platform.node()} (rankmend status lists those that it runs; --state-dir names another user's)"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.cli.agent import agent
-from rankmend.errors import NoSourceError
+from rankmend.errors import ConfigError, NoSourceError
 from recovery.inject.request import parse_target
 from recovery.inject.targets import find_target
 
@@ -70,13 +70,12 @@ def test_launcher_of_a_job_of_several_nodes_is_found(tmp_path: Path) -> None:
     assert found.job.allows_drills
 
 
-@pytest.mark.parametrize("place", ["jobs", "nodes/n1/jobs"])
-def test_rank_is_found_whether_its_job_has_one_node_or_several(tmp_path: Path, place: str) -> None:
-    job_id, runtime = str(uuid.uuid4()), tmp_path / "runtime"
-    folder = tmp_path / "state" / place / "train-0"
-    folder.mkdir(parents=True)
-    runtime.mkdir()
-    (folder / "job.json").write_text(json.dumps({"job_id": job_id, "name": "train"}))
+@contextmanager
+def ranking(folder: Path, name: str) -> Iterator[int]:
+    """Run a process as rank 1 of a job of this name, whose folder this is; yield its pid."""
+    job_id, runtime = str(uuid.uuid4()), folder / "runtime"
+    runtime.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps({"job_id": job_id, "name": name}))
     told = {"runtime": str(runtime), "pid": os.getpid(), "allows_drills": True}
     (folder / "run.json").write_text(json.dumps(told))
     marks = {"RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "2"}
@@ -88,11 +87,27 @@ def test_rank_is_found_whether_its_job_has_one_node_or_several(tmp_path: Path, p
         fcntl.flock(lock, fcntl.LOCK_EX)
         ranks = [{"rank": 1, "local_rank": 0, "pid": rank.pid}]
         (runtime / "ranks.json").write_text(json.dumps({"attempt": 2, "ranks": ranks}))
-
-        found = find_target(parse_target("rank:train/1"), tmp_path / "state")
-
+        yield rank.pid
         rank.kill()
+
+
+@pytest.mark.parametrize("place", ["jobs", "nodes/n1/jobs"])
+def test_rank_is_found_whether_its_job_has_one_node_or_several(tmp_path: Path, place: str) -> None:
+    with ranking(tmp_path / place / "train-0", "train") as pid:
+        found = find_target(parse_target("rank:train/1"), tmp_path)
+
     assert found.process is not None
-    assert (found.process.pid, found.process.attempt) == (rank.pid, 2)
+    assert (found.process.pid, found.process.attempt) == (pid, 2)
     assert found.job is not None
     assert (found.job.name, found.job.allows_drills) == ("train", True)
+
+
+def test_whole_name_of_a_job_goes_before_the_beginning_of_another(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    with ranking(jobs / "train-0", "train") as pid, ranking(jobs / "train-2-0", "train-2"):
+        found = find_target(parse_target("rank:train/1"), tmp_path)
+        with pytest.raises(ConfigError, match="fits ranks of several jobs"):
+            find_target(parse_target("rank:tr/1"), tmp_path)
+
+    assert found.process is not None
+    assert found.process.pid == pid
