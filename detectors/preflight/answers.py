@@ -132,7 +132,8 @@ def _unfinished(lines: Iterable[Mapping[str, Any]]) -> str:
     doing = ""
     for line in lines:
         if "begin" in line:
-            doing = f"{_text(line['begin'])} {_text(line.get('part'))}".strip()
+            named = (_text(line["begin"]), _text(line.get("part")))
+            doing = " ".join(dict.fromkeys(filter(None, named)))  # memory is a load and a part
         elif "end" in line:
             doing = ""
     return doing

@@ -37,6 +37,15 @@ def test_a_missing_package_accuses_nobody() -> None:
     assert read_answers(lines, "").verdicts[0].standing is CheckStanding.SKIPPED
 
 
+def test_a_load_that_is_called_as_its_part_is_named_once() -> None:
+    lines = [{"begin": "memory", "part": "memory"}]
+
+    verdict = judge_end("host", StepEndKind.KILLED, -9, lines, "", "", 15)
+
+    assert verdict is not None
+    assert verdict.reason == "memory gave no answer within 15 s"
+
+
 def test_a_process_that_can_not_be_killed_is_reported_with_what_it_did_and_where_it_waits() -> None:
     lines = [{"begin": "disk", "part": "checkpoints"}]
 

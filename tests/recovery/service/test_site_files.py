@@ -8,9 +8,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from detectors.parts.power_feeds import PowerReading
 from rankmend.cli import cli
 from recovery.cluster.incoming_alerts import IncomingAlert
+from recovery.people.alerts import Links
+from recovery.people.site_troubles import SiteFile
 from recovery.service.controller_config import Config
+from recovery.service.pager import SiteReadings, look
 from tests.support.service import LONG_S, make_folder, running, wait_until
 
 SITE = """
@@ -66,3 +70,21 @@ def test_a_feed_over_its_limit_whose_nodes_have_a_power_brake_is_known_to_be_bro
     ((part, why),) = desk.broken_parts.items()
     assert str(part) == "power feed pdu-1"
     assert "47 kW, above 45 kW; 10 nodes of 10 on it short of power" in why
+
+
+@pytest.mark.long
+def test_a_feed_that_is_no_longer_read_is_told_to_people_until_it_is(tmp_path: Path) -> None:
+    make_folder(tmp_path / "c")
+    links, since = Links("https://wiki/runbooks", "https://console"), {"site-readings": 0.0}
+
+    def told(age_s: float) -> list[str]:
+        reading = PowerReading("pdu-1", time.time() - age_s)
+        site = SiteReadings(power=SiteFile("/srv/power.json", (reading,)))
+        found = worker.call(lambda: look(worker, links, 1e6, site, since)).result(LONG_S)
+        return [one.labels["incident"] for one in found.alerts if "incident" in one.labels]
+
+    with running(tmp_path / "c") as up:
+        worker = up.service.worker
+        seen = told(0), told(3600), told(3600)
+
+    assert seen == ([], ["site-readings"], ["site-readings"])
