@@ -5,7 +5,6 @@ event is dated by the report that makes it earliest, so that an old report chang
 All times are the controller's own monotonic seconds: what travels is an age.
 """
 
-from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,10 +14,10 @@ from detectors.failed.failed_ranks import RankEnd
 from detectors.failed.said_error import NOTHING_SAID
 from detectors.hang.live import RankStand
 from recovery.job.older_exit import exit_of_today
+from recovery.job.step_ends import StepEnds
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankExit, RankReport, RankStart, Report
 
-_STEPS_KEPT: Final = 33  # ends of recent steps: 32 step times a rank for the median
 _STEPS_SETTLED: Final = 2  # pauses before that are start-up, not the job's own
 
 
@@ -46,7 +45,7 @@ class ObservedRank:
     collectives_entered: int = 0
     collective_timeout_s: float | None = None
     has_pairs: bool = False
-    step_ends: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_STEPS_KEPT))
+    step_ends: StepEnds = field(default_factory=StepEnds)
     exit: RankExit | None = None
     exited_at_s: float = 0.0
     exit_heard_at_s: float = 0.0
@@ -81,7 +80,7 @@ class ObservedRank:
 
     def _take_progress(self, told: RankReport, now_s: float) -> None:
         self._take_marks(told, now_s)
-        newest = self.step_ends[-1][0] if self.step_ends else 0
+        newest = self.step_ends.newest_number if told.timings else 0
         for timing in told.timings:
             number = timing.number
             if number == 1:
@@ -89,7 +88,7 @@ class ObservedRank:
                 self.first_step = timing.step
             if number > newest:
                 newest = number
-                self.step_ends.append((number, now_s - timing.age_s))
+                self.step_ends.append(number, now_s - timing.age_s)
         if told.steps_done == 1 and told.step_age_s is not None:
             self.first_step_at_s = _earlier(self.first_step_at_s, told.step_age_s, now_s)
             self.first_step = told.step
@@ -299,8 +298,8 @@ class Observation:
 
     def stepped_age_s(self, now_s: float) -> float | None:
         """Return how long ago a rank last ended a step; None: not known. Looks at every rank."""
-        newest = [view.step_ends[-1][1] for view in self.ranks.values() if view.step_ends]
-        return _age(max(newest, default=None), now_s)
+        newest = [view.step_ends.newest_at_s for view in self.ranks.values()]
+        return _age(max((at_s for at_s in newest if at_s is not None), default=None), now_s)
 
     def floor_step(self, telling: frozenset[int]) -> int | None:
         """Return the step that every rank has made; None until each of ``telling`` has told one.
