@@ -49,7 +49,14 @@ class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from cl
         text = str(value).strip()
         if text[-1:] in "smhd" or text.replace(".", "", 1).isdigit():
             return DURATION.convert(text, param, ctx)
-        return TimeParameter().convert(text, param, ctx)
+        try:
+            return TimeParameter().convert(text, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{text!r:.80} is neither a duration (7d, 12h) nor a time (2026-12-01T08:00, or 08:00 for today)",
+                param,
+                ctx,
+            )
 
 
 @click.command(

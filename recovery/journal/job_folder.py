@@ -81,7 +81,10 @@ def _open(state: Path, key: JobKey, known_id: uuid.UUID | None, started_unix_s: 
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(path / "lock", flags, 0o600)
     except OSError as error:
-        raise LaunchError(f"cannot use the state folder {path}: {error.strerror}") from error
+        raise LaunchError(
+            f"cannot use the state folder {path}: {error.strerror}; give one that you may write to with --state-dir or "
+            "RANKMEND_STATE_DIR"
+        ) from error
     try:
         _take_lock(lock, path, key)
         job_id = _read_or_make_id(path / "job.json", key, known_id, started_unix_s)

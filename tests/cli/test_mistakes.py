@@ -15,9 +15,10 @@ from rankmend.cli.output import console
         (["diagnose", "slwo"], "Did you mean slow?"),
         (["xyzzy"], "No such command 'xyzzy'."),
         (["--statsu"], "No such option"),
+        (["report", "--since", "yesterday"], "'yesterday' is neither a duration (7d, 12h) nor"),
     ],
 )
-def test_mistyped_command_names_the_nearest_one(typed: list[str], said: str) -> None:
+def test_mistake_is_named_with_what_was_meant(typed: list[str], said: str) -> None:
     result = CliRunner().invoke(cli, typed)
 
     assert result.exit_code == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.errors import ConfigError, JobHeldError
+from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from recovery.journal.job_folder import is_held, open_job, read_json
 from recovery.journal.job_key import JobKey
 
@@ -59,6 +59,15 @@ def test_a_broken_job_file_is_named_and_no_new_job_made_of_it(tmp_path: Path, bo
     with pytest.raises(ConfigError, match=r"job\.json"):
         open_job(tmp_path, KEY, None, 1.0)
     assert not is_held(folder.path)
+
+
+def test_a_state_folder_that_can_not_be_made_is_named_with_the_option_for_another(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "home").write_text("as good as read-only, also for root")
+
+    with pytest.raises(LaunchError, match=r"home/state/jobs/.*: Not a directory; .* --state-dir"):
+        open_job(tmp_path / "home" / "state", KEY, None, 0.0)
 
 
 def test_a_file_that_is_missing_is_none(tmp_path: Path) -> None:
