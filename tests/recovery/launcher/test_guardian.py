@@ -680,6 +680,17 @@ def launcher_beside(folder: Path, job_id: str) -> Iterator[subprocess.Popen[byte
         process.wait()
 
 
+@pytest.mark.long
+def test_guardian_that_a_busy_node_starts_late_serves(tmp_path: Path) -> None:
+    late = tmp_path / "python"
+    late.write_text(f'#!/bin/sh\nsleep 11\nexec {sys.executable} "$@"\n')
+    late.chmod(0o755)
+
+    guardian = Guardian.start(str(uuid.uuid4()), executable=str(late))
+
+    assert guardian.close()
+
+
 @pytest.mark.parametrize(
     ("executable", "part"), [("/nowhere/python", "No such file"), ("false", "exit code 1")]
 )
