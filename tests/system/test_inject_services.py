@@ -140,10 +140,10 @@ def test_stopped_service_goes_on_after_a_kill_9_of_the_injector(bed: Bed, servic
 
     injecting = Injecting(bed, "service-stop", service)
     injecting.wait_until_in_force()
-    during = bed.status_of(pid)["State"]
+    # A process stops when it next gets a processor.
+    bed.wait_for(lambda: bed.status_of(pid)["State"].startswith("T"), "it stands still", DEADLINE_S)
     injecting.end(signal.SIGKILL)
 
-    assert during.startswith("T")
     assert not bed.status_of(pid)["State"].startswith("T")
     assert bed.show(f"drilled-{service}", "MainPID") == pid
 

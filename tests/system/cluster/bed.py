@@ -26,7 +26,7 @@ from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, Host, Process
 from tests.system.faults.harness import JOBS, wait_for
 
-DEADLINE_S = 120.0
+DEADLINE_S = 200.0
 LOOK_S = 0.1
 PORT = 9477
 # Short, so that the tests are; in the proportions of the defaults. What the tests break on purpose, time and
