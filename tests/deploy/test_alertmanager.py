@@ -9,6 +9,7 @@ import pytest
 
 from rankmend.links import RUNBOOKS
 from recovery.cluster.notices import DAILY_RECORD, MESSAGE, NoticeKind
+from recovery.people.site_troubles import SITE_READINGS
 from recovery.people.trouble import FINDING
 from recovery.service.measures import Measures
 
@@ -94,7 +95,7 @@ def test_every_rule_is_for_people_and_has_a_runbook_that_exists() -> None:
 
     assert links == [name.lower() for name in alerts_of_rules()]
     assert text.count("to: people}") == len(links)
-    messages = {MESSAGE, FINDING, DAILY_RECORD}
+    messages = {MESSAGE, FINDING, SITE_READINGS, DAILY_RECORD}
     assert {*alerts_of_rules(), *(kind.value for kind in NoticeKind), *messages} == set(sections)
 
 
