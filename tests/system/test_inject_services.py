@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.free_port import free_port
 from tests.support.postgres import find_programs
 from tests.support.systemd import Bed, running_systemd, why_not
 
@@ -50,7 +51,10 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
     (files / "etc/rankmend/drills.toml").write_text(MARKS)
     (files / "etc/rankmend/alertmanager.yml").write_text(ALERTMANAGER)
     commands = {
-        "agent": (f"{RANKMEND} agent --listen=127.0.0.1:19476 --socket=/run/agent.sock", "root"),
+        "agent": (
+            f"{RANKMEND} agent --listen=127.0.0.1:{free_port()} --socket=/run/agent.sock",
+            "root",
+        ),
         "controller": (f"{RANKMEND} controller run --config={CONFIG}/controller.toml", "root"),
         "postgresql": (
             f"{programs}/postgres -D /var/lib/drilled/data -clisten_addresses= -cunix_socket_directories=/tmp",
@@ -58,7 +62,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
         ),
         "alertmanager": (
             "/usr/bin/prometheus-alertmanager --config.file=/etc/rankmend/alertmanager.yml --cluster.listen-address="
-            " --storage.path=/var/lib/drilled/alerts --web.listen-address=127.0.0.1:19093",
+            f" --storage.path=/var/lib/drilled/alerts --web.listen-address=127.0.0.1:{free_port()}",
             "root",
         ),
     }
@@ -81,7 +85,8 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
             "--state-dir=/var/lib/drilled-controller",
         )
         made.run(
-            "sed", "-i", 's/^listen = .*/listen = "127.0.0.1:19477"/', f"{CONFIG}/controller.toml"
+            *("sed", "-i", f's/^listen = .*/listen = "127.0.0.1:{free_port()}"/'),
+            f"{CONFIG}/controller.toml",
         )
         made.run("systemctl", "start", *(f"drilled-{name}" for name in SERVICES))
         yield made
