@@ -51,6 +51,7 @@ def run(folder: Path, *options: str) -> tuple[list[dict[str, object]], str]:
 
 @pytest.mark.real
 @pytest.mark.long
+@pytest.mark.timeout(1300)  # five jobs, one after the other
 def test_a_rank_that_raises_is_recovered_in_every_phase(tmp_path: Path) -> None:
     told, page = run(tmp_path, "--section=one-host", "--only=raises")
 
