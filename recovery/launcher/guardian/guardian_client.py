@@ -49,6 +49,9 @@ from recovery.launcher.processes.standing import own_mark
 
 # 0.05 s measured; an interpreter on a cold network disk takes seconds, on a node with a load of 60 a processor more than 10.
 START_S_MAX: Final = 60.0
+LAST_S_MAX: Final = (
+    5.0  # its socket closes a moment before the process ends; seconds on a busy node
+)
 SEND_S_MAX: Final = 10.0  # the guardian takes a command in about 2 ms
 CLOSE_S_MAX: Final = 30.0  # 40 ms of teardown for each GB of a rank
 _LOG_BYTES_MAX: Final = 1 << 20
@@ -285,7 +288,7 @@ class Guardian:
 
     def _describe_loss(self, error: Exception) -> str:
         try:
-            code = self._process.wait(1.0)  # its socket closes a moment before the process ends
+            code = self._process.wait(LAST_S_MAX)
         except subprocess.TimeoutExpired:
             return f"{error}, and its process {self.pid} still runs"
         how = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
