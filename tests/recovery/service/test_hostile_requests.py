@@ -337,12 +337,16 @@ def test_reports_in_a_flood_are_slowed_down_for_their_node_only(
     assert noisy.report is not None
     message = encode_message(noisy.report)
     path = f"/v1/jobs/{job_id}/reports"
-    statuses = [target.ask("POST", path, message)[0] for _ in range(150)]
+    statuses: set[int] = set()
+    for _ in range(2000):  # a busy machine asks little faster than a node may
+        statuses.add(target.ask("POST", path, message)[0])
+        if 429 in statuses:
+            break
     quiet.say()
     noisy.client.close()
     quiet.client.close()
 
-    assert set(statuses) == {202, 429}
+    assert statuses == {202, 429}
 
 
 def test_names_that_lead_elsewhere_are_no_names(target: Target, job_id: str) -> None:
