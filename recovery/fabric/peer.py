@@ -4,6 +4,7 @@ It starts nothing on its own. When the coordinator is gone, or says the end, it 
 """
 
 import contextlib
+import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -88,6 +89,8 @@ class FabricPeer:
         self._prober = Prober(
             [(address, ProbeListener(address)) for _name, address in rails], bounds
         )
+        self._collective: subprocess.Popen[bytes] | None = None
+        self._is_stopped = False
         self._end: FinishedWork | None = None  # said while a work was under way
 
     def run(
@@ -105,8 +108,16 @@ class FabricPeer:
             self._prober.close()
 
     def stop(self) -> None:
-        """End the load of this node at once. For any thread."""
+        """End the load of this node at once, and begin none. For any thread."""
+        self._is_stopped = True
         self._prober.close()
+        if self._collective is not None:
+            self._collective.kill()
+
+    def _note_collective(self, child: subprocess.Popen[bytes]) -> None:
+        self._collective = child
+        if self._is_stopped:
+            child.kill()
 
     def _join(self, url: str | None, secret: str | None, until_s: float) -> ControllerConnection:
         """Return the connection to the coordinator, which may start later than this node."""
@@ -185,7 +196,7 @@ class FabricPeer:
     def _watched(self, client: ControllerConnection, work: Work) -> Iterator[None]:
         """End the load of a long work at once when the coordinator says the end, or is gone: nobody waits for what it finds."""
         is_over = threading.Event()
-        if isinstance(work, FlowWork) and work.seconds >= WATCHED_S_MIN:
+        if not (isinstance(work, FlowWork) and work.seconds < WATCHED_S_MIN):
             arguments = (client, work.number, is_over)
             threading.Thread(target=self._watch, args=arguments, name="watch", daemon=True).start()
         try:
@@ -202,7 +213,7 @@ class FabricPeer:
                 work = decode_work(body) if body else None
             except UnreachableError:
                 if time.monotonic() - heard_s > LOST_S_MAX:
-                    self._prober.close()
+                    self.stop()
                     return
                 is_over.wait(0.5)
                 continue
@@ -210,7 +221,7 @@ class FabricPeer:
                 return  # the next request of the work itself tells what is wrong
             if isinstance(work, FinishedWork):
                 self._end = work
-                self._prober.close()
+                self.stop()
             if work is not None:
                 return
 
@@ -232,7 +243,7 @@ class FabricPeer:
                 return PeerFindings(rank, number, seen=seen, pairs=pairs, ports=ports)
             if isinstance(work, CollectiveWork):
                 interface = self.names[0]
-                found = run_collectives(work, self._python, interface)
+                found = run_collectives(work, self._python, interface, self._note_collective)
                 return PeerFindings(rank, number, collectives=found)
         except (RankmendError, OSError, IndexError) as error:
             return PeerFindings(rank, number, failure=f"{self._node}: {error}"[:1000])

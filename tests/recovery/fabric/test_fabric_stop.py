@@ -1,5 +1,6 @@
 """How a fabric test of several processes ends: by a signal, with the load of every node, or with a result that can't be kept."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 SIGNALLED_S = 150.0  # half a minute on an idle machine, where the farewell is missed
@@ -19,8 +21,8 @@ class Nodes:
         self.shared, self.state = folder / "shared", folder / state
         self.shared.mkdir(mode=0o700)
         words = [sys.executable, "-m", "rankmend.cli", "fabric", "test", kind, "--nnodes", "3", "--rail", "lo",
-                 "--seconds", seconds, "--shared", str(self.shared), "--state-dir", str(self.state),
-                 "--metrics-file", str(folder / "metrics.prom")]  # fmt: skip
+                 "--seconds", seconds, "--join-timeout", "5m", "--shared", str(self.shared), "--state-dir", str(self.state),
+                 "--size", str(1 << 26), "--metrics-file", str(folder / "metrics.prom")]  # fmt: skip
         self.all = [
             subprocess.Popen(
                 [*words, "--node-rank", str(rank)],
@@ -29,6 +31,13 @@ class Nodes:
             )
             for rank in range(3)
         ]  # fmt: skip
+
+    def children(self) -> list[psutil.Process]:
+        found = []
+        for node in self.all:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += psutil.Process(node.pid).children()
+        return found
 
     def close(self) -> None:
         for node in self.all:
@@ -50,7 +59,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 90
+    deadline_s = time.monotonic() + 280
     while not condition():
         assert time.monotonic() < deadline_s, f"waited for {what}"
         time.sleep(0.05)
@@ -77,6 +86,24 @@ def test_a_signal_to_the_first_node_ends_the_test_of_all(
     assert not has_load
     assert [one for one in nodes.shared.rglob("*") if one.is_file()] == []
     assert not nodes.state.exists()
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_a_signal_to_the_first_node_ends_the_collectives_of_all(folder: Path) -> None:
+    nodes = Nodes(folder, "collectives", seconds="0.1")
+    try:
+        wait_for(lambda: len(nodes.children()) == len(nodes.all), "the collectives")
+        children = nodes.children()
+        nodes.all[0].send_signal(signal.SIGINT)
+        for node in nodes.all:
+            node.communicate(timeout=SIGNALLED_S)
+        _gone, left = psutil.wait_procs(children, timeout=SIGNALLED_S)
+    finally:
+        nodes.close()
+
+    assert [node.returncode for node in nodes.all] == [130, 2, 2]
+    assert left == []
 
 
 @pytest.mark.long
