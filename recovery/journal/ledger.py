@@ -241,7 +241,7 @@ class Ledger:
     has_lost_lease: bool = False  # the newest attempt is one of a lost journal, and keeps a lease
     # number of the record in which a node's launcher was last replaced or ended
     replaced_number: int = 0
-    rendezvous_used: frozenset[tuple[str, int]] = frozenset()
+    rendezvous_used: tuple[tuple[str, int], ...] = ()  # by the newest attempts, newest last
     finder: str | None = None  # the node that looks for checkpoints, by the record `finder_number`
     finder_number: int = 0
     readers: tuple[CheckpointReader, ...] = ()  # all that look by that record

@@ -4,7 +4,7 @@ from typing import Final
 
 from detectors.finding import Finding
 from recovery.api import wire
-from recovery.journal.accounting import Accounting
+from recovery.journal.accounting import Account, Accounting
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import (
     CaughtUp,
@@ -48,16 +48,24 @@ class JobIncidents:
         self._views: list[wire.IncidentView] = []
 
     def read(self) -> list[wire.IncidentView]:
-        """Return the incidents, oldest first; raise JournalError if the journal can't be read."""
+        """Return the newest incidents, oldest first; raise JournalError if the journal can't be read."""
         with self._journal.reading() as reader:
             if reader.checksum_of(self._number) != self._checksum:
                 self._begin()  # another journal lies there now
             last = reader.last_number(self._number)
             if self._take(reader, last):
-                accounts = self._accounting.accounts()
+                accounts = self._forget_old(self._accounting.accounts())
                 self._views = view_accounts(accounts, self._judged, self._job)
             self._number, self._checksum = last, reader.checksum_of(last)
         return self._views
+
+    def _forget_old(self, accounts: tuple[Account, ...]) -> tuple[Account, ...]:
+        """Return the newest accounts, as many as an answer has, and keep no other."""
+        old = [one.incident_id for one in accounts[: -wire.INCIDENTS_MAX]]
+        self._accounting.forget(old)
+        for incident_id in old:
+            self._judged.pop(incident_id, None)
+        return accounts[-wire.INCIDENTS_MAX :]
 
     def _take(self, reader: JournalReader, last: int) -> bool:
         """Take what has come; return whether there was any."""

@@ -36,6 +36,7 @@ from recovery.journal.reach import Reach, farther, is_farther
 
 _PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
 _SPOILED_MAX: Final = 256
+_RENDEZVOUS_MAX: Final = 256  # attempts ago: each since then was proved gone before the next
 _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
 
@@ -77,8 +78,13 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
     )
     if record.rendezvous is not None:
         met = (record.rendezvous.address, record.rendezvous.port)
-        after = replace(after, rendezvous_used=ledger.rendezvous_used | {met})
+        after = replace(after, rendezvous_used=_with_met(ledger, met))
     return after if path is None else replace(after, last_restore_path=path)
+
+
+def _with_met(ledger: Ledger, met: tuple[str, int]) -> tuple[tuple[str, int], ...]:
+    others = [one for one in ledger.rendezvous_used if one != met]
+    return (*others, met)[-_RENDEZVOUS_MAX:]
 
 
 def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
@@ -209,9 +215,9 @@ def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
         member = joined_member(members.get(joined.node), joined, ledger.number - 1)
         members[joined.node] = replace(member, launcher_since=ledger.number - 1, boot_since=0)
     choice = Choice(True, record.restore, "adopted: it runs", snapshot=record.snapshot)
-    met = set()
+    met = ledger.rendezvous_used
     if record.rendezvous is not None:
-        met = {(record.rendezvous.address, record.rendezvous.port)}
+        met = _with_met(ledger, (record.rendezvous.address, record.rendezvous.port))
     is_same = record.attempt == ledger.attempt and ledger.adopted is not None
     after = replace(
         ledger,
@@ -247,7 +253,7 @@ def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
         nodes=tuple(place.node for place in record.placement),
         started_number=ledger.number,
         members=members,
-        rendezvous_used=ledger.rendezvous_used | met,
+        rendezvous_used=met,
         last_restore_path=ledger.last_restore_path
         if record.restore is None
         else record.restore.path,

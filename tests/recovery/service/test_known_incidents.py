@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from recovery.api import wire
 from recovery.journal.records import Entry
 from recovery.journal.stored_journal import JournalFile
 from recovery.service.known_incidents import JobPlace, KnownIncidents
@@ -118,3 +119,17 @@ def test_a_journal_that_has_not_grown_is_not_read_again(tmp_path: Path) -> None:
     os.utime(one.journal.folder / "journal.db", ns=(status.st_mtime_ns, status.st_mtime_ns))
 
     assert known.newest([one], 9) == first
+
+
+def test_of_a_job_with_very_many_incidents_only_as_many_as_an_answer_has_are_kept(
+    tmp_path: Path,
+) -> None:
+    many = wire.INCIDENTS_MAX + 3
+    told = [one for at in range(many) for one in incident(f"a-{at}", 100.0 + at)]
+    job = place(tmp_path, "a", *told, written_s=9000.0)
+    incidents = JobIncidents(job.journal, "a")
+
+    views = incidents.read()
+
+    assert [one.incident_id for one in views] == [f"a-{at}" for at in range(3, many)]
+    assert len(incidents._accounting.accounts()) == wire.INCIDENTS_MAX
