@@ -219,6 +219,8 @@ def _study(options: dict[str, Any], progress: Progress) -> "Study":
     assumptions = Assumptions()
     for text in options["settings"]:
         assumptions = planning.change(assumptions, text, ())
+    for text in options["what_if"]:  # before a minute of simulation
+        planning.check_change(assumptions, text)
     for option, name in (("interval", "interval_s"), ("snapshots", "snapshot_interval_s")):
         if isinstance(options[option], float):
             assumptions = replace(assumptions, **{name: options[option]})
@@ -271,7 +273,9 @@ def _source(options: dict[str, Any]) -> "tuple[Any, Callable[..., Faults], str]"
     from recovery.simulation.trace import read_trace, replay
 
     trace = None if options["trace"] is None else read_trace(options["trace"])
-    days = options["days"] or (_DAYS if trace is None else trace.days)
+    days = options["days"]
+    if days is None:
+        days = _DAYS if trace is None else trace.days
     per_node = max(1, options["gpus_per_node"])
     spares = options["spares"]
     if not isinstance(spares, int):

@@ -101,8 +101,10 @@ class DrillRun:
         except OverdueError as error:
             self.tell(str(error))
         finally:
-            not_undone = self._end_injectors()
-            self._end(job)
+            try:
+                not_undone = self._end_injectors()
+            finally:
+                self._end(job)
         return self._outcome(code, not_undone)
 
     def checks(self, outcome: DrillOutcome) -> tuple[DrillCheck, ...]:

@@ -102,14 +102,8 @@ def change(assumptions: Assumptions, text: str, base: Sequence[RunOutcome]) -> A
 
     ``mttr`` is the mean time to recovery that is wanted; all its phases change by one factor.
     """
-    name, equals, value = text.partition("=")
-    key = _SHORT.get(name, name)
-    known = [one.name for one in fields(Assumptions)]
-    if not equals or (key not in known and name != "mttr"):
-        some = ", ".join(("mttr", *_SHORT, *known))
-        raise ConfigError(f"{text!r} is not NAME=VALUE with a name that is known: {some}")
-    number = _number(text, value)
-    if name != "mttr":
+    key, number = _parse(text)
+    if key != _MTTR:
         return replace(assumptions, **{key: number})
     means = [one.mttr_s for one in base if one.mttr_s]
     if not means:
@@ -117,6 +111,24 @@ def change(assumptions: Assumptions, text: str, base: Sequence[RunOutcome]) -> A
     return replace(assumptions, mttr_factor=number / (sum(means) / len(means)))
 
 
+def check_change(assumptions: Assumptions, text: str) -> None:
+    """Raise ConfigError for what `change` would refuse whatever the runs come to."""
+    if _parse(text)[0] != _MTTR:
+        change(assumptions, text, ())
+
+
+def _parse(text: str) -> tuple[str, float]:
+    """Return the name of a field, or ``mttr``, and the value."""
+    name, equals, value = text.partition("=")
+    key = _SHORT.get(name, name)
+    known = [one.name for one in fields(Assumptions)]
+    if not equals or key not in (*known, _MTTR):
+        some = ", ".join((_MTTR, *_SHORT, *known))
+        raise ConfigError(f"{text!r} is not NAME=VALUE with a name that is known: {some}")
+    return key, _number(text, value)
+
+
+_MTTR: Final = "mttr"
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 

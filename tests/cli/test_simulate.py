@@ -156,6 +156,7 @@ def test_the_picture_is_written(rates: str, tmp_path: Path) -> None:
         (("--gpus", "9999999"), "9999999 GPUs"),
         (("--gpus-per-node", "0"), "0 GPUs per node"),
         (("--days", "-1"), "-1 days"),
+        (("--days", "0"), "0 days"),
         (("--seeds", "0"), "0 seeds"),
         (("--seeds", "5000"), "1001 seeds"),
         (("--spares", "100%"), "'100%' is neither a number"),
@@ -176,6 +177,13 @@ def test_bad_input_is_named_with_its_value(arguments: tuple[str, ...], message: 
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_wrong_what_if_is_refused_before_years_of_the_largest_job_are_simulated() -> None:
+    result = run("--gpus", "262144", "--days", "3650", "--what-if", "mttr=-5")
+
+    assert result.exit_code == 2
+    assert "'-5' is not a number or duration" in result.stderr
 
 
 @pytest.mark.parametrize(
