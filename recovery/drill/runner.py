@@ -20,6 +20,7 @@ from recovery.drill.scenario import DrillFault, DrillPhase, Scenario
 from recovery.drill.verdict import DrillCheck, DrillOutcome, judge_drill
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_window import read_job_time
+from recovery.inject.fault import FaultKind
 from recovery.journal.heartbeat import read_heartbeat
 from recovery.journal.job_folder import read_json
 from recovery.journal.stored_journal import JournalFile
@@ -51,6 +52,9 @@ class JobProcess(Protocol):
     def poll(self) -> int | None: ...
     def wait(self, timeout: float | None = None) -> int: ...
     def send_signal(self, sig: int) -> None: ...
+
+
+_JOURNAL_FULL: Final = FaultKind.JOURNAL_FULL.value
 
 
 @dataclass(slots=True)
@@ -112,7 +116,10 @@ class DrillRun:
         return judge_drill(self.scenario.holds, outcome)
 
     def _let_go(self) -> None:
-        """Let the job make its last step."""
+        """Let the job make its last step, once its journal can be written again: what held is read there."""
+        for one in self._injectors:
+            if one.fault.fault == _JOURNAL_FULL:
+                self._until(lambda one=one: one.process.poll() is not None, "the journal is back")  # type: ignore[misc]
         (self.folder / "let-go").touch()
 
     def job_time(self) -> JobTime | None:
