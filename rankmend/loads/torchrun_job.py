@@ -17,10 +17,6 @@ import zipfile
 from pathlib import Path
 from typing import Optional, Tuple
 
-import numpy as np
-import torch
-import torch.distributed as dist
-
 PRIME = 2_147_483_647  # of rankmend.loads.drill_job, which a job of another launcher can't import
 _PATIENCE = datetime.timedelta(seconds=600)
 
@@ -30,6 +26,8 @@ def _share(state: int, rank: int, step: int) -> int:
 
 
 def _load(checkpoints: Path) -> Tuple[int, int]:
+    import numpy as np
+
     for path in sorted(checkpoints.glob("step-*.npz"), reverse=True):
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -40,6 +38,8 @@ def _load(checkpoints: Path) -> Tuple[int, int]:
 
 
 def _save(checkpoints: Path, step: int, state: int, save_s: float) -> None:
+    import numpy as np
+
     beside = checkpoints / f".step-{step:08d}.{os.getpid()}.tmp"
     with beside.open("wb") as file:
         np.savez(file, step=step, state=np.full(512, state, np.int64))
@@ -56,6 +56,9 @@ def _number(name: str) -> int:
 def main(
     folder: Path, steps: int, every: int, step_s: float, start_s: float, save_s: float
 ) -> None:
+    import torch
+    import torch.distributed as dist
+
     torch.set_num_threads(1)
     rank = _number("RANK")
     attempt = _number("SLURM_RESTART_COUNT") + _number("TORCHELASTIC_RESTART_COUNT")
@@ -103,9 +106,7 @@ def main(
     if rank == 0:
         (folder / "result.json").write_text(json.dumps({"step": step, "state": state}))
     dist.barrier()
-    time.sleep(
-        0.5
-    )  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
+    time.sleep(0.5)  # gloo's threads let go of the last collective: else this may hang
     dist.destroy_process_group()
 
 
