@@ -70,11 +70,12 @@ def _fill(place: FaultPlace, folder: Path) -> FaultPlan:
     return FaultPlan(
         (f"write {file} until no byte is free",),
         (RemoveFile(path=str(file), outlives_boot=True),),
-        lambda: _write_until_full(file),
+        lambda: write_until_full(file),
     )
 
 
-def _write_until_full(file: Path) -> None:
+def write_until_full(file: Path) -> None:
+    """Make a new file that takes the last byte of its file system."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(file, flags, 0o600)
     try:

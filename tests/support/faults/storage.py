@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from recovery.inject.acts.storage import write_until_full
 from tests.support.faults.fault import Fault
 
 _FILL_BYTES_MAX = 1 << 30  # a larger file system belongs to this machine, not to a test
@@ -22,7 +23,7 @@ def fill(folder: Path) -> Fault:
     file = folder / FILL_NAME
     fault = Fault(f"{folder} full", lambda: file.unlink(missing_ok=True))
     try:
-        _write_until_full(file)
+        write_until_full(file)
     except BaseException:
         fault.end()
         raise
@@ -65,19 +66,6 @@ def short_writes(file_bytes_max: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def _write_until_full(file: Path) -> None:
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-    try:
-        for block_bytes in (1 << 20, 1 << 12, 1):
-            block = bytes(block_bytes)
-            with contextlib.suppress(OSError):
-                while True:
-                    os.write(fd, block)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def lose(folder: Path) -> Fault:
