@@ -1,6 +1,7 @@
 """How a fabric test of several processes ends: by a signal, with the load of every node, or with a result that can't be kept."""
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+LOAD_BYTES = 8 << 20
 SIGNALLED_S = 150.0  # half a minute on an idle machine, where the farewell is missed
 
 
@@ -45,10 +47,12 @@ class Nodes:
             node.communicate()
 
     def has_load(self) -> bool:
-        told = subprocess.run(["ss", "-tnpH"], capture_output=True, text=True, check=True).stdout
+        """Return whether a connection of theirs carries more than talk with the first node ever does."""
+        told = subprocess.run(["ss", "-tnpHiO"], capture_output=True, text=True, check=True).stdout
         pids = [f"pid={node.pid}," for node in self.all]
-        lines = [line for line in told.splitlines() if line.startswith("ESTAB") and ":43" in line]
-        return any(pid in line for line in lines for pid in pids)
+        lines = [line for line in told.splitlines() if any(pid in line for pid in pids)]
+        sent = [re.search(r"bytes_sent:(\d+)", line) for line in lines if line.startswith("ESTAB")]
+        return any(int(one[1]) > LOAD_BYTES for one in sent if one is not None)
 
 
 @pytest.fixture
