@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from agent.nvml.child_protocol import MESSAGE_BYTES_MAX, CallPage
+from agent.nvml.cuda_version import ask_cuda_version
 from agent.nvml.fields import PERIOD_S_BY_GROUP
 from agent.nvml.nvml_calls import GpuLostError, NvmlGoneError
 from agent.nvml.sampled_gpu import SampledGpu, Value
@@ -168,7 +169,8 @@ def main(arguments: list[str]) -> int:
     os.close(int(page_text))
     import pynvml  # noqa: PLC0415 - after the page: a preloaded library can hang while it loads
 
-    sampler = GpuSampler(pynvml, page, has_profiling=profiling_text == "1")
+    cuda = ask_cuda_version(pynvml)  # before NVML is open in this process
+    sampler = GpuSampler(pynvml, page, cuda=cuda, has_profiling=profiling_text == "1")
     child = Child(sampler, channel, float(interval_text), frozenset(map(int, skipped)))
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -13,8 +13,8 @@ from rankmend.backoff import Backoff
 CALL_S_MAX: Final = 10.0  # a sweep takes 1 ms; a bad GPU, 45 s a call (NVIDIA/DCGM issue 313)
 OPEN_S_MAX: Final = 120.0  # without persistence mode the driver sets up each GPU at the first call
 SILENT_S_MAX: Final = 30.0  # a child outside a call has been stopped, or gets no CPU time
-# Each takes 9.2 MB of private memory (nvidia-ml-py over tests/support/nvml_stub). The service may use
-# 128 MB (MemoryHigh).
+# Each takes 9.2 MB of private memory (nvidia-ml-py over tests/support/nvml_stub), and took 45 MiB with a
+# real driver (H200, 580), libcuda included. The service may use 384 MiB (MemoryHigh).
 ABANDONED_MAX: Final = 6
 # Children that hang in a call about no GPU, or are about to end. If one more hangs, NVML as a whole does
 # not answer.

@@ -30,9 +30,10 @@ class GpuSampler:
         page: CallPage,
         now_s: Callable[[], float] = time.monotonic,
         *,
+        cuda: str = "",
         has_profiling: bool = True,
     ) -> None:
-        """``nvml`` is the module pynvml, or a test's substitute.
+        """``nvml`` is the module pynvml, or a test's substitute; ``cuda`` what `ask_cuda_version` said.
 
         ``has_profiling``: read GPM, whose counters a profiler may want for itself.
         """
@@ -40,7 +41,7 @@ class GpuSampler:
         self._calls = NvmlCalls(nvml, page, now_s)
         self._events = GpuEvents(self._calls)
         self.driver = ""
-        self.cuda = ""
+        self.cuda = cuda
         self.nvml_version = ""
         self.count = 0  # GPUs that the driver lists, including left-out ones
         self.gpus: list[SampledGpu] = []
@@ -55,8 +56,6 @@ class GpuSampler:
         self._calls.plain("nvmlInitWithFlags", 0)
         self.driver = str(self._calls.plain("nvmlSystemGetDriverVersion"))
         self.nvml_version = str(self._calls.quiet("nvmlSystemGetNVMLVersion") or "")
-        cuda = self._calls.quiet("nvmlSystemGetCudaDriverVersion")
-        self.cuda = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
         major = self.driver.partition(".")[0]
         self._calls.driver_major = int(major) if major.isdigit() else 0
         self.count = int(self._calls.plain("nvmlDeviceGetCount"))

@@ -43,12 +43,12 @@ class TimedPage(CallPage):
 class Watched:
     """An opened sampler with its first GPU."""
 
-    def __init__(self, nvml: Any) -> None:
+    def __init__(self, nvml: Any, cuda: str = "") -> None:
         descriptor = make_page()
         self.nvml = nvml
         self.page = TimedPage(descriptor)
         os.close(descriptor)  # the page stays mapped
-        self.sampler = GpuSampler(nvml, self.page)
+        self.sampler = GpuSampler(nvml, self.page, cuda=cuda)
         try:
             self.sampler.open(frozenset())
         except nvml.NVMLError as error:
@@ -77,8 +77,9 @@ class Watched:
 
 
 @contextmanager
-def watching(nvml: Any) -> Iterator[Watched]:
-    watched = Watched(nvml)
+def watching(nvml: Any, cuda: str) -> Iterator[Watched]:
+    """Open the sampler; ``cuda`` is what `ask_cuda_version` said."""
+    watched = Watched(nvml, cuda)
     try:
         yield watched
     finally:

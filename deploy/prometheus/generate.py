@@ -134,7 +134,7 @@ OWN = (
         "rankmend_agent_memory_bytes > 150e6",
         "10m",
         "warning",
-        "{{ $labels.node }}: the node agent uses {{ $value | humanize1024 }}B; its unit allows 192 MiB",
+        "{{ $labels.node }}: the node agent uses {{ $value | humanize1024 }}B; its unit allows 512 MiB",
         {_series("rankmend_agent_memory_bytes"): "160000000x20"},
         {_series("rankmend_agent_memory_bytes"): "60000000x20"},
         value="152.6Mi",

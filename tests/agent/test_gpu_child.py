@@ -165,6 +165,33 @@ def test_agent_shows_what_changes_on_a_gpu(tmp_path: Path, node: Node) -> None:
         assert page.value("gpu_temperature_celsius", gpu="0") == 45
 
 
+def test_memory_that_the_version_of_cuda_takes_is_given_back(tmp_path: Path, node: Node) -> None:
+    with watched(tmp_path, "--interval", "0.2") as (agent, page):
+        page.wait(2, "gpu_answering")
+
+        assert page.value("gpu_info", gpu="0", cuda="13.0") == 1
+        (child,) = children_of(agent.process.pid)
+        assert own_mib(child) < 32, "the stand-in takes so much when it is asked for the version"
+
+
+def test_gpus_are_read_where_the_version_of_cuda_never_comes(tmp_path: Path, node: Node) -> None:
+    node.stub.answers["nvmlSystemGetCudaDriverVersion"] = "hang"
+    node.save()
+    with watched(tmp_path, "--interval", "0.2") as (agent, page):
+        page.wait(2, "gpu_answering")
+
+        assert page.value("gpu_info", gpu="0", cuda="") == 1
+        (child,) = children_of(agent.process.pid)
+        assert not children_of(child), "the process that asked is gone"
+
+
+def own_mib(pid: int) -> float:
+    """Return a process's private memory in MiB."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    kb = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+    return kb / 1024
+
+
 def test_errors_of_memory_and_links_are_read_from_a_page_of_once(
     tmp_path: Path, node: Node
 ) -> None:

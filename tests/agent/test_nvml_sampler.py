@@ -41,7 +41,7 @@ def use(library: object) -> None:
 
 def opened(clock: FakeClock | None = None, skipped: frozenset[int] = frozenset()) -> GpuSampler:
     descriptor = make_page()
-    sampler = GpuSampler(pynvml, CallPage(descriptor), (clock or FakeClock()).now_s)
+    sampler = GpuSampler(pynvml, CallPage(descriptor), (clock or FakeClock()).now_s, cuda="13.0")
     os.close(descriptor)  # the page stays mapped
     sampler.open(skipped)
     return sampler

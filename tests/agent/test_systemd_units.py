@@ -118,7 +118,7 @@ def test_agent_sees_the_root_read_only_and_reads_the_kernel_log(agent: Bed) -> N
 
 
 def test_limits_of_the_unit_are_really_set(agent: Bed) -> None:
-    assert agent.show(UNIT, "MemoryMax") == str(192 << 20)
+    assert agent.show(UNIT, "MemoryMax") == str(512 << 20)
     assert agent.show(UNIT, "TasksMax") == "128"
     group = agent.show(UNIT, "ControlGroup")
     limits = agent.run(
@@ -127,7 +127,7 @@ def test_limits_of_the_unit_are_really_set(agent: Bed) -> None:
         f"cat /sys/fs/cgroup/memory{group}/memory.limit_in_bytes "
         f"/sys/fs/cgroup{group}/memory.max 2>/dev/null || true",
     ).stdout.split()
-    assert limits == [str(192 << 20)]
+    assert limits == [str(512 << 20)]
 
 
 def test_any_user_reaches_the_socket_for_launchers(agent: Bed) -> None:

@@ -116,7 +116,7 @@ def changed(old: str, new: str) -> nvidia_smi.SmiAnswer:
 
 
 def test_gpu_that_is_as_nvidia_smi_says_passes(node: StubNode) -> None:
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         for attempt in (nvml.try_smi, nvml.try_identity, nvml.try_absent):
             trial = Trial()
             attempt(trial, watched, ask)
@@ -143,7 +143,7 @@ def test_gpu_that_is_as_nvidia_smi_says_passes(node: StubNode) -> None:
 def test_value_that_differs_is_named(node: StubNode, old: str, new: str, named: str) -> None:
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_smi(trial, watched, lambda: changed(old, new))
 
     assert len(trial.failures) == 1
@@ -151,7 +151,7 @@ def test_value_that_differs_is_named(node: StubNode, old: str, new: str, named: 
 
 
 def test_moving_value_may_lie_between_two_answers(node: StubNode) -> None:
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         values = watched.values(*GROUPS)
 
     cool, hot = (
@@ -165,7 +165,7 @@ def test_moving_value_may_lie_between_two_answers(node: StubNode) -> None:
 def test_value_that_nvidia_smi_shows_as_absent_is_named(node: StubNode) -> None:
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_absent(trial, watched, lambda: changed("<memory_temp>58 C", "<memory_temp>N/A"))
 
     assert trial.failures == [
@@ -177,7 +177,7 @@ def test_value_that_only_nvidia_smi_has_is_named(node: StubNode) -> None:
     node.remove(0, "nvmlDeviceGetMarginTemperature")
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_smi(trial, watched, ask)
 
     assert trial.failures == ["nvidia-smi shows, the agent does not: temperature_margin_celsius"]
@@ -187,7 +187,7 @@ def test_other_identity_is_named(node: StubNode) -> None:
     node.set(0, "nvmlDeviceGetSerial", "7")
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_identity(trial, watched, ask)
 
     assert trial.failures == ["serial is '7', nvidia-smi's '1653924000000'"]
@@ -219,7 +219,7 @@ def test_everything_below_an_absent_part_is_absent() -> None:
 def test_values_asked_a_second_way_are_equal(node: StubNode) -> None:
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_own(trial, watched)
 
     assert trial.failures == []
@@ -231,7 +231,7 @@ def test_difference_between_field_and_function_is_named(node: StubNode) -> None:
     node.set(0, "nvmlDeviceGetTotalEnergyConsumption", 2 * 10**9)
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         nvml.try_own(trial, watched)
 
     assert trial.failures == ["differ: energy_joules_total 1e+06, pynvml 2e+06 and 2e+06"]
@@ -240,7 +240,7 @@ def test_difference_between_field_and_function_is_named(node: StubNode) -> None:
 def test_missing_function_is_not_compared(node: StubNode) -> None:
     use(FakeNvml(node, is_old=True))
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         values = watched.values("fast")
         answers = own_queries.answer(pynvml, watched.gpu.handle, own_queries.queries(values))
 
@@ -254,7 +254,7 @@ def test_load_is_measured_between_two_moments(node: StubNode) -> None:
     workers = Workers([sys.executable, "-c", WORKER])
     trial = Trial()
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         try_gemm(trial, watched, workers)
         workers.end()
 
@@ -297,7 +297,10 @@ def test_driver_that_hides_pids_leaves_the_row_untried(node: StubNode) -> None:
     node.set(0, "nvmlDeviceGetComputeRunningProcesses", 0, 4 << 30)
     workers = Workers([sys.executable, "-c", WORKER])
 
-    with watching(pynvml) as watched, pytest.raises(NotTriedError, match=r"lists pids \[0\]"):
+    with (
+        watching(pynvml, "13.0") as watched,
+        pytest.raises(NotTriedError, match=r"lists pids \[0\]"),
+    ):
         try_processes(Trial(), watched, workers)
     workers.end()
 
@@ -420,7 +423,7 @@ def test_event_of_the_driver_is_heard_by_the_collector(node: StubNode) -> None:
     library._special["nvmlEventSetWait_v2"] = wait
     use(library)
 
-    with watching(pynvml) as watched:
+    with watching(pynvml, "13.0") as watched:
         ears = Ears(watched, Path("/nowhere/kmsg"))
         evidence = Evidence("read_far", 77)
         ears.hear(evidence, 5.0, more_s=0.1)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any, Final
 
+from agent.nvml.cuda_version import ask_cuda_version
 from bench.gpu import nvidia_smi, own_queries
 from bench.gpu.agent_beside import RANKMEND, environment
 from bench.gpu.load import Workers
@@ -61,8 +62,10 @@ def run_with(
 ) -> None:
     """Try the rows with this NVML; ``ask`` is nvidia-smi."""
 
+    cuda = ask_cuda_version(nvml)  # before NVML is open in this process
+
     def watched_row(name: str, attempt: Callable[..., None], *more: Any) -> None:
-        with telling.row(name) as trial, watching(nvml) as watched:
+        with telling.row(name) as trial, watching(nvml, cuda) as watched:
             try:
                 attempt(trial, watched, *more)
             except nvml.NVMLError as error:

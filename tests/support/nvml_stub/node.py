@@ -17,6 +17,7 @@ class StubNode:
             "nvmlSystemGetDriverVersion": "580.95.05",
             "nvmlSystemGetNVMLVersion": "13.580.95.05",
             "nvmlSystemGetCudaDriverVersion": "13000",
+            "libcuda-mib": "32",
             "nvmlDeviceGetCount": str(gpus),
             "nvmlEventSetCreate": "0",
         }

@@ -14,6 +14,8 @@
  *     0.2/nvmlDeviceGetUUID MIG-...             MIG instance 2 of GPU 0
  *     0/gpm/5 63.5                              a metric of GPM, in percent; 0/gpm/5/3 of GPU instance 3
  *
+ *     libcuda-mib 32                            what asking for the version of CUDA allocates, and keeps
+ *
  * A function without a line answers NOT_SUPPORTED. With -DOLD_DRIVER newer symbols are missing.
  * Layouts are those of nvml.h, written down here anew as far as they are needed.
  *
@@ -169,12 +171,22 @@ const char *nvmlErrorString(int code) {
 }
 SYSTEM_TEXT(nvmlSystemGetDriverVersion)
 SYSTEM_TEXT(nvmlSystemGetNVMLVersion)
-int nvmlSystemGetCudaDriverVersion_v2(int *out) {
+/* The real library loads libcuda for this, which stays with its memory. */
+static void load_cuda(void) {
+    static char *memory;
     char values[64];
+    if (memory || !find("libcuda-mib", values, sizeof values)) return;
+    size_t size = (size_t)atoi(values) << 20;
+    if ((memory = malloc(size))) memset(memory, 1, size);
+}
+int nvmlSystemGetCudaDriverVersion(int *out) {
+    char values[64];
+    load_cuda();
     int code = answer("nvmlSystemGetCudaDriverVersion", values, sizeof values);
     if (!code) *out = atoi(values);
     return code;
 }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { return nvmlSystemGetCudaDriverVersion(out); }
 int nvmlDeviceGetCount_v2(u32 *out) {
     char values[64];
     int code = answer("nvmlDeviceGetCount", values, sizeof values);
