@@ -26,6 +26,7 @@ from agent.preflight.result_file import SERVICE_FOLDER
 from agent.ranks.table import RankSample
 from agent.sampling.collection import Collector
 from agent.sources.mount_prober import MountProber
+from agent.sources.pcie_acs import BridgeAcs
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
 
@@ -82,6 +83,7 @@ def make_collectors(
     clock: Clock,
     ranks: Callable[[], Iterable[RankSample]],
     excluded_nics: Sequence[str] = (),
+    read_acs: Callable[[], Sequence[BridgeAcs]] | None = None,
 ) -> tuple[Collector, ...]:
     """Return the collectors. Beside a recorded tree this machine's own mounts, services and clock
     are not asked."""
@@ -111,7 +113,12 @@ def make_collectors(
             sysfs_root, Systemctl() if is_live else None, config.services, config.modules
         ),
         VersionsCollector(
-            procfs_root, sysfs_root, baseline, excluded_nics, Path("/") if is_live else None
+            procfs_root,
+            sysfs_root,
+            baseline,
+            excluded_nics,
+            Path("/") if is_live else None,
+            read_acs,
         ),
         PreflightCollector(SERVICE_FOLDER if is_live else None, clock),
     )

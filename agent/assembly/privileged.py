@@ -1,7 +1,7 @@
 """The collectors that ask the root helper or the BMC, made from one part of the configuration."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +10,10 @@ import msgspec
 from agent.collectors.disk_health import DiskHealthCollector
 from agent.collectors.ipmi import IpmiCollector, IpmiEventsCollector
 from agent.collectors.redfish import RedfishCollector
-from agent.root_helper.client import Ask, HelperClient, TransceiverMemories
+from agent.root_helper.client import Ask, HelperClient, TransceiverMemories, ask_acs
 from agent.root_helper.questions import SOCKET_PATH, HelperAnswer, HelperQuery
 from agent.sampling.collection import Collector
+from agent.sources.pcie_acs import BridgeAcs, list_bridges, read_acs
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, NoSourceError
 from rankmend.redfish_session import parse_url
@@ -56,6 +57,21 @@ def make_read_memory(
     if os.geteuid() == 0 and not path.exists():
         return None
     return TransceiverMemories(ask, clock).read
+
+
+def make_read_acs(
+    ask: Ask, helper_socket: str | None, sysfs_root: Path, excluded_nics: Sequence[str]
+) -> Callable[[], list[BridgeAcs]]:
+    """Return how the ACS of bridges is read: by the root helper, or by the agent itself, being root with no helper."""
+    path = Path(helper_socket) if helper_socket else SOCKET_PATH
+
+    def read() -> list[BridgeAcs]:
+        bridges = list_bridges(sysfs_root, excluded_nics)
+        if bridges and os.geteuid() == 0 and not path.exists():
+            return list(read_acs(sysfs_root, bridges))
+        return ask_acs(ask) if bridges else []
+
+    return read
 
 
 def make_collectors(redfish: RedfishSettings, ask: Ask, clock: Clock) -> tuple[Collector, ...]:

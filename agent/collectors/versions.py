@@ -4,16 +4,19 @@ Source: <procfs>/sys/kernel/osrelease, <procfs>/driver/nvidia/version (NVIDIA dr
         "proc interface"), and in sysfs (Linux Documentation/ABI): class/dmi/id/bios_version,
         devices/system/cpu/cpu0/microcode/version, module/<driver>/version,
         class/infiniband/<device>/{fw_ver,hca_type}, class/nvme/<device>/{firmware_rev,model}.
-        NCCL: the names of the system's own libraries; one of a container or a Python environment is not seen.
-Cost:   some 20 small reads and 3 folders, once a minute; no privilege.
+        NCCL: the names of the system's own libraries; what ranks load is `rankmend_rank_nccl_info` (agent/collectors/ranks.py).
+        Settings that slow GPUDirect as an old driver would: bus/pci/devices/<GPU or NIC>/iommu_group/type
+        (testing/sysfs-kernel-iommu_groups), and the ACS of the bridges above (agent/sources/pcie_acs.py).
+Cost:   some 20 small reads, 3 folders and the PCI topology, once a minute; no privilege but for ACS, which the root helper reads.
 
 Nodes of one job that differ in a version are slow or wrong in ways that no single node shows.
 The baseline is a TOML file: a component, and the versions that it may have (docs/reference/host.md).
 """
 
 import fnmatch
+import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,8 +24,10 @@ from typing import Final
 import msgspec
 
 from agent.metrics import Family, Metric, gauge
-from agent.sources.pci_topology import is_excluded
-from rankmend.errors import ConfigError, NoSourceError
+from agent.sources.pci_topology import is_excluded, list_known, read_text, read_topology
+from agent.sources.pcie_acs import BridgeAcs
+from detectors.formats.pcie_acs import OFF, redirects_in_words
+from rankmend.errors import ConfigError, NoSourceError, SourceError
 
 DRIVERS: Final = (
     "nvidia",
@@ -46,6 +51,8 @@ _NCCL: Final = re.compile(r"libnccl\.so\.(\d{1,3}\.\d{1,3}\.\d{1,3})")
 _LIBRARY_FOLDERS: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/local/lib")
 _NOTHING: Final = frozenset({"", "(null)", "N/A"})
 
+log = logging.getLogger(__name__)
+
 Baseline = Mapping[str, tuple[str, ...]]
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -53,7 +60,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "version_info",
         "",
         ("component", "device", "version"),
-        "Version of the kernel, a driver or a firmware; always 1.",
+        "Version of the kernel, a driver or a firmware, or a setting of the hardware (iommu, pcie_acs); always 1.",
     ),
     gauge(
         "version_matches_baseline",
@@ -106,9 +113,12 @@ class VersionsCollector:
         baseline: Baseline | None = None,
         excluded_nics: Sequence[str] = (),
         system_root: Path | None = None,
+        read_acs: Callable[[], Sequence[BridgeAcs]] | None = None,
     ) -> None:
-        """``system_root``: where the system's libraries are; None: not looked for."""
+        """``system_root``: where the system's libraries are; ``read_acs``: asks for the bridges' ACS. None: not looked for."""
         self._system_root = system_root
+        self._read_acs = read_acs
+        self._acs_problem = ""  # as logged
         self._procfs_root = procfs_root
         self._sysfs_root = sysfs_root
         self._baseline = baseline or {}
@@ -148,6 +158,39 @@ class VersionsCollector:
         yield from self._read_nccl()
         yield from self._read_devices("infiniband", "nic_firmware", "fw_ver", "hca_type")
         yield from self._read_devices("nvme", "nvme_firmware", "firmware_rev", "model")
+        yield from self._read_iommu()
+        yield from self._read_bridges()
+
+    def _read_iommu(self) -> Iterator[InstalledVersion]:
+        """Return how the IOMMU treats GPUs and network cards: ``off``, ``identity`` (it lets them pass) or ``DMA...``."""
+        try:
+            topology = read_topology(self._sysfs_root, self._excluded_nics)
+        except SourceError:  # the collector `topology` says so
+            return
+        devices = [*topology.gpus, *(nic.pci for nic in topology.nics)]
+        addresses = [device.bus_id for device in devices if device.bus_id]
+        functions = self._sysfs_root / "bus" / "pci" / "devices"
+        types = {read_text(functions / one / "iommu_group" / "type") or "" for one in addresses}
+        for version in sorted(types - {""}):
+            yield InstalledVersion("iommu", "", version)
+        if addresses and types == {""} and not list_known(self._sysfs_root / "class/iommu", []):
+            yield InstalledVersion("iommu", "", OFF)
+
+    def _read_bridges(self) -> Iterator[InstalledVersion]:
+        """Return which redirects of ACS are on at each bridge above a GPU or a network card."""
+        try:
+            bridges = self._read_acs() if self._read_acs is not None else []
+            problem = "; ".join(sorted({one.error for one in bridges if one.error}))
+        except NoSourceError:
+            return
+        except SourceError as error:
+            bridges, problem = [], str(error)
+        if problem and problem != self._acs_problem:
+            log.warning("the ACS of PCIe bridges can't be read", extra={"error": problem[:500]})
+        self._acs_problem = problem
+        for one in bridges:
+            if not one.error:
+                yield InstalledVersion("pcie_acs", one.bridge, redirects_in_words(one.control))
 
     def _read_nccl(self) -> Iterator[InstalledVersion]:
         """Return the versions of NCCL that a program of this node finds if it brings none of its own."""

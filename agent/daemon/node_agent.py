@@ -135,6 +135,11 @@ class NodeAgent:
                 clock,
                 lambda: self.ranks.newest.samples,
                 config.nic.exclude,
+                privileged.make_read_acs(
+                    ask_helper, config.helper_socket, sysfs_root, config.nic.exclude
+                )
+                if is_live
+                else None,
             ),
             NetworkCollector(procfs_root),
             ThermalCollector(sysfs_root),

@@ -1,6 +1,6 @@
 """Reads what `detectors/doctor/gpu.py` judges. Calls NVML, which may hang: run it in a child.
 
-Sources: agent/collectors/versions.py, agent/collectors/services.py, agent/doctor/pci.py; NVML API reference.
+Sources: agent/collectors/versions.py, agent/sources/pcie_acs.py, agent/collectors/services.py, agent/doctor/pci.py; NVML API reference.
 """
 
 import importlib
@@ -13,8 +13,10 @@ from agent.collectors.versions import parse_nvidia_version
 from agent.doctor.pci import count_gpus, count_switches
 from agent.doctor.places import Places
 from agent.sources.pci_topology import list_known
-from detectors.doctor.gpu import GpuFacts, NvmlAnswer, UnitState
-from rankmend.errors import RankmendError
+from agent.sources.pcie_acs import list_bridges, read_acs
+from detectors.doctor.gpu import GpuFacts, NvmlAnswer, SwitchPort, UnitState
+from detectors.formats.pcie_acs import OFF, redirects_in_words
+from rankmend.errors import RankmendError, SourceError
 
 FABRIC_MANAGER: Final = "nvidia-fabricmanager.service"
 _RELEASE: Final = re.compile(r"(\d+)\.(\d+)")
@@ -56,6 +58,19 @@ def read_gpu(
         has_rdma=bool(list_known(places.sysfs / "class" / "infiniband", [])),
         has_peermem=(places.sysfs / "module" / "nvidia_peermem").is_dir(),
         kernel=(int(release[1]), int(release[2])) if release else None,
+        switch_ports=read_switch_ports(places),
+    )
+
+
+def read_switch_ports(places: Places) -> tuple[SwitchPort, ...]:
+    """Return the ports of PCIe switches above GPUs and network cards; root ports pass nothing on by themselves."""
+    try:
+        ports = [one for one, is_of_switch in list_bridges(places.sysfs).items() if is_of_switch]
+    except SourceError:
+        return ()
+    return tuple(
+        SwitchPort(one.bridge, None if one.error else redirects_in_words(one.control) != OFF)
+        for one in read_acs(places.sysfs, ports)
     )
 
 

@@ -20,6 +20,7 @@ from agent.root_helper.questions import (
     decode_answer,
     encode_question,
 )
+from agent.sources.pcie_acs import BridgeAcs, decode_lines
 from rankmend.clock import Clock
 from rankmend.errors import NoSourceError, SourceError
 
@@ -111,6 +112,16 @@ class TransceiverMemories:
         if isinstance(memory, str):
             raise SourceError(memory)
         return memory
+
+
+def ask_acs(ask: Ask) -> list[BridgeAcs]:
+    """Return the ACS of the bridges above GPUs and network cards, or raise NoSourceError or SourceError."""
+    answer = ask(HelperQuery.PCIE_ACS)
+    found = [one for result in answer.results for one in decode_lines(result.output)]
+    for result in answer.results:
+        if result.outcome is not ProgramOutcome.ANSWERED and not found:
+            raise SourceError(f"the ACS of bridges can't be read: {result.error}")
+    return found
 
 
 def parse_memories(answer: HelperAnswer) -> dict[str, bytes | str]:

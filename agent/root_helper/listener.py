@@ -38,7 +38,7 @@ from rankmend.signals import SignalInbox
 
 IDLE_S: Final = 5.0  # the agent asks at once what it asks each minute; an answer is reused so long
 REUSE_S: Final = 5.0  # half of the shortest interval of the agent's collectors that ask
-CONNECTIONS_MAX: Final = 8  # one for each query of one agent, and three to spare
+CONNECTIONS_MAX: Final = 9  # one for each query of one agent, and three to spare
 QUESTION_S_MAX: Final = 2.0
 ANSWER_S_MAX: Final = 10.0  # for a peer that does not read
 _LOG_LINES_PER_MINUTE_MAX: Final = 20

@@ -83,6 +83,9 @@ def programs_of(query: HelperQuery, paths: Paths, excluded: Sequence[str]) -> tu
         case HelperQuery.TRANSCEIVERS:
             module = ("-I", *program("agent.root_helper.transceivers"))
             return (Program("all", paths.python, (*module, str(paths.sysfs), *excluded), 45.0),)
+        case HelperQuery.PCIE_ACS:
+            module = ("-I", *program("agent.root_helper.bridges"))
+            return (Program("all", paths.python, (*module, str(paths.sysfs), *excluded), 10.0),)
 
 
 def _ipmi(paths: Paths, *programs: Program) -> tuple[Program, ...]:

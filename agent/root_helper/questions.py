@@ -26,6 +26,7 @@ class HelperQuery(Enum):
     DISK_SMART = "disk_smart"
     NVME_SMART = "nvme_smart"
     TRANSCEIVERS = "transceivers"
+    PCIE_ACS = "pcie_acs"
 
 
 class ProgramOutcome(Enum):

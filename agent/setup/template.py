@@ -68,7 +68,7 @@ _TEXT: Final = """\
 # Default: the shipped table alone.
 #kernel_policy = "/etc/rankmend/kernel-policy.csv"
 
-# Socket of the root helper, which reads IPMI, SMART and transceivers: docs/reference/root-helper.md. Without
+# Socket of the root helper, which reads IPMI, SMART, transceivers and ACS: docs/reference/root-helper.md. Without
 # the helper these values are absent. (restart)
 # Default: the one shown.
 #helper_socket = "/run/rankmend-helper/helper.sock"

@@ -2,7 +2,8 @@
 
 Sources: NVML API reference (nvmlReturn_t); NVIDIA driver README, "Using the NVIDIA Driver Persistence Daemon";
 Fabric Manager user guide (systems with NVSwitch refuse CUDA until it runs); GPUDirect RDMA documentation
-(nvidia-peermem, and DMA-BUF with the open kernel modules on Linux 5.12 and newer).
+(nvidia-peermem, and DMA-BUF with the open kernel modules on Linux 5.12 and newer); NCCL user guide, "PCI Access Control
+Services (ACS)".
 """
 
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ class UnitState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchPort:
+    """A port of a PCIe switch above a GPU or a network card."""
+
+    bus_id: str
+    has_redirect: (
+        bool | None
+    )  # ACS sends traffic between devices up to the root; None: not readable
+
+
+@dataclass(frozen=True, slots=True)
 class GpuFacts:
     cards: int  # NVIDIA GPUs on the PCI bus
     switches: int  # NVSwitches on the PCI bus
@@ -57,6 +68,7 @@ class GpuFacts:
     has_rdma: bool = False
     has_peermem: bool = False
     kernel: tuple[int, int] | None = None
+    switch_ports: tuple[SwitchPort, ...] = ()
 
 
 def _driver(facts: GpuFacts) -> HostVerdict:
@@ -175,6 +187,25 @@ def _peermem(facts: GpuFacts) -> HostVerdict:
     return lacking("nvidia_peermem is not loaded", "modprobe nvidia_peermem")
 
 
+def _acs(facts: GpuFacts) -> HostVerdict:
+    ports = facts.switch_ports
+    if not facts.cards or not ports:
+        return not_applicable("no PCIe switch above a GPU or a network card")
+    on = [port.bus_id for port in ports if port.has_redirect]
+    if on:
+        line = f"for port in {' '.join(on)}; do setpci -s $port ECAP_ACS+0x6.w=0000; done"
+        why = "until the next boot; for good: in the BIOS. Leave it where virtual machines own GPUs"
+        said = (
+            f"ACS redirects traffic at {len(on)} of {counted(len(ports), 'port')} of PCIe switches"
+        )
+        return lacking(said, f"{line}  # {why}")
+    hidden = sum(port.has_redirect is None for port in ports)
+    if hidden:
+        said = f"the ACS of {counted(hidden, 'port')} of PCIe switches can't be read"
+        return unknown(said, as_root="root sees whether ACS redirects traffic there")
+    return ok(f"ACS redirects nothing at {counted(len(ports), 'port')} of PCIe switches")
+
+
 _P: Final = HostPart.GPU
 GPU_CHECKS: Final[tuple[HostCheck[GpuFacts], ...]] = (
     HostCheck("gpu_driver", _P, "NVIDIA driver", "training on GPUs, and every GPU metric", _driver),
@@ -202,5 +233,12 @@ GPU_CHECKS: Final[tuple[HostCheck[GpuFacts], ...]] = (
     ),
     HostCheck(
         "gpu_direct_rdma", _P, "GPUDirect RDMA", "bandwidth: NCCL copies through the host", _peermem
+    ),
+    HostCheck(
+        "gpu_acs",
+        _P,
+        "direct path through PCIe switches",
+        "bandwidth of GPUDirect: traffic between devices below one switch goes up to the CPU and back",
+        _acs,
     ),
 )

@@ -277,7 +277,11 @@ HOST_CHECKS: Final[tuple[HostCheck[HostFacts], ...]] = (
         "sensors_ipmi", HostPart.SENSORS, "IPMI", "fans, power supplies and the BMC's events", _ipmi
     ),
     HostCheck(
-        "sensors_helper", HostPart.SENSORS, "root helper", "IPMI, SMART and transceivers", _helper
+        "sensors_helper",
+        HostPart.SENSORS,
+        "root helper",
+        "IPMI, SMART, transceivers, ACS of PCIe bridges",
+        _helper,
     ),
     HostCheck(
         "sensors_programs", HostPart.SENSORS, "helper's programs", "what they would read", _programs

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="Never open this disk or network device; may be repeated.",
 )
 def agent_helper(path: Path | None, user: str, excluded: tuple[str, ...]) -> None:
-    """Answer the agent's queries that need root: IPMI, SMART, transceivers.
+    """Answer the agent's queries that need root: IPMI, SMART, transceivers, ACS of PCIe bridges.
 
     The list of queries is fixed, and none takes an argument.
     """

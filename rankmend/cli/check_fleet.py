@@ -37,7 +37,7 @@ Example: save the page of each node's agent (rankmend agent run --once, or its /
 @click.argument("pages", nargs=-1, required=True, type=click.Path(path_type=Path))
 @json_option
 def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
-    """Show which nodes differ from the others in driver, firmware, kernel, BIOS or the system's NCCL.
+    """Show which nodes differ from the others in driver, firmware, kernel, BIOS, IOMMU, ACS or NCCL.
 
     PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these.
 

@@ -25,6 +25,7 @@ from detectors.doctor.rdma import RDMA_CHECKS
 from detectors.doctor.slurm import SLURM_CHECKS
 from rankmend.child_call import call_in_child
 from tests.support.nics import add_pci, add_rdma, link, write
+from tests.support.pcie import ALL_REDIRECTS, bridge_config, set_config
 
 OK, LACKING, BROKEN = HostOutcome.OK, HostOutcome.LACKING, HostOutcome.BROKEN
 UNKNOWN, NOT_APPLICABLE = HostOutcome.UNKNOWN, HostOutcome.NOT_APPLICABLE
@@ -84,7 +85,10 @@ class Host:
         for number, place in enumerate(("10", "20")):
             add_pci(self.sysfs, f"{place}/{place}:00.{number}", "0x030200", "0x10de", 0, "nvidia")
         add_pci(self.sysfs, "30/30:00.0", "0x068000", "0x10de", 0, "nvidia-nvswitch")
-        card = add_pci(self.sysfs, "40/40:00.0", "0x020700", "0x15b3", 0, "mlx5_core")
+        chain = "40/40:01.0/41:00.0/42:00.0/43:00.0"  # below a switch
+        card = add_pci(self.sysfs, chain, "0x020700", "0x15b3", 0, "mlx5_core")
+        for port in ("41:00.0", "42:00.0"):
+            set_config(self.sysfs, f"0000:{port}", bridge_config(0))
         self.port = add_rdma(self.sysfs, "mlx5_0", card, "InfiniBand", "400 Gb/sec (4X NDR)")
         (self.sysfs / "module" / "nvidia_peermem").mkdir(parents=True)
         chip = self.sysfs / "class" / "hwmon" / "hwmon0"
@@ -234,6 +238,10 @@ def mixed_cgroups(host: Host) -> None:
     write(host.sysfs / "fs/cgroup/unified/cgroup.controllers", "")
 
 
+def acs_on(host: Host) -> None:
+    set_config(host.sysfs, "0000:42:00.0", bridge_config(ALL_REDIRECTS))
+
+
 def no_rdma_driver(host: Host) -> None:
     remove(host.sysfs / "class/infiniband")
 
@@ -263,6 +271,13 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
         "systemctl enable --now nvidia-fabricmanager",
     ),
     "no peermem": (without("sys/module"), "gpu_direct_rdma", LACKING, "modprobe nvidia_peermem"),
+    "ACS redirects": (acs_on, "gpu_acs", LACKING, "setpci -s $port ECAP_ACS+0x6.w=0000"),
+    "ACS for root only": (
+        with_file("sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:00.0/config", "64"),
+        "gpu_acs",
+        UNKNOWN,
+        "",
+    ),
     "no RDMA driver": (no_rdma_driver, "rdma_driver", LACKING, "modprobe -a mlx5_ib"),
     "no subnet manager": (with_port("2: INIT"), "rdma_ports", BROKEN, "opensm"),
     "link down": (with_port("1: DOWN"), "rdma_ports", BROKEN, "ibstat"),
