@@ -43,7 +43,9 @@ from rankmend.clock import Clock
 START: Final = Path(rankmend.__file__).resolve().parent / "loads" / "start.py"
 HEALTH: Final = "health"
 GPU_WATCH: Final = "gpu_clocks"
-RETESTS_MAX: Final = 2  # other programs disturb for seconds, a fault stays
+# Before each further measurement of what was too bad: other programs disturb for seconds, a fault stays.
+RETEST_PAUSES_S: Final = (0.0, 2.0, 5.0)
+_LOOK_S: Final = 0.1
 
 MakeHealth = Callable[[int], Mapping[str, Any]]
 
@@ -62,6 +64,7 @@ class FlightSetup:
     rounds_max: int = 1
     gpu_model: str = ""  # of figures of vendors' tools
     start_file: Path = START
+    retest_pauses_s: Sequence[float] = RETEST_PAUSES_S
 
 
 @dataclass(slots=True)
@@ -229,7 +232,7 @@ class Flight:
 
     def _measure_again(self, until_s: float) -> None:
         """Run the steps of figures that are too bad again, while there is time: another program may have disturbed them."""
-        for _try in range(RETESTS_MAX):
+        for pause_s in self._setup.retest_pauses_s:
             bad = {
                 one.part
                 for one in self._judge()
@@ -240,13 +243,25 @@ class Flight:
                 [step for step in stage if _parts_of(step) & bad and not step.needs_others]
                 for stage in self._plan.stages
             ]
-            for stage in filter(None, stages):
+            stages = [stage for stage in stages if stage]
+            if not stages or not self._pause(pause_s, until_s):
+                return
+            for stage in stages:
                 if self._is_stopped() or time.monotonic() + stage_s(stage) > until_s:
                     return
                 names = {step.name for step in stage}
                 self._gathered.forget_silence(names)
                 for answers in self._run_stage(stage, until_s):
                     self._gathered.take_better(answers)
+
+    def _pause(self, pause_s: float, until_s: float) -> bool:
+        """Wait, and return whether there is time for more and nobody asked to stop."""
+        end_s = time.monotonic() + pause_s
+        while end_s < until_s and not self._is_stopped():
+            if (left_s := end_s - time.monotonic()) <= 0:
+                return True
+            time.sleep(min(left_s, _LOOK_S))
+        return False
 
     def _end_gpu_watch(self) -> None:
         """Take in what the GPUs showed meanwhile: these figures are of all the load, and measured once."""

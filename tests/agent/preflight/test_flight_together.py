@@ -25,7 +25,15 @@ def test_step_with_other_nodes_is_neither_repeated_nor_measured_again(tmp_path: 
         )
         for name, with_others in (("together", True), ("alone", False))
     ]  # fmt: skip
-    setup = FlightSetup("me", FlightLevel.BURN_IN, 600.0, sys.executable, os.environ, rounds_max=2)
+    setup = FlightSetup(
+        "me",
+        FlightLevel.BURN_IN,
+        600.0,
+        sys.executable,
+        os.environ,
+        rounds_max=2,
+        retest_pauses_s=(0.0, 0.0),
+    )
     children = LoadChildren()
     plan = FlightRound(tuple((step,) for step in steps))
     clock = SystemClock()
