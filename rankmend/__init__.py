@@ -267,11 +267,12 @@ def _tell_explicit():
     """Note that the script calls step() itself: the optimizer hook stops counting."""
     global step, _explicit
     try:
-        from rankmend.hook import torch_steps
+        from rankmend.hook import nccl, torch_steps
 
         torch_steps.stop_counting()
         _writer.set_flags(0)  # neither counted by the hook nor relative
         step, _explicit = _writer.step, True
+        nccl.tell(_writer)
         _tell_imports()
     except Exception:
         pass

@@ -155,6 +155,9 @@ class RankProgress:
     work: ToldWork | None = None  # None: the script tells none
     hidden: ToldHidden | None = None  # None: nothing tells of it
     place: ToldPlace | None = None  # None: not known
+    nccl: tuple[
+        str, ...
+    ] = ()  # versions that it has loaded, such as 2.27.3; empty: none, or not told
 
     @property
     def last(self) -> StepRecord | None:
@@ -218,6 +221,12 @@ def open_owned(path: Path, uid: int) -> int:
         os.close(descriptor)
         raise SourceError(f"the progress file {path} belongs to uid {owner}, not to {uid}")
     return descriptor
+
+
+def nccl_version(code: int) -> str:
+    """Return a version of NCCL as people write it. Source: NCCL_VERSION in nccl.h, which changed with 2.9."""
+    major, rest = divmod(code, 10_000 if code >= 10_000 else 1_000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 class ProgressReader:
@@ -295,7 +304,14 @@ class ProgressReader:
             work=self._read_work(),
             hidden=self._read_hidden(),
             place=self._read_place(),
+            nccl=self._read_nccl(),
         )
+
+    def _read_nccl(self) -> tuple[str, ...]:
+        codes = self._block(layout.NCCL, layout.NCCL_AT, "nccl")
+        if any(code > layout.NCCL_VERSION_MAX for code in codes):
+            raise SourceError(f"{self.name}: impossible versions of NCCL {codes}")
+        return tuple(nccl_version(code) for code in codes if code)
 
     def _read_place(self) -> ToldPlace | None:
         told_by, *places = self._block(layout.PLACE, layout.PLACE_AT, "place")

@@ -56,6 +56,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "What belongs to a rank; always 1.",
     ),
     gauge(
+        "rank_nccl_info",
+        "",
+        (*RANK_LABELS, "version"),
+        "A version of NCCL (or RCCL) that a rank has loaded, wherever its library came from; always 1. No series before its first process group or step.",
+    ),
+    gauge(
         "rank_pod_info",
         "",
         ("job_id", "rank", "pod", "namespace", "pod_uid"),
@@ -356,6 +362,8 @@ def rank_metrics(sample: RankSample, now_s: float) -> Iterator[Metric]:
     yield Metric("rankmend_rank_info", 1, (*labels, *about))
     if progress.pid == 0:
         return  # no process has attached: it has told nothing yet
+    for version in progress.nccl:
+        yield Metric("rankmend_rank_nccl_info", 1, (*labels, ("version", version)))
     yield Metric("rankmend_rank_steps_total", progress.step_count, labels)
     yield Metric("rankmend_rank_collectives_entered_total", progress.collectives_entered, labels)
     yield Metric(

@@ -15,15 +15,20 @@ from rankmend.cli.output import echo
 from rankmend.cli.reader import reading
 from rankmend.errors import RankmendError, SourceError
 from rankmend.files import read_capped
+from rankmend.printable import printable
 
 if TYPE_CHECKING:
     from detectors.node.fleet_drift import Drift
+    from detectors.node.job_libraries import MixedJob, RankLibrary
     from detectors.node.lemons import Lemon
 
 UNREADABLE: Final = 64  # as in `check log`
 PAGES_MAX: Final = 20_000
 _PAGE_BYTES_MAX: Final = 16_000_000
-_INFO: Final = re.compile(r"^rankmend_version_info\{([^}]*)\} 1(?:\.0)?$", re.MULTILINE)
+_INFO: Final = re.compile(
+    r"^rankmend_(version|rank_nccl|rank)_info\{((?:\w+=\"(?:[^\"\\\n]|\\.)*\",?)*)\} 1(?:\.0)?$",
+    re.MULTILINE,
+)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -39,22 +44,28 @@ Example: save the page of each node's agent (rankmend agent run --once, or its /
 def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     """Show which nodes differ from the others in driver, firmware, kernel, BIOS, IOMMU, ACS or NCCL.
 
-    PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these.
+    PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these. Jobs that run are
+    held against themselves: has each of their ranks loaded the same NCCL?
 
     Exit codes: 0 all alike, 1 some differ, 64 could not be read.
     """
     from detectors.node.fleet_drift import find_drift
+    from detectors.node.job_libraries import find_mixed_jobs
 
+    versions: dict[str, dict[str, str]] = {}
+    libraries: list[RankLibrary] = []
     try:
-        versions = {path.stem: read_versions(path) for path in list_pages(pages)}
+        for path in list_pages(pages):
+            versions[path.stem], told = read_node(path)
+            libraries += told
     except (RankmendError, OSError) as error:
         fail(str(error), UNREADABLE)
-    drifts = find_drift(versions)
+    drifts, mixed = find_drift(versions), find_mixed_jobs(libraries)
     if as_json:
-        print_json({"nodes": len(versions), "drift": drifts})
+        print_json({"nodes": len(versions), "drift": drifts, "mixed_jobs": mixed})
     else:
-        _print_drift(drifts, len(versions))
-    sys.exit(1 if drifts else 0)
+        _print_drift(drifts, mixed, len(versions))
+    sys.exit(1 if drifts or mixed else 0)
 
 
 def list_pages(paths: tuple[Path, ...]) -> list[Path]:
@@ -66,20 +77,53 @@ def list_pages(paths: tuple[Path, ...]) -> list[Path]:
     return found
 
 
-def read_versions(path: Path) -> dict[str, str]:
-    """Return the versions on a metrics page by component; of a component with several devices all of them."""
+def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
+    """Return the versions on a metrics page by component, of a component with several devices all of them, and what its ranks have loaded."""
+    from detectors.node.job_libraries import RankLibrary
+
     text = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
     found: dict[str, set[str]] = {}
+    ranks: dict[tuple[str, str], dict[str, str]] = {}
+    libraries: dict[tuple[str, str], set[str]] = {}
     for match in _INFO.finditer(text):
-        labels = dict(_LABEL.findall(match[1]))
-        if "component" in labels:
-            found.setdefault(labels["component"], set()).add(labels.get("version", ""))
+        labels = {name: _plain(value) for name, value in _LABEL.findall(match[2])}
+        version, rank = (
+            labels.get("version", ""),
+            (labels.get("job_id", ""), labels.get("rank", "")),
+        )
+        if match[1] == "rank":
+            ranks[rank] = labels
+        elif match[1] == "rank_nccl":
+            libraries.setdefault(rank, set()).add(version)
+        elif "component" in labels:
+            found.setdefault(labels["component"], set()).add(version)
     if not found:
         raise SourceError(f"{path} names no version: it is no metrics page of an agent")
-    return {component: ", ".join(sorted(some)) for component, some in found.items()}
+    told = [
+        RankLibrary(
+            node=path.stem,
+            job_id=rank[0],
+            job_name=ranks.get(rank, {}).get("job_name", ""),
+            attempt=_number(ranks.get(rank, {}).get("attempt", "")),
+            rank=_number(rank[1]),
+            versions=tuple(sorted(versions)),
+        )
+        for rank, versions in libraries.items()
+    ]
+    return {component: ", ".join(sorted(some)) for component, some in found.items()}, told
 
 
-def _print_drift(drifts: "list[Drift]", nodes: int) -> None:
+def _plain(value: str) -> str:
+    """Return a label's value without the escapes of the exposition format, as one line that may be printed."""
+    text = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value)
+    return printable(text)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 19 else 0
+
+
+def _print_drift(drifts: "list[Drift]", mixed: "list[MixedJob]", nodes: int) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -102,7 +146,11 @@ def _print_drift(drifts: "list[Drift]", nodes: int) -> None:
                 Text(names_in_words(others)),
             )
         console.print(table)
-    console.print(Text(f"{counted(nodes, 'node')}, {counted(len(drifts), 'difference')}"))
+    for job in mixed:
+        echo(job.in_words())
+    console.print(
+        Text(f"{counted(nodes, 'node')}, {counted(len(drifts) + len(mixed), 'difference')}")
+    )
 
 
 @click.command(

@@ -20,6 +20,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     3840  hidden       rank: communication in flight while it did its own work; zeros until told
     3920  background   rank: reading and communication of its other threads; zeros until told
     3968  place        rank: where it stands in the parallel layout of its model; zeros until known
+    4000  nccl         rank: versions of NCCL that it has loaded; zeros until its first process group or step
     4096  ring         rank: the last `RING_SLOTS` step records
 
 Blocks that a hook of an older version does not know stay zeros, and a reader of an older version
@@ -169,3 +170,9 @@ DIMENSIONS = ("dp", "tp", "pp", "cp", "ep")
 PLACE_MAX = 2**24  # ranks along one dimension
 TOLD_BY_SCRIPT = 1
 TOLD_BY_GROUPS = 2  # of PyTorch
+
+# versions of NCCL (or RCCL) that the rank has loaded, as ncclGetVersion tells them, ascending; 0 behind the last
+NCCL_MAX = 4
+NCCL = struct.Struct("<%dI" % NCCL_MAX)
+NCCL_AT = 4000
+NCCL_VERSION_MAX = 10**7  # 22703 is 2.27.3

@@ -1,7 +1,7 @@
 """Dates the first rendezvous of an unchanged PyTorch script, and has its process groups end well.
 
 `torch.distributed.init_process_group` is wrapped, and called as before; only a call that succeeds is
-reported, and only the first one of the process. Before `destroy_process_group`, and at the end of the process,
+reported, and only the first one of the process. Before each, the rank tells which NCCL it has loaded. Before `destroy_process_group`, and at the end of the process,
 gloo's threads get the time to finish (`gloo_threads`).
 """
 
@@ -10,7 +10,7 @@ import functools
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import gloo_threads, new_modules
+from rankmend.hook import gloo_threads, nccl, new_modules
 from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -58,9 +58,11 @@ def _wrap(module):
 def _make_dated(original):
     @functools.wraps(original)
     def init_process_group(*arguments, **named):
+        writer = rankmend._writer  # None in a forked child
+        if writer is not None:
+            nccl.tell(writer)  # before: two versions that meet end here
         began_ns = monotonic_ns()
         result = original(*arguments, **named)
-        writer = rankmend._writer  # None in a forked child
         if writer is not None:
             writer.mark_rendezvous(began_ns, monotonic_ns())
             atexit.unregister(gloo_threads.let_go)

@@ -21,7 +21,7 @@ import sys
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import layout, new_modules
+from rankmend.hook import layout, nccl, new_modules
 from rankmend.hook.on_import import when_imported
 from rankmend.hook.own_errors import OWN_ERRORS
 from rankmend.hook.torch_sections import Installer
@@ -128,6 +128,7 @@ class Counter:
         The optimizer steps before the script can say so: a step told by both would count twice,
         and with another number.
         """
+        nccl.tell(writer)
         known = _own_step(optimizer)
         self._step = self._first = known or 1
         self._is_relative = not known

@@ -149,6 +149,7 @@ class Writer:
             self._put(layout.HIDDEN_AT, layout.HIDDEN.pack(*[0] * 7))
             self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*[0] * 4))
             self._put(layout.PLACE_AT, layout.PLACE.pack(*[0] * 6))
+            self._put(layout.NCCL_AT, layout.NCCL.pack(*[0] * layout.NCCL_MAX))
             self._write_attachment()
         finally:
             # Closing would not do: the map keeps a duplicate of the descriptor.
@@ -192,6 +193,11 @@ class Writer:
     def tell_background(self, *numbers):
         """Report the numbers of `layout.BACKGROUND`."""
         self._put(layout.BACKGROUND_AT, layout.BACKGROUND.pack(*numbers))
+
+    def tell_nccl(self, versions):
+        """Report the versions of NCCL that this rank has loaded."""
+        told = list(versions) + [0] * (layout.NCCL_MAX - len(versions))
+        self._put(layout.NCCL_AT, layout.NCCL.pack(*told))
 
     def mark_place(self, place):
         """Report the place in the model's layout that process groups show; what the script has told stands."""

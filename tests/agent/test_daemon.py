@@ -33,6 +33,7 @@ from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.agent_socket import AgentLink, OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
+from rankmend.hook.writer import Writer
 from rankmend.logs import LineFormatter
 from rankmend.node import node_name
 from rankmend.progress import Section, StepRecord
@@ -41,6 +42,7 @@ from tests.support.agent import (
     JOB_ID,
     ROOT,
     FakeClock,
+    checked,
     make_progress_file,
     ranks_page,
     running_agent,
@@ -436,6 +438,19 @@ def test_progress_files_are_found_by_path_and_forgotten_when_removed(tmp_path: P
 
     assert found[f"rank_progress_success{{{JOB_ID},5}}"] == 1
     assert list(collector.collect()) == []
+
+
+def test_versions_of_nccl_that_a_rank_has_loaded_are_shown(tmp_path: Path) -> None:
+    writer = Writer(str(make_progress_file(tmp_path, rank=5)))
+    writer.tell_nccl([22105, 22703])
+    collector = RanksCollector(RankTable(), SystemClock(), f"{tmp_path}/*.progress")
+
+    found = values_of(checked(collector.collect()))
+
+    assert {name for name in found if "nccl" in name} == {
+        f"rank_nccl_info{{{JOB_ID},5,2.21.5}}",
+        f"rank_nccl_info{{{JOB_ID},5,2.27.3}}",
+    }
 
 
 def test_path_that_is_no_progress_file_of_its_folders_owner_is_passed_over_and_said_once(
