@@ -50,6 +50,7 @@ from tests.support.agent import (
     values_of,
     wait_for,
 )
+from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
 
 _CHANGING = re.compile(
@@ -233,6 +234,7 @@ def running_prometheus(folder: Path) -> Iterator[str]:
     port = free_port()
     process = subprocess.Popen(
         [
+            *BOUND_TO_TEST,
             "prometheus",
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'tsdb'}",

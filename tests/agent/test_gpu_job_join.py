@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from agent.assembly.families import FAMILIES
 from tests.support.agent import ROOT, wait_for
+from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
 
 PAGE = ROOT / "docs" / "operate" / "agent.md"
@@ -61,6 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "log").open("wb") as log:
         daemon = subprocess.Popen(
             [
+                *BOUND_TO_TEST,
                 "prometheus",
                 f"--config.file={folder}/prometheus.yml",
                 f"--storage.tsdb.path={folder}/data",

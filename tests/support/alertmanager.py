@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,7 @@ def alerting(folder: Path, members: int = 1) -> Iterator[Alerting]:
             others = [f"--cluster.peer=127.0.0.1:{one}" for one in mesh if one != mesh[number]]
             log = undo.enter_context((folder / f"alertmanager-{number}.log").open("wb"))
             argv = [
+                *BOUND_TO_TEST,
                 "prometheus-alertmanager",
                 f"--config.file={config}",
                 f"--storage.path={folder}/data-{number}",

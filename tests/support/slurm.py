@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
 
 START_S_MAX = 60.0
@@ -72,7 +73,7 @@ class SlurmCluster:
     def start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
             self.processes[name] = subprocess.Popen(
-                words,
+                [*BOUND_TO_TEST, *words],
                 cwd=self.folder,
                 env={"PATH": os.environ["PATH"], **self.environment},
                 stdin=subprocess.DEVNULL,

@@ -5,10 +5,9 @@ nothing of it is left afterwards. Needs root, overlayfs and a systemd that knows
 cgroups; `why_not` says what is missing.
 """
 
-import json
+import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -35,7 +34,29 @@ _ENTER = (
     "-w",
 )  # mount, pid, uts, ipc, net, cgroup, root, folder
 _UP_S = 120.0
+_GONE_S = 120.0
 
+# The keeper: bash out here, whose standard input ends when the test is over, or is killed. Then it takes the bed away.
+_OUTER = r"""
+exec 3<&0
+(
+  for group in $GROUPS_MADE; do echo $BASHPID > "$group/cgroup.procs" || exit 1; done
+  exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc $NET bash -c "$INNER" 3<&-
+) &
+bed=$!
+( read -r _ <&3; kill -KILL $bed ) 2>/dev/null &
+end=$!
+wait $bed
+kill -KILL $end 2>/dev/null
+for group in $GROUPS_MADE; do
+  for _ in {1..1200}; do  # a killed process leaves its group when it is reaped
+    find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
+    [ -d "$group" ] || break
+    sleep 0.05
+  done
+done
+rm -rf "$SCRATCH"
+"""
 _INNER = r"""
 set -e
 mount --make-rprivate /
@@ -210,33 +231,28 @@ def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
         "PYTHON_NAME": _python_name(),
         "DEVICES": _DEVICES,
         "V1": " ".join(_V1) if has_v1 else "",
+        "INNER": _INNER,
+        "NET": "" if has_rankmend else "--net",
+        "GROUPS_MADE": " ".join(map(str, cgroups)),
+        "SCRATCH": str(scratch),
     }
-    enter = "; ".join(f"echo $$ > {json.dumps(str(folder / 'cgroup.procs'))}" for folder in cgroups)
-    unshare = "exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc"
-    if not has_rankmend:
-        unshare += " --net"
     with console.open("wb") as output:
-        outer = subprocess.Popen(
-            ["bash", "-c", f'set -e; {enter}; {unshare} bash -c "$INNER"'],
-            env={**environment, "INNER": _INNER},
-            stdin=subprocess.DEVNULL,
+        keeper = subprocess.Popen(
+            ["bash", "-c", _OUTER],
+            env=environment,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    inner: int | None = None
+    assert keeper.stdin is not None
     try:
-        inner = _wait_for_pid_1(outer, console)
-        bed = Bed(inner)
-        _wait_until_up(bed, outer, console)
+        bed = Bed(_wait_for_pid_1(keeper, console))
+        _wait_until_up(bed, keeper, console)
         yield bed
     finally:
-        if inner is not None:
-            _kill(inner)
-        outer.kill()
-        outer.wait()
-        _remove(cgroups, name)
-        shutil.rmtree(scratch, ignore_errors=True)
+        keeper.stdin.close()
+        keeper.wait(_GONE_S)
 
 
 def _own_cgroups(name: str) -> list[Path]:
@@ -260,44 +276,30 @@ def _own_cgroups(name: str) -> list[Path]:
     return made
 
 
-def _remove(cgroups: list[Path], name: str) -> None:
-    for own in cgroups:
-        folders = sorted((path for path in own.rglob("*") if path.is_dir()), reverse=True)
-        for folder in [*folders, own]:
-            assert name in str(folder)
-            deadline_s = time.monotonic() + 60
-            while folder.exists() and time.monotonic() < deadline_s:
-                try:
-                    folder.rmdir()
-                except OSError:
-                    time.sleep(0.02)
-
-
-def _wait_for_pid_1(outer: subprocess.Popen[bytes], console: Path) -> int:
-    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+def _wait_for_pid_1(keeper: subprocess.Popen[bytes], console: Path) -> int:
     deadline_s = time.monotonic() + _UP_S
-    while time.monotonic() < deadline_s and outer.poll() is None:
-        for text in children.read_text(encoding="ascii").split():
-            try:
-                if Path(f"/proc/{text}/comm").read_text(encoding="ascii").strip() == "systemd":
-                    return int(text)
-            except OSError:
-                continue
+    while time.monotonic() < deadline_s and keeper.poll() is None:
+        for unshare in _children_of(keeper.pid):
+            for pid in _children_of(unshare):
+                with contextlib.suppress(OSError):
+                    if Path(f"/proc/{pid}/comm").read_text(encoding="ascii") == "systemd\n":
+                        return pid
         time.sleep(0.02)
     raise AssertionError(f"systemd did not start: {console.read_text(errors='replace')[-4000:]}")
 
 
-def _wait_until_up(bed: Bed, outer: subprocess.Popen[bytes], console: Path) -> None:
+def _children_of(pid: int) -> list[int]:
+    try:
+        told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(child) for child in told.split()]
+
+
+def _wait_until_up(bed: Bed, keeper: subprocess.Popen[bytes], console: Path) -> None:
     deadline_s = time.monotonic() + _UP_S
-    while time.monotonic() < deadline_s and outer.poll() is None:
+    while time.monotonic() < deadline_s and keeper.poll() is None:
         if bed.run("systemctl", "is-active", "testbed.target", check=False).returncode == 0:
             return
         time.sleep(0.05)
     raise AssertionError(f"systemd is not up: {console.read_text(errors='replace')[-4000:]}")
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)  # the namespace's PID 1: takes all of its processes along
-    except ProcessLookupError:
-        return

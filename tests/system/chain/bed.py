@@ -27,6 +27,7 @@ from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
+from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
 from tests.support.service import make_folder
 
@@ -207,7 +208,7 @@ class Bed:
     def spawn(self, name: str, *argv: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as out:
             self.running[name] = subprocess.Popen(
-                argv,
+                [*BOUND_TO_TEST, *argv],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
