@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from tests.support.hook import Rank, each_python
+from tests.support.hook import Rank, each_python, with_torch_stand_in
 
 pytestmark = pytest.mark.real
 # A thread under the name of gloo's that runs without the GIL for a while.
@@ -60,13 +60,7 @@ def rank(tmp_path: Path) -> Rank:
 
 @pytest.fixture
 def stand_in(rank: Rank) -> Rank:
-    package = rank.folder / "lib" / "torch" / "distributed"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").write_text("")
-    (package / "__init__.py").write_text("from .distributed_c10d import *")
-    (package / "distributed_c10d.py").write_text(C10D)
-    rank.environment["PYTHONPATH"] = f"{rank.site}:{package.parent.parent}"
-    return rank
+    return with_torch_stand_in(rank, distributed_c10d=C10D)
 
 
 @each_python
@@ -94,11 +88,14 @@ def test_pytorchs_threads_have_the_name_that_is_looked_for(rank: Rank) -> None:
     said = rank.run(
         sys.executable,
         """
-        import os
+        import os, time
         import torch.distributed as dist
         from rankmend.hook import gloo_threads
         store = "file://" + os.path.abspath("store")
         dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+        until_s = time.monotonic() + 60  # a thread names itself once it runs
+        while not gloo_threads._find() and time.monotonic() < until_s:
+            time.sleep(0.01)
         print(len(gloo_threads._find()) > 0)
         dist.destroy_process_group()
         print(gloo_threads._find())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankmend.hook import layout
-from tests.support.hook import Rank, each_python
+from tests.support.hook import Rank, each_python, with_torch_stand_in
 
 pytestmark = pytest.mark.real
 C10D = """\
@@ -40,14 +40,8 @@ def rank(tmp_path: Path) -> Rank:
 
 @pytest.fixture
 def stand_in(rank: Rank) -> Rank:
-    package = rank.folder / "lib" / "torch" / "distributed"
-    package.mkdir(parents=True)
-    (package.parent / "__init__.py").write_text("")
-    (package / "__init__.py").write_text("from .distributed_c10d import *")
-    (package / "distributed_c10d.py").write_text(C10D)
-    (package / "device_mesh.py").write_text("from .distributed_c10d import init_process_group")
-    rank.environment["PYTHONPATH"] = f"{rank.site}:{package.parent.parent}"
-    return rank
+    mesh = "from .distributed_c10d import init_process_group"
+    return with_torch_stand_in(rank, distributed_c10d=C10D, device_mesh=mesh)
 
 
 def assert_dated(rank: Rank, before_s: float) -> tuple[float, float]:

@@ -129,6 +129,18 @@ class Rank:
         return [record.step for record in self.read().records]
 
 
+def with_torch_stand_in(rank: Rank, **modules: str) -> Rank:
+    """Have a rank find these modules as those of `torch.distributed`, on a Python that has no PyTorch, too."""
+    package = rank.folder / "lib" / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("from .distributed_c10d import *")
+    for name, text in modules.items():
+        (package / f"{name}.py").write_text(text)
+    rank.environment["PYTHONPATH"] = f"{rank.site}:{package.parent.parent}"
+    return rank
+
+
 def make_site(site: Path) -> None:
     """Make the folder that a launcher puts on its ranks' PYTHONPATH: two links."""
     site.mkdir()
