@@ -60,7 +60,7 @@ def module_name(file: Path) -> str:
 
 
 def layer_of(module: str) -> str:
-    if module == "rankmend.cli" or module.startswith("rankmend.cli."):
+    if module in ("rankmend.__main__", "rankmend.cli") or module.startswith("rankmend.cli."):
         return "rankmend.cli"
     return module.partition(".")[0]
 

@@ -1,10 +1,14 @@
 """What people mistype, and terminals that say nonsense of their width."""
 
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 from rankmend.cli import cli
 from rankmend.cli.output import console
+from tests.support.agent import ROOT
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,19 @@ def test_width_of_the_terminal_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
     assert console().width == 100
+
+
+@pytest.mark.parametrize("module", ["rankmend", "rankmend.cli"])
+def test_command_is_found_by_the_name_of_its_module(module: str) -> None:
+    """As people type `python -m torch.distributed.run`."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, "status", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Usage: rankmend status")
