@@ -7,6 +7,7 @@ from deploy.grafana.panels import (
     CLUSTER,
     DEVIATION,
     GREEN,
+    LINES_MAX,
     RATIO_HIGH,
     RATIO_LOW,
     RED,
@@ -38,6 +39,7 @@ def fleet() -> Dashboard:
     _broken(made)
     _findings(made)
     _peers(made)
+    _site(made)
     _spread(made)
     return made
 
@@ -177,6 +179,59 @@ def _peers(made: Dashboard) -> None:
             links=(to_node(), to_job()),
         )
     )
+
+
+def _site(made: Dashboard) -> None:
+    made.with_row(row("Cooling and power of the site"))
+    unit, feed = (
+        f"max by (cluster, {label}) (rankmend_controller_{{}}{{{{{CLUSTER}}}}})"
+        for label in ("unit", "feed")
+    )
+    bad = " or ".join(
+        f"{by.format(name)} > 0"
+        for by, name in ((unit, "coolant_unit_state_id"), (feed, "power_feed_state_id"))
+    )
+    made.with_panel(
+        rows(
+            "Coolant units and power feeds not in order",
+            f"topk({ROWS_MAX}, {bad})",
+            "1 not in order, 2 broken (harms nodes, leaks, has tripped or calls itself critical), 3 not known: its reading is older than 10 minutes.",
+            width=8,
+            steps=WARN_ABOVE_ZERO,
+            value="state",
+        )
+    )
+    for title, expression, legend, about, shown in (
+        (
+            "Coolant units with the least flow",
+            f"bottomk({LINES_MAX}, {unit.format('coolant_unit_flow_liters_per_second')}) * 60",
+            "{{unit}}",
+            "Litres per minute. A line ends where the unit is no longer read.",
+            "flowlpm",
+        ),
+        (
+            "Coolant units with the highest temperature rise",
+            top(unit.format("coolant_unit_rise_kelvin")),
+            "{{unit}}",
+            "Return less supply: the heat of the racks over the flow.",
+            "kelvin",
+        ),
+        (
+            "Power feeds with the highest load",
+            top(feed.format("power_feed_load_ratio")),
+            "{{feed}}",
+            "Highest current of a feed's circuits, of what these are rated for.",
+            "percentunit",
+        ),
+        (
+            "Power feeds with the most power",
+            top(feed.format("power_feed_watts")),
+            "{{feed}}",
+            "Power that a feed carries.",
+            "watt",
+        ),
+    ):
+        made.with_panel(lines(title, [(expression, legend)], about, unit=shown, width=8))
 
 
 def _spread(made: Dashboard) -> None:

@@ -24,6 +24,7 @@ from recovery.service.bmc_readings import BmcReadings
 from recovery.service.desk_gauges import DeskGauges
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
+from recovery.service.site_gauges import SiteGauges
 from recovery.service.snapshot_gauges import SnapshotGauges
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.time_gauges import TimeGauges
@@ -226,7 +227,7 @@ class Measures:
         self.slurm, self.kubernetes = (
             DeskGauges(_PREFIX, self.registry, limits) for limits in (SlurmLimits, KubernetesLimits)
         )
-        self.bmcs = BmcReadings()
+        self.bmcs, self.site = BmcReadings(), SiteGauges()
         self._begin()
 
     def account(self, accounts: TimeAccounts) -> TimeAccounts:
@@ -238,6 +239,7 @@ class Measures:
     def _begin(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""
         self.registry.register(self.bmcs)
+        self.registry.register(self.site)
         self.database_away_s = Gauge(
             f"{_PREFIX}_database_away_seconds",
             "For how long PostgreSQL has not answered: nothing new is decided meanwhile. 0 if it answers, or if the journals are files.",
@@ -264,8 +266,9 @@ class Measures:
         self.unheard.inc(unheard_s - self._unheard_s)
         self._unheard_s = unheard_s
 
-    def note_pager(self, pager: Pager) -> None:
-        """Record the active notices and their delivery."""
+    def note_pager(self, pager: Pager, now_unix_s: float) -> None:
+        """Record the active notices and their delivery, and the site's units."""
+        self.site.note(pager.site(), now_unix_s)
         for notice, count in pager.counts().items():
             self.notices.labels(notice).set(count)
         for target, is_told in pager.told().items():

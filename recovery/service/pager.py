@@ -71,6 +71,7 @@ class Look:
     alerts: tuple[Alert, ...]
     ended: tuple[Alert, ...]
     site_since: Mapping[str, float]  # since when each trouble of the site's units is known
+    units: tuple[UnitVerdict, ...] = ()  # a verdict on each of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,15 @@ class SiteReadings:
 
     cooling: SiteFile[CoolingReading] = field(default_factory=SiteFile)
     power: SiteFile[PowerReading] = field(default_factory=SiteFile)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteView:
+    """The site's units now."""
+
+    site: SiteReadings = field(default_factory=SiteReadings)
+    verdicts: tuple[UnitVerdict, ...] = ()
+    judged_s_ago: float = 0.0
 
 
 class Pager:
@@ -111,6 +121,7 @@ class Pager:
             "power feeds", lambda: told().power_file, POWER_FILE.parse, clock
         )
         self._site_since: Mapping[str, float] = {}
+        self._units: tuple[float, tuple[UnitVerdict, ...]] = (clock.now_s(), ())  # when, and what
         self._counts: Counter[str] = Counter()
         self._began_s = clock.now_s()
         self._should_stop = threading.Event()
@@ -145,6 +156,14 @@ class Pager:
         """Return for each Alertmanager whether it took the newest message. For any thread."""
         return {target.name: target.counts().is_taken for target in self._targets}
 
+    def site(self) -> SiteView:
+        """Return the site's units as they were read and judged last. For any thread."""
+        judged_at_s, verdicts = self._units
+        return SiteView(self._newest(), verdicts, self._clock.now_s() - judged_at_s)
+
+    def _newest(self) -> SiteReadings:
+        return SiteReadings(self._cooling.newest(), self._power.newest())
+
     def _run(self) -> None:
         while not self._should_stop.wait(LOOK_S):
             if not self._worker.is_taken_up:
@@ -161,9 +180,9 @@ class Pager:
 
     def _look(self) -> Look:
         listened_s = self._clock.now_s() - self._began_s
-        site = SiteReadings(self._cooling.newest(), self._power.newest())
-        found = look(self._worker, self._links, listened_s, site, self._site_since)
+        found = look(self._worker, self._links, listened_s, self._newest(), self._site_since)
         self._site_since = found.site_since
+        self._units = (self._clock.now_s(), found.units)
         return found
 
     def tell(self, found: Look) -> None:
@@ -210,7 +229,7 @@ def look(
     if record is not None:
         alerts = (*alerts, Alert(*record))
     since = {one.key: one.since_unix_s for one in bad}
-    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links), since)
+    return Look(notices, changes, alerts, ended_alerts_of(changes.closed, links), since, units)
 
 
 def _follow(

@@ -42,7 +42,7 @@ async def metrics(backend: Backend, _call: Call[None]) -> bytes:
     measures.silent_s.set(max(0.0, backend.clock.now_s() - worker.turned_at_s))
     measures.database_away_s.set(backend.database_away_s() or 0.0)
     if backend.pager is not None:
-        measures.note_pager(backend.pager)
+        measures.note_pager(backend.pager, backend.clock.unix_s())
     opened, cut = backend.connections()
     measures.connections.set(opened)
     measures.cut.set(cut)

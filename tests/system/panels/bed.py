@@ -7,12 +7,17 @@ not a number, checkpoints and snapshots; another job gives up. Configurations ar
 import json
 import shutil
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
 import urllib3
 
+from detectors.formats.cooling_file import COOLING_FILE
+from detectors.formats.power_file import POWER_FILE
+from detectors.parts.cooling import CoolingReading
+from detectors.parts.power_feeds import PowerReading
 from tests.support.nics import make_node
 from tests.support.nvml_stub.node import StubNode
 from tests.system.chain.bed import ROOT, Bed, free_port, wait_for
@@ -37,6 +42,8 @@ call_s_max = 30.0
 """
 DISCOVERY = """
 [discovery]
+cooling_file = "{folder}/cooling.json"
+power_file = "{folder}/power.json"
 cluster = "{cluster}"
 nodes = ["{node}", "{silent}"]
 [discovery.racks]
@@ -82,7 +89,10 @@ class PanelBed(Bed):
 
     def _shorten(self) -> None:
         toml = self.files / "controller.toml"
-        given = DISCOVERY.format(cluster=CLUSTER, node=NODE, silent=SILENT, port=self.agent_port)
+        self._write_units()
+        given = DISCOVERY.format(
+            cluster=CLUSTER, node=NODE, silent=SILENT, port=self.agent_port, folder=self.folder
+        )
         before, _section, after = toml.read_text().partition("[discovery]\n")
         toml.write_text(before + given + after.partition("[discovery.addresses]\n")[2])
         rules = self.folder / "rankmend-recording-rules.yml"
@@ -106,6 +116,20 @@ class PanelBed(Bed):
             assert old in text, old
             text = text.replace(old, new)
         prometheus.write_text(text)
+
+    def _write_units(self) -> None:
+        """Write the site's files; one unit and one feed are not in order."""
+        now_s = time.time()
+        cooling = [
+            CoolingReading("cdu-1", now_s, 6.0, 32.0, 44.0, 2.1e5, False, "ok"),
+            CoolingReading("cdu-2", now_s, 2.0, 32.0, 51.0, 1.9e5, flow_liters_per_s_min=5.0),
+        ]
+        power = [
+            PowerReading("pdu-1", now_s, 38e3, 0.8),
+            PowerReading("pdu-2", now_s, 47e3, 0.95, power_watts_max=45e3),
+        ]
+        (self.folder / "cooling.json").write_bytes(COOLING_FILE.encode(cooling))
+        (self.folder / "power.json").write_bytes(POWER_FILE.encode(power))
 
     def _start_agent(self) -> None:
         path = self.folder / "agent.toml"
