@@ -107,7 +107,11 @@ def test_agent_that_may_signal_nobody_has_the_stacks(rank: Rank) -> None:
     subprocess.run([sys.executable, "-c", show], check=True)
 
     answers = os.open(rank.beside(".stacks"), os.O_RDONLY)
-    assert b"in collective" in os.read(answers, 65536)
+    told, until_s = b"", time.monotonic() + WAIT_S
+    while b"in collective" not in told:  # written line by line
+        assert time.monotonic() < until_s, told
+        told += os.read(answers, 65536)
+        time.sleep(0.01)
     os.close(answers)
 
 

@@ -184,7 +184,8 @@ def test_process_has_a_true_pid_exit_status_and_signals(fleet: Fleet) -> None:
     killed = host.popen(["sleep", "600"])
 
     assert failed.wait(DEADLINE_S) == 7
-    assert psutil.Process(killed.pid).cmdline() == ["sleep", "600"]
+    # Within execve(2) a process has no command line for a moment.
+    wait_for(lambda: psutil.Process(killed.pid).cmdline() == ["sleep", "600"], "it is sleep")
     assert host.run(["cat", f"/proc/{killed.inner_pid}/comm"]).stdout == "sleep\n"
     assert [each.pid for each in host.processes("sleep")] == [killed.pid]
     kill(killed, signal.SIGTERM)

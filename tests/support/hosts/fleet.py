@@ -308,9 +308,10 @@ class Host:
         if self._is_frozen:
             raise HostError(f"{self.name} is frozen: a signal does not reach it")
         mine = self.processes()
-        for process in mine:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none lives to tell of another's death
+            for process in mine:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
         for child in self._children:
             child.wait(_DOWN_S)
         psutil.wait_procs(mine, _DOWN_S)

@@ -29,14 +29,16 @@ from tests.system.faults.harness import JOBS, wait_for
 DEADLINE_S = 200.0
 LOOK_S = 0.1
 PORT = 9477
-# Short, so that the tests are; in the proportions of the defaults. What the tests break on purpose, time and
-# again on the same four nodes, is no reason to leave one for good.
-POLICY = """
+# Short, so that the tests are; in the proportions of the defaults, and long enough for a machine whose processes wait
+# seconds for their turn. What the tests break on purpose, time and again on the same four nodes, is no reason to leave
+# one for good.
+LEASE_S, KILL_BOUND_S, SILENT_S = 6, 3, 4
+POLICY = f"""
 [policy]
-lease_s = 3
-kill_bound_s = 2
+lease_s = {LEASE_S}
+kill_bound_s = {KILL_BOUND_S}
 lease_margin_s = 1
-node_silent_s = 2
+node_silent_s = {SILENT_S}
 join_wait_s = 60
 evidence_wait_s = 0.5
 node_failures_max = 100

@@ -19,7 +19,18 @@ from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import stop
 from tests.support.hosts import Host, why_not
-from tests.system.cluster.bed import DDP, LOCKSTEP, Cluster, Entry, Training, Watch, running
+from tests.system.cluster.bed import (
+    DDP,
+    KILL_BOUND_S,
+    LEASE_S,
+    LOCKSTEP,
+    SILENT_S,
+    Cluster,
+    Entry,
+    Training,
+    Watch,
+    running,
+)
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import wait_for
 
@@ -74,7 +85,7 @@ def calm(long_job: Training) -> Training:
     long_job.cluster.ask(
         lambda client: (
             all(
-                (one.heard_age_s if one.heard_age_s is not None else 99) < 2
+                one.heard_age_s is not None and one.heard_age_s < SILENT_S
                 for one in client.job(job_id).nodes
             )
             and len(client.job(job_id).nodes) == 4
@@ -196,7 +207,7 @@ def test_a_link_that_is_cut_for_less_than_the_lease_stops_nothing(calm: Training
     ranks = calm.ranks_on(used[0])
 
     with calm.cluster.fleet.cut(used[0]):
-        time.sleep(1)  # how long the fault lasts; a third of the lease
+        time.sleep(1)  # how long the fault lasts
     calm.wait_step(calm.steps()[-1] + 50)
 
     assert calm.attempt == before
@@ -209,7 +220,7 @@ def test_a_host_that_reaches_its_peers_but_not_the_controller_trains_on(calm: Tr
     ranks = calm.ranks_on(used[0])
 
     with calm.cluster.fleet.partition([used[0]], [calm.cluster.home]):
-        time.sleep(5)  # how long the fault lasts: the lease, and the time to kill
+        time.sleep(LEASE_S + KILL_BOUND_S)  # how long the fault lasts
     calm.wait_step(calm.steps()[-1] + 50)
 
     assert calm.attempt == before
