@@ -92,14 +92,18 @@ class Site:
         ``until``: the program itself waits for a line, after this word is in its output.
         """
         script = self.folder / "train.py"
-        script.write_text(textwrap.dedent(code) + ("\ninput()\n" if looks else ""))
+        ran = self.folder / "ran"
+        ran.unlink(missing_ok=True)
+        waits = f"\nopen({str(ran)!r}, 'w').close()\ninput()\n"
+        script.write_text(textwrap.dedent(code) + (waits if looks else ""))
         words = [python, *flags, str(script)]
         agent = f"PYTHONPATH={ROOT} {sys.executable} -c '{LOOK}'"
         if until:
-            wait = f"until grep -qs {until} out; do sleep 0.1; done"
+            wait = f"until grep -qs {until} out; do sleep 0.05; done"
             inner = f"({wait}; {agent} > look; echo) | {' '.join(words)} > out"
         elif looks:
-            inner = f"(sleep 1; {agent} > look; echo) | {' '.join(words)}"
+            wait = f"until [ -e {ran} ]; do sleep 0.05; done"
+            inner = f"({wait}; {agent} > look; echo) | {' '.join(words)}"
         else:
             inner = " ".join(words)
         shell = f"mount -t tmpfs -o size=8m,mode=1777 tmpfs /dev/shm && {before} && {{ {inner}; }}"
