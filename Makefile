@@ -7,8 +7,8 @@ TORCH ?= torch==2.13.0
 # the environment says: the tests start hundreds of programs, and PyTorch takes twice as long where it is compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
-# More workers than cores, since many tests wait for processes. Those of a file share what they start.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 6 ? cores * 3 / 2 : 8)))
+# Two workers a core: most of a test's time is spent waiting for processes and timers. Those of a file share what they start.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
     --durations=30
 

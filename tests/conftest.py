@@ -69,13 +69,18 @@ def _test_modules(argument: str) -> Iterator[str]:
 
 @pytest.hookimpl(trylast=True)  # when the tests that were not asked for are gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Hand out the slowest files first, so that no worker begins one when the others are done."""
+    """Hand out the slowest files first, so that no worker begins one when the others are done.
+
+    A long test weighs the seconds that it may take: a file of one that takes minutes has a limit of its own.
+    """
     if not hasattr(config, "workerinput"):
         return
     weights: Counter[Path] = Counter()
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        weights[item.path] += 400 if "long" in marks else 10 if "real" in marks else 1
+        limit = item.get_closest_marker("timeout")
+        limit_s = limit.args[0] if limit and limit.args else config.getini("timeout")
+        weights[item.path] += int(limit_s) if "long" in marks else 10 if "real" in marks else 1
     items.sort(key=lambda item: -weights[item.path])
 
 
