@@ -32,7 +32,7 @@ from recovery.job.copy_rounds import CopyRounds
 from recovery.job.hang_verdict import HangInquiry
 from recovery.job.incidents import IncidentRunner
 from recovery.job.job_memory import BudgetStore, JournalWriter
-from recovery.job.node_power import NoReader, NoSwitch, PowerReader, PowerSwitch, PowerWatch
+from recovery.job.node_power import NoSwitch, PowerReader, PowerSwitch, PowerWatch
 from recovery.job.nodes import Orders, refuses
 from recovery.job.number_watch import NumberWatch
 from recovery.job.person_commands import Reply, reply_to
@@ -131,9 +131,7 @@ class Controller:
         self._incidents = IncidentRunner(
             self._situation, self._watch, self._attempts, self._planning
         )
-        self._power = PowerWatch(
-            power or NoReader(), switch or NoSwitch(), self._nodes, self._policy
-        )
+        self._power = PowerWatch(power, switch or NoSwitch(), self._nodes, self._policy)
         self._evidence = HangInquiry()
         self._last_finding: Finding | None = None  # the newest incident's
         self._intake = AlertIntake()

@@ -33,13 +33,6 @@ class PowerReader(Protocol):
         ...
 
 
-class NoReader:
-    """Knows the power of no node."""
-
-    def is_off(self, _node: str, _silence: object, /) -> bool:
-        return False
-
-
 class PowerSwitch(Protocol):
     def allow_off(self, asked: PowerOffAsked, /) -> bool:
         """Return whether the node may be switched off, once that is on record in the cluster's journal."""
@@ -62,7 +55,7 @@ class NoSwitch:
 
 class PowerWatch:
     def __init__(
-        self, reader: PowerReader, switch: PowerSwitch, nodes: JobNodes, policy: Policy
+        self, reader: PowerReader | None, switch: PowerSwitch, nodes: JobNodes, policy: Policy
     ) -> None:
         self._reader = reader
         self._switch = switch
@@ -73,7 +66,8 @@ class PowerWatch:
 
     def due(self, ledger: Ledger, now_s: float) -> NodesOff | None:
         """Return the record of nodes of the newest attempt that have lost their power, if there are any."""
-        if not ledger.is_attempt_open or now_s - self._looked_at_s < LOOK_S:
+        reader = self._reader
+        if reader is None or not ledger.is_attempt_open or now_s - self._looked_at_s < LOOK_S:
             return None
         self._looked_at_s = now_s
         off = []
@@ -81,7 +75,7 @@ class PowerWatch:
             member = ledger.members.get(node)
             if member is None or member.ended_through is not None:
                 continue
-            if self._reader.is_off(node, self._silence(member)):
+            if reader.is_off(node, self._silence(member)):
                 off.append(OffNode(node, member.launcher_id, ledger.attempt))
         return NodesOff(tuple(off)) if off else None
 

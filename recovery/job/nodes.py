@@ -1,9 +1,9 @@
 """The nodes of one job: what they have said, and the orders they are sent."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
@@ -21,11 +21,17 @@ from recovery.job.membership import (
 )
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
-from recovery.journal.attempt_records import Adopted
+from recovery.journal.attempt_records import Adopted, Placement
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
 from recovery.journal.limits import Policy
-from recovery.journal.node_records import EndedLauncher, Joined, LaunchersEnded, NodesOff
+from recovery.journal.node_records import (
+    CheckpointReader,
+    EndedLauncher,
+    Joined,
+    LaunchersEnded,
+    NodesOff,
+)
 from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
 from recovery.snapshots.memory import NodeMemory, newest_step_of
 
@@ -39,6 +45,10 @@ ALIVE_AFTER_S: Final = 1.0
 Longer than its last report can lie unread: before that, a host that has died looks like a torn link.
 """
 _JOINED_MAX: Final = 4096  # nodes in one record: 200 bytes each, far below what a record can hold
+
+
+# Which nodes read the checkpoints, and of which placement and members that was made; both are replaced as a whole.
+_Readers: TypeAlias = tuple[Sequence[Placement], Mapping[str, Member], tuple[CheckpointReader, ...]]
 
 
 class Orders(Protocol):
@@ -93,6 +103,7 @@ class JobNodes:
         self._idle_since_s: dict[str, float] = {}  # nodes that run nothing, while some are strange
         self._sent_revision = 0
         self._sent_at_s = 0.0
+        self._readers: _Readers | None = None
 
     def start(self, now_s: float) -> None:
         """Hear everybody anew from now on."""
@@ -324,7 +335,7 @@ class JobNodes:
 
     def known_checkpoints(self, ledger: Ledger) -> tuple[CheckpointVerdict, ...]:
         """Return what the launchers that watch the checkpoints beside training know of them together."""
-        readers = readers_of(ledger.placement, ledger.members)
+        readers = self._find_readers(ledger)
         told = {
             one.node: verdicts_of(report.known)
             for one in readers
@@ -334,6 +345,15 @@ class JobNodes:
         if len({one.folder_id for one in readers}) > 1:  # 80,000 ranks take 0.1 s
             homes = homes_of(ledger.placement, ledger.members)
         return join_checkpoints(readers, told, homes, ledger.world_size)
+
+    def _find_readers(self, ledger: Ledger) -> tuple[CheckpointReader, ...]:
+        """Return which nodes read the checkpoints: 10,000 nodes are looked through only after one has joined or left."""
+        known = self._readers
+        if known is not None and known[0] is ledger.placement and known[1] is ledger.members:
+            return known[2]
+        readers = readers_of(ledger.placement, ledger.members)
+        self._readers = ledger.placement, ledger.members, readers
+        return readers
 
     def heard_at_s(self, node: str) -> float:
         """Return when the node was last heard; not before this controller started to hear."""

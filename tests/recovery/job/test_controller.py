@@ -8,6 +8,7 @@ from detectors.finding import Blame
 from detectors.hang.live import HungLimits
 from rankmend.errors import JournalError, StorageError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
+from recovery.job.attempt_health import spent_pause_s
 from recovery.job.controller import (
     JOURNAL_PATIENCE_KNOWN_S,
     JOURNAL_PATIENCE_S,
@@ -289,6 +290,11 @@ def test_an_order_that_is_not_acknowledged_is_sent_again() -> None:
 
 def test_orders_of_a_large_job_are_sent_again_less_often() -> None:
     assert [resend_pause_s(nodes) for nodes in (1, 2_000, 10_000)] == [RESEND_S, RESEND_S, 5.0]
+
+
+def test_what_the_ranks_of_a_large_job_spend_is_added_up_less_often() -> None:
+    assert [spent_pause_s(5.0, ranks) for ranks in (8, 16_000, 80_000)] == [5.0, 5.0, 16.0]
+    assert spent_pause_s(40.0, 80_000) == 40.0
 
 
 def test_a_node_that_never_reports_ends_the_start() -> None:

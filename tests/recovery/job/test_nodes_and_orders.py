@@ -21,7 +21,7 @@ from recovery.job.hang_verdict import LATE_S
 from recovery.job.node_power import ASK_RATIO
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
-from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
+from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, CheckpointSeen, Proof
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Outcome
@@ -1256,6 +1256,19 @@ def test_a_person_has_the_job_leave_a_node_and_gives_it_back(training: Bench) ->
     assert "no other node can replace b" in refused.result
     training.control.take_command(command(PersonAct.RESUME, "a"))
     assert training.control.ledger.members["a"].left is None
+
+
+def test_a_node_that_replaces_one_tells_of_the_checkpoints_in_its_place(training: Bench) -> None:
+    training.nodes["a"].known = (FoundCheckpoint("/c/3", 3, "npz", 1, 1.0, True, "whole"),)
+    training.beat(12.0, 5)
+    training.control.take_command(command(PersonAct.LEAVE_NODE, "a"))
+    training.beat(3.0)
+    training.nodes["c"].known = (FoundCheckpoint("/c/9", 9, "npz", 1, 2.0, True, "whole"),)
+    for step in range(10, 25):
+        training.beat(1.0, step)
+
+    assert training.placed == ["c", "b"]
+    assert [one.path for one in training.records(CheckpointSeen)] == ["/c/3", "/c/9"]
 
 
 def test_a_persons_word_is_no_proof_while_the_launcher_speaks(training: Bench) -> None:
