@@ -178,6 +178,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _counter("nvlink_errors", "", "Errors of the NVLink by kind.", "link", "kind"),
     _gauge("nvswitch_links", "", "NVLinks that lead to a switch."),
     _gauge(
+        "nvlink_peer_links",
+        "",
+        "NVLinks that are up and lead to this other GPU, where there is no switch.",
+        "peer_pci_bus_id",
+    ),
+    _gauge(
         "fabric_state_id", "", "Registration with the fabric: 1 not begun, 2 under way, 3 done."
     ),
     _gauge("fabric_status_id", "", "Result of the registration: an NVML error, 0 none."),

@@ -77,6 +77,8 @@ def _ecc_places() -> tuple[Field, ...]:
     return tuple(fields)
 
 
+NVSWITCH_LINKS: Final = Field(147, "nvswitch_links")
+
 MEDIUM: Final = (
     Field(1, "ecc_enabled"),
     Field(2, "ecc_pending_enabled"),
@@ -108,7 +110,7 @@ MEDIUM: Final = (
     Field(183, "pcie_errors_total", ("lane",)),
     Field(197, "pcie_transmit_bytes_total"),
     Field(198, "pcie_receive_bytes_total"),
-    Field(147, "nvswitch_links"),
+    NVSWITCH_LINKS,
 )
 
 SLOW: Final = (

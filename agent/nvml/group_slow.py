@@ -1,12 +1,13 @@
 """The group "slow": a GPU's identity and set-up, which only an operator changes."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from agent.nvml import fields
 from agent.nvml.group_fast import CLOCK_KINDS
 from agent.nvml.nvml_calls import NvmlCalls, one
-from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, SampledGpu, Value
+from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, SampledGpu, Value, pci_bus_id
 
 THRESHOLDS: Final = (  # NVML_TEMPERATURE_THRESHOLD_*
     (0, "temperature_shutdown_celsius"),
@@ -47,6 +48,7 @@ def read_slow(calls: NvmlCalls, gpu: SampledGpu, driver: str, cuda: str) -> Iter
         mhz = calls.read(gpu, "nvmlDeviceGetApplicationsClock", number)
         yield from one("clock_application_hertz", mhz, _MHZ, kind)
     yield from _throughput(calls, gpu)
+    yield from _peers(calls, gpu)
 
 
 def _throughput(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
@@ -58,3 +60,26 @@ def _throughput(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
     ):
         kilobytes = calls.read(gpu, "nvmlDeviceGetPcieThroughput", number)
         yield from one(name, kilobytes, _KILO)
+
+
+def _peers(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
+    """Yield to which other GPUs how many links lead that are up. Where they lead to switches, every GPU is a peer."""
+    if calls.read_field(gpu, fields.NVSWITCH_LINKS):
+        return
+    count = calls.read_field(gpu, fields.LINK_COUNT)
+    links_max = calls.nvml.NVML_NVLINK_MAX_LINKS
+    links: Counter[str] = Counter()
+    for link in range(links_max if count is None else min(int(count), links_max)):
+        is_up = calls.read(gpu, "nvmlDeviceGetNvLinkState", link)
+        if is_up is None and count is None:
+            break  # there are no more
+        if not is_up:
+            continue
+        kind = calls.read(gpu, "nvmlDeviceGetNvLinkRemoteDeviceType", link)
+        if kind not in (None, calls.nvml.NVML_NVLINK_DEVICE_TYPE_GPU):  # a driver may not tell it
+            continue
+        far = calls.read(gpu, "nvmlDeviceGetNvLinkRemotePciInfo", link)
+        if far is not None:
+            links[pci_bus_id(far)] += 1
+    for peer, found in sorted(links.items()):
+        yield "nvlink_peer_links", (peer,), found

@@ -16,6 +16,11 @@ class GpuIdentity(NamedTuple):
     pci_bus_id: str  # as sysfs writes it: 0000:1b:00.0
 
 
+def pci_bus_id(pci: Any) -> str:
+    """Return the bus id in an nvmlPciInfo_t."""
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+
+
 class SampledGpu:
     """The sampler's memory of one GPU."""
 

@@ -11,7 +11,7 @@ from agent.nvml.group_fast import read_fast
 from agent.nvml.group_medium import read_medium
 from agent.nvml.group_slow import read_slow
 from agent.nvml.nvml_calls import NvmlCalls
-from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, GpuIdentity, SampledGpu, Value
+from agent.nvml.sampled_gpu import TEXT_CHARS_MAX, GpuIdentity, SampledGpu, Value, pci_bus_id
 
 PROCESSES_MAX: Final = 256  # per GPU; more are not listed
 
@@ -85,8 +85,7 @@ class GpuSampler:
             gpu.is_lost = True
             gpu.last_error = f"cannot be opened: {error}"[:TEXT_CHARS_MAX]
             return
-        bus_id = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
-        gpu.is_lost, gpu.identity = False, GpuIdentity(str(uuid), bus_id)
+        gpu.is_lost, gpu.identity = False, GpuIdentity(str(uuid), pci_bus_id(pci))
 
     def wait_event(self, timeout_s: float) -> tuple[int, str, int] | None:
         """Wait for an event; return GPU index, type and code, or None when there was none."""

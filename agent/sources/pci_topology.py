@@ -96,6 +96,9 @@ class Nic:
     driver: str
     is_rdma: bool
     pci: PciDevice
+    is_virtual_function: bool = (
+        False  # of a card that this host has, too: it is there for a guest or a pod
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,11 @@ def _guess_rails(topology: Topology) -> dict[str, int]:
     """Return the RDMA devices that share a switch with a GPU, numbered in the order of GPUs."""
     order: dict[str, tuple[int, str]] = {}
     for number, gpu in enumerate(topology.gpus):
-        near = [(closeness(gpu, nic.pci).rank, nic) for nic in topology.nics if nic.is_rdma]
+        near = [
+            (closeness(gpu, nic.pci).rank, nic)
+            for nic in topology.nics
+            if nic.is_rdma and not nic.is_virtual_function
+        ]
         best = min((rank for rank, _nic in near), default=Closeness.SYS.rank)
         if best > Closeness.PXB.rank:
             continue
@@ -194,7 +201,8 @@ def _guess_plane(nic: Nic, near_rails: Mapping[str, int], in_band: AbstractSet[s
     if any(device in in_band for device in nic.network_devices):
         return Plane.IN_BAND
     # with GPUs in sight, an RDMA device far from all of them is there for the storage
-    return Plane.STORAGE if nic.is_rdma and near_rails else Plane.UNKNOWN
+    is_card = nic.is_rdma and not nic.is_virtual_function
+    return Plane.STORAGE if is_card and near_rails else Plane.UNKNOWN
 
 
 def read_default_route(procfs_root: Path, sysfs_root: Path) -> frozenset[str]:
@@ -361,7 +369,11 @@ def _read_nics(sysfs_root: Path, excluded: Sequence[str]) -> Iterator[Nic]:
         taken.update(network_devices)
         if not is_excluded(name, excluded):
             ports = tuple(list_known(rdma_root / name / "ports", []))
-            yield Nic(name, ports, network_devices, read_driver(device), True, read_pci(device))
+            is_virtual = (device / "physfn").exists()
+            yield Nic(
+                *(name, ports, network_devices, read_driver(device), True),
+                *(read_pci(device), is_virtual),
+            )
     for name in list_names(net_root):
         device = net_root / name / "device"
         if name in taken or is_excluded(name, excluded):

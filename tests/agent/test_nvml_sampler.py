@@ -34,6 +34,9 @@ def node() -> Iterator[StubNode]:
     use(before)
 
 
+CLUSTER = "5f1c9a3e77b04d0c9f2ee4a1d2c3b4a5"
+
+
 def use(library: object) -> None:
     pynvml.nvmlLib = library
     pynvml._nvmlGetFunctionPointer_cache.clear()
@@ -78,6 +81,41 @@ def test_healthy_gpu_is_read_in_base_units(node: StubNode) -> None:
     assert slow["power_limit_watts"] == 700
     assert sampler.gpus[1].identity.pci_bus_id == "0000:1c:00.0"
     assert sampler.gpus[0].error_count == 0
+
+
+def test_gpus_that_a_bridge_joins_are_each_others_peers(node: StubNode) -> None:
+    node.bridge(0, 1)
+    node.set(0, "nvmlDeviceGetNvLinkState/2", 0)
+
+    slow = values_of(opened(), "slow")
+
+    assert slow["nvlink_peer_links{0000:1c:00.0}"] == LINKS - 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"field/147/0": LINKS},  # to switches
+        {"field/91/0": 0},  # no NVLink
+        {f"nvmlDeviceGetNvLinkRemoteDeviceType/{link}": 2 for link in range(LINKS)},
+        {f"nvmlDeviceGetNvLinkRemotePciInfo/{link}": "E6" for link in range(LINKS)},
+    ],
+    ids=["switches", "none", "switches by type", "not found"],
+)
+def test_links_that_lead_to_no_gpu_name_no_peer(
+    node: StubNode, change: dict[str, int | str]
+) -> None:
+    node.bridge(0, 1)
+    for function, value in change.items():
+        node.set(0, function, value)
+
+    assert not [key for key in values_of(opened(), "slow") if key.startswith("nvlink_peer")]
+
+
+def test_clique_is_told_with_its_cluster(node: StubNode) -> None:
+    node.join_fabric(0, CLUSTER, 7)
+
+    assert values_of(opened(), "medium")[f"fabric_info{{{CLUSTER},7}}"] == 1
 
 
 def test_stand_in_for_a_passed_through_card_has_the_series_of_a_real_one(node: StubNode) -> None:

@@ -25,6 +25,7 @@ from agent.sources.pci_topology import (
 from rankmend.errors import NoSourceError
 from tests.agent.test_collectors import unpack_ttar
 from tests.support.agent import PATIENT, checked, values_of
+from tests.support.gpu_nodes import add_virtual_functions
 from tests.support.nics import add_net, link, make_node, write
 
 
@@ -137,6 +138,21 @@ def test_rails_follow_the_gpus_and_not_the_names_of_the_cards() -> None:
 
     assert members["mlx5_1/1"] == ("compute", 0, False)
     assert members["mlx5_0/1"] == ("compute", 1, False)
+
+
+def test_virtual_functions_of_a_card_of_this_host_are_no_compute_and_no_storage_cards(
+    sys: Path,
+) -> None:
+    before = members_of(assign_planes(read_topology(sys), {}, {}))
+    add_virtual_functions(sys, "mlx5_0", 2)
+    add_virtual_functions(sys, "mlx5_2", 1)
+
+    members = members_of(assign_planes(read_topology(sys), {}, {}))
+
+    assert {name: one for name, one in members.items() if name in before} == before
+    assert {name: one for name, one in members.items() if name not in before} == dict.fromkeys(
+        ("mlx5_0v0/1", "mlx5_0v1/1", "mlx5_2v0/1"), ("unknown", None, False)
+    )
 
 
 def test_two_gpus_that_share_a_card_make_one_rail() -> None:

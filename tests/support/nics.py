@@ -37,12 +37,20 @@ def link(path: Path, target: Path) -> None:
     path.symlink_to(os.path.relpath(target, path.parent))
 
 
-def add_pci(sys: Path, chain: str, kind: str, vendor: str, numa_node: int, driver: str) -> Path:
+def add_pci(
+    sys: Path,
+    chain: str,
+    kind: str,
+    vendor: str,
+    numa_node: int,
+    driver: str,
+    domain: str = "0000",
+) -> Path:
     """Make a PCI device under its bridges; ``chain`` is such as ``15/15:01.0/16:00.0``."""
     root, *bridges = chain.split("/")
-    folder = sys / "devices" / f"pci0000:{root}"
+    folder = sys / "devices" / f"pci{domain}:{root}"
     for bridge in bridges:
-        folder /= f"0000:{bridge}"
+        folder /= f"{domain}:{bridge}"
     write(folder / "class", kind)
     write(folder / "vendor", vendor)
     write(folder / "numa_node", str(numa_node))

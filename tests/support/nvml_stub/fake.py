@@ -41,6 +41,7 @@ class FakeNvml:
             "nvmlDeviceGetMemoryInfo_v2": self._memory_v2,
             "nvmlDeviceGetGpuFabricInfoV": self._fabric,
             "nvmlDeviceGetPciInfo_v3": self._pci,
+            "nvmlDeviceGetNvLinkRemotePciInfo_v2": self._far_pci,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._mig_handle,
             "nvmlGpmSampleAlloc": self._sample_alloc,
             "nvmlGpmSampleFree": self._sample_free,
@@ -166,6 +167,15 @@ class FakeNvml:
             info.domain, info.bus, info.device = (int(number) for number in text.split())
         return code
 
+    def _far_pci(self, handle: Any, link: Any, place: Any) -> int:
+        number = getattr(link, "value", link)
+        key = f"{_index(handle)}/nvmlDeviceGetNvLinkRemotePciInfo/{number}"
+        code, text = self._answer(key)
+        if not code:
+            info = place._obj
+            info.domain, info.bus, info.device = (int(word) for word in text.split())
+        return code
+
     def _memory(self, handle: Any, place: Any) -> int:
         code, text = self._answer(f"{_name(handle)}/nvmlDeviceGetMemoryInfo")
         if not code:
@@ -184,7 +194,10 @@ class FakeNvml:
         version = info.version >> 24
         code, text = self._answer(f"{_index(handle)}/nvmlDeviceGetGpuFabricInfoV/{version}")
         if not code:
-            info.state, info.status, info.cliqueId, info.healthMask = map(int, text.split())
+            *numbers, cluster = text.split() if len(text.split()) > 4 else [*text.split(), ""]
+            info.state, info.status, info.cliqueId, info.healthMask = map(int, numbers)
+            for at, byte in enumerate(bytes.fromhex(cluster)):
+                info.clusterUuid[at] = byte
         return code
 
 

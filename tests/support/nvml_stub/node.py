@@ -105,6 +105,17 @@ class StubNode:
         put(gpu, "nvmlDeviceGetSupportedEventTypes", 0xFE0A)
         self._add_fields(gpu)
 
+    def join_fabric(self, gpu: int, cluster: str, clique: int, state: int = 3) -> None:
+        """Put a GPU into a clique of a cluster, named by 32 hexadecimal digits, as in an NVL72."""
+        self.set(gpu, "nvmlDeviceGetGpuFabricInfoV/3", state, 0, clique, 0b101010, cluster)
+
+    def bridge(self, gpu: int, peer: int) -> None:
+        """Join a GPU to one other by all its links, without a switch: cards with a bridge."""
+        self.field(gpu, 147, 0)
+        for link in range(LINKS):
+            self.set(gpu, f"nvmlDeviceGetNvLinkRemoteDeviceType/{link}", 0)
+            self.set(gpu, f"nvmlDeviceGetNvLinkRemotePciInfo/{link}", 0, 0x1B + peer, 0)
+
     def pass_through(self, gpu: int) -> None:
         """Make it a card that a virtual machine has alone: without NVLinks and a fabric, as an H200 was seen."""
         self.field(gpu, 91, 0)

@@ -297,6 +297,15 @@ U32(nvmlDeviceGetCurrPcieLinkWidth)
 U32(nvmlDeviceGetMaxPcieLinkWidth)
 U32_OF(nvmlDeviceGetPcieThroughput)
 U32_OF(nvmlDeviceGetNvLinkState)
+U32_OF(nvmlDeviceGetNvLinkRemoteDeviceType)
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *d, u32 link, pci_t *out) {
+    long long v[3];
+    int code = numbers(d, "nvmlDeviceGetNvLinkRemotePciInfo", link, -1, -1, v, 3);
+    if (code) return code;
+    memset(out, 0, sizeof *out);
+    out->domain = v[0]; out->bus = v[1]; out->device = v[2];
+    return OK;
+}
 U64(nvmlDeviceGetCurrentClocksThrottleReasons)
 int nvmlDeviceGetUtilizationRates(void *d, u32 *out) {
     long long v[2];
@@ -394,11 +403,19 @@ int nvmlDeviceGetRepairStatus(void *d, u32 *out) {
 int nvmlDeviceGetGpuFabricInfoV(void *d, u32 *version) {
     struct { u32 version; unsigned char cluster[16]; u32 status, clique; unsigned char state[4]; u32 mask; } *out =
         (void *)version;
-    long long v[4]; /* state, status, clique, health mask */
+    long long v[4]; /* state, status, clique, health mask; behind them the cluster in hexadecimal, zeros where it lacks */
+    char values[512], *at = values;
     if (*version >> 24 != 2 && *version >> 24 != 3) return 25;
-    int code = numbers(d, "nvmlDeviceGetGpuFabricInfoV", *version >> 24, -1, -1, v, 4);
+    int code = of_gpu(d, "nvmlDeviceGetGpuFabricInfoV", *version >> 24, -1, -1, values, sizeof values);
     if (code) return code;
-    memset(out->cluster, 0xab, sizeof out->cluster);
+    for (int i = 0; i < 4; i++) v[i] = strtoll(at, &at, 0);
+    memset(out->cluster, 0, sizeof out->cluster);
+    while (*at == ' ') at++;
+    for (int i = 0; i < 16; i++, at += 2) { /* a u32 for sscanf, and no further than the text goes */
+        u32 byte;
+        if (!at[0] || !at[1] || sscanf(at, "%2x", &byte) != 1) break;
+        out->cluster[i] = (unsigned char)byte;
+    }
     out->state[0] = v[0]; out->status = v[1]; out->clique = v[2]; out->mask = v[3];
     return OK;
 }
