@@ -133,6 +133,7 @@ _CHAIN: Final = frozenset(
     }
 )
 _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '([^']+)'?")
+_LAST_ERROR: Final = "\nLast error:"
 _TERMINATED: Final = "terminate called without an active exception"
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 _NOT_STARTED: Final = re.compile(
@@ -207,7 +208,24 @@ def read_end(error: ErrorText | None, last_lines: Sequence[str]) -> SaidAtEnd:
 
 
 def _said(error: ErrorText, cause: FailureCause) -> SaidError:
-    return SaidError(cause, fingerprint(error), error_line(error)[:SAID_CHARS_MAX])
+    line, last = error_line(error), _last_error_of_nccl(error)
+    said = f"{line}; NCCL says: {last}" if last else line
+    return SaidError(cause, fingerprint(error), said[:SAID_CHARS_MAX])
+
+
+def _last_error_of_nccl(error: ErrorText) -> str:
+    """Return what NCCL says of an error below PyTorch's first line, such as whose version is another; empty: nothing.
+
+    Source: ncclGetLastError in torch/csrc/distributed/c10d/NCCLUtils.cpp, "Last error:" and its text on the next line.
+    """
+    if "NCCL error" not in error.message:
+        return ""
+    lines = (
+        error.traceback.rpartition(_LAST_ERROR)[2].split("\n")
+        if _LAST_ERROR in error.traceback
+        else []
+    )
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 def classify(error: ErrorText) -> FailureCause:

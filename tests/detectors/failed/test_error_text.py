@@ -25,6 +25,7 @@ from detectors.failed.error_text import (
     fingerprint,
     parse_elastic_error,
     parse_error,
+    read_end,
 )
 
 HEADER = "Traceback (most recent call last):"
@@ -345,3 +346,46 @@ def test_no_elastic_error_file_makes_the_parser_raise(text: str) -> None:
     error = parse_elastic_error(text)
 
     assert error is None or classify(error) in FailureCause
+
+
+MISMATCH = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/w/train.py", line 12, in <module>
+[rank1]:     dist.all_reduce(x)
+[rank1]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.27.3
+[rank1]: ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+[rank1]: Last error:
+[rank1]: {last}"""
+SAYS = "Mismatched NCCL version detected : rank 0 version 22703 rank 1 version 22105"
+
+
+def test_what_nccl_says_below_the_first_line_is_for_people_and_tells_no_error_from_another() -> (
+    None
+):
+    said, other, silent = (
+        read_end(None, MISMATCH.format(last=last).splitlines()).error
+        for last in (SAYS, SAYS.replace("rank 1", "rank 9"), "")
+    )
+
+    assert said is not None
+    assert other is not None
+    assert silent is not None
+    assert said.line.startswith("DistBackendError: NCCL error in: NCCLUtils.cpp:77, invalid usage")
+    assert said.line.endswith(f", NCCL version 2.27.3; NCCL says: {SAYS}")
+    assert (said.cause, silent.line) == (FailureCause.PROGRAM, said.line.partition("; NCCL")[0])
+    assert said.fingerprint == other.fingerprint == silent.fingerprint
+
+
+def test_nothing_else_with_these_words_is_taken_for_nccls() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in <module>',
+        "ValueError: x",
+        "Last error:",
+        "y",
+    ]
+
+    said = read_end(None, lines).error
+
+    assert said is not None
+    assert said.line == "ValueError: x"
