@@ -34,7 +34,7 @@ _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 @click.command(
     epilog="""\b
-Example: save the page of each node's agent (rankmend agent run --once, or its /metrics), then compare:
+Example: save the page of each node's agent (rankmend agent --once, or its /metrics), then compare:
   for n in $(cat nodes); do curl -sf http://$n:9476/metrics >pages/$n; done
   rankmend check fleet pages/
 """
