@@ -14,6 +14,7 @@ import pytest
 from rankmend.watch.hook_folder import make_hook_folder
 from tests.support.free_port import free_port
 from tests.support.hook import ROOT, RUN_S_MAX, each_python
+from tests.support.nccl import WHY_NOT, make_nccl
 
 pytestmark = pytest.mark.real
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
@@ -41,6 +42,7 @@ jobs, ranks = WatchedRanks().look()
 told = [(job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)) for job in jobs]
 read = [(one.identity.rank, one.identity.local_rank, one.identity.world_size, one.identity.attempt,
          one.reader.read(1e9, 8).step_count, one.job_name) for one in ranks]
+open("nccl", "w").write(json.dumps([one.reader.read(1e9, 8).nccl for one in ranks]))
 print(json.dumps([told, read]))
 """
 TORCHRUN = {
@@ -183,6 +185,18 @@ def test_rank_of_another_launcher_is_found_with_its_job_and_its_steps(
     jobs, ranks = site.look()
     assert [told[:4] for told in jobs] == [job]
     assert ranks == [read]
+
+
+@needs_root
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+def test_rank_of_another_launcher_tells_which_nccl_it_has_loaded(site: Site) -> None:
+    library = make_nccl(site.folder, 22703)
+
+    site.run(
+        sys.executable, f"import ctypes; ctypes.CDLL({str(library)!r}); {TRAIN}", SRUN, looks=True
+    )
+
+    assert json.loads((site.folder / "nccl").read_text()) == [["2.27.3"]]
 
 
 @needs_root
