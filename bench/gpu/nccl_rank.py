@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.device import Cpu, Gpu
+from rankmend.hook.nccl import find_versions
 
 STUCK_MS = 25_000.0
 LATE_MS = 12_000.0  # of the rank that runs into its time-out
@@ -40,7 +41,11 @@ def main() -> None:
     for _ in range(TURNS):
         dist.all_reduce(tensor)
     device.synchronize()
-    tell("running", value=float(tensor[0]), nccl=_version(torch, name), library=_library())
+    began_s = time.monotonic()
+    loaded = find_versions()
+    loaded_ms = round((time.monotonic() - began_s) * 1e3, 3)
+    told = {"nccl": _version(torch, name), "library": _library()}
+    tell("running", value=float(tensor[0]), loaded=loaded, loaded_ms=loaded_ms, **told)
     if size == "1":
         tell("timed", ms=_time(device))
     device.spin(1.0)  # what spins is made before it is needed

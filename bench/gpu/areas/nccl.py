@@ -20,6 +20,7 @@ from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.nccl_ras import read_ras
 from detectors.formats.plain_pickle import load_plain
 from detectors.hang.flight_dump import OperationState
+from rankmend.progress import nccl_version
 
 LIMIT_S = 110.0
 TIMEOUT_S = 5  # of the rank that runs into it
@@ -31,6 +32,7 @@ _RAS_SINCE = (2, 24)
 _SWITCH = re.compile(rb"NCCL_[A-Z_]*MULTI_?RANK[A-Z_]*")
 CLAIMS: dict[str, str] = {
     "dump_running": "A running process dumps its flight recorder when rankmend asks at its pipe, with nothing outstanding, and diagnose hang accuses nobody.",
+    "loaded": "The NCCL that the hook finds in a rank is the one that PyTorch brought, and the only one.",
     "timing": "The durations of collectives in a dump (TORCH_NCCL_ENABLE_TIMING) are those that events around them measure.",
     "ras": "NCCL's RAS answers rankmend's question, and the answer is read.",
     "dump_stuck": "A process whose GPU keeps a collective from ending still dumps, the dump shows what is outstanding, and diagnose hang says that one rank alone can't tell who is to blame.",
@@ -49,6 +51,7 @@ def run(telling: Telling, device: Any = None) -> None:
         stage = _Stage(name, Path(folder))
         trials: dict[str, Callable[[Trial], None]] = {
             "dump_running": stage.dump_running,
+            "loaded": stage.loaded,
             "timing": stage.timing,
             "ras": lambda trial: stage.ras(trial, "running"),
             "dump_stuck": stage.dump_stuck,
@@ -108,6 +111,16 @@ class _Stage:
         trial.figure("verdict", verdict["verdict"])
         trial.figure("reason", verdict["reason"])
         trial.check(not verdict["culprits"], f"{verdict['culprits']} are named")
+
+    def loaded(self, trial: Trial) -> None:
+        told = self._run_one()
+        if not told["nccl"]:
+            raise NotTriedError("there is no NCCL without a GPU")
+        found = [nccl_version(code) for code in told["loaded"]]
+        trial.figure("loaded", found)
+        trial.figure("torch", told["nccl"])
+        trial.figure("found_in_ms", told["loaded_ms"])
+        trial.check(found == [told["nccl"]], f"the hook finds {found}")
 
     def timing(self, trial: Trial) -> None:
         told = self._run_one()["timed"]
