@@ -1,11 +1,14 @@
-"""The topology file: which node hangs on which switches, rack, power feeds and coolant loops, how sure that is, and where it is from.
+"""The topology file: which node hangs on which switches, rack, power feeds, coolant loops and NVLink domain, which rail each of its NICs is, how sure that is, and where it is from.
 
 JSON, so that a person can read it and every part can use it: `detectors.parts.fleet_parts` gives its parts to blame, `leaf_switches` its leaves to the judge
 of fabric tests. Where sources disagree about a node's leaf, the surer one holds; both stay in the file.
+
+Versions read each other's files. Keys that a reader does not know are passed over, so what is new gets a key of its own: a reader of 0.1 refuses an edge of
+a kind or origin that it does not know. Later readers pass over such an edge.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -20,7 +23,9 @@ EDGES_MAX: Final = 400_000  # 20,000 nodes with 16 rails, and switches
 FORMAT: Final = "rankmend-topology-1"
 _LEVELS: Final = ("group", "pod")  # of what round trips show, the narrowest first
 _GAPS_MAX: Final = 8  # that are tried, the clearest first: one slow pair must not hide the others
-NAME_CHARACTERS_MAX: Final = 256  # of a node, switch, rack, feed or loop
+NAME_CHARACTERS_MAX: Final = 256  # of a node, switch, rack, feed, loop, rail or NIC
+NICS_MAX: Final = 1024  # of a node, virtual functions among them
+GPUS_MAX: Final = 64
 
 
 class EdgeOrigin(Enum):
@@ -29,6 +34,13 @@ class EdgeOrigin(Enum):
     IBNETDISCOVER = "ibnetdiscover"  # the same, by the subnet's own management
     LATENCY = "latency"  # guessed from round trips
     SITE = "site"  # the site's own file of racks, power feeds and coolant loops
+    SYSFS = "sysfs"  # by a node's agent: where its cards sit
+    NVML = "nvml"  # by a node's agent: what the GPUs' driver tells
+    OTHER = "other"  # of a newer version
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "EdgeOrigin":
+        return cls.OTHER
 
 
 class HangsOn(Enum):
@@ -38,6 +50,11 @@ class HangsOn(Enum):
     RACK = "rack"
     POWER_FEED = "power_feed"
     COOLANT_LOOP = "coolant_loop"
+    OTHER = "other"  # of a newer version
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "HangsOn":
+        return cls.OTHER
 
 
 # How sure each is. A cable's own word holds before a file that somebody may have forgotten to change; latency is a guess.
@@ -47,6 +64,8 @@ CONFIDENCE: Final = {
     EdgeOrigin.SLURM: 0.9,
     EdgeOrigin.LATENCY: 0.5,
     EdgeOrigin.SITE: 0.9,
+    EdgeOrigin.SYSFS: 0.9,  # less where alike nodes disagree or the order of cards alone tells: detectors.parts.rails
+    EdgeOrigin.NVML: 0.99,
 }
 
 
@@ -65,9 +84,58 @@ class TopologyEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutNic:
+    """A port of an RDMA device, or a network device without RDMA."""
+
+    device: str  # mlx5_0, or the interface
+    port: str = ""
+    interface: str = ""  # the network device, also of an RDMA device
+    pci_bus_id: str = ""
+    numa_node: int | None = None
+    link_layer: str = ""  # InfiniBand, Ethernet
+    bytes_per_s: float | None = None  # that the link ought to have
+    plane: str = ""  # compute, storage, ...
+    rail: str = ""  # of compute NICs; "": not known, or of no rail
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGpu:
+    number: int  # in the order of bus ids
+    pci_bus_id: str
+    numa_node: int | None = None
+    nics: tuple[str, ...] = ()  # the nearest of those with a rail
+    closeness: str = ""  # of these, as `nvidia-smi topo -m` has it
+    nvlink_gpus: tuple[int, ...] = ()  # at the other ends of its own NVLinks
+    nvswitch_links: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """What nodes that are alike are made of."""
+
+    nodes: tuple[str, ...]
+    gpus: tuple[LayoutGpu, ...] = ()
+    nics: tuple[LayoutNic, ...] = ()
+    confidence: float = 0.0  # of the rails
+    origin: EdgeOrigin = EdgeOrigin.SYSFS
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDomain:
+    """Nodes whose GPUs are joined by NVLink."""
+
+    name: str  # cluster UUID and clique, as the label nvidia.com/gpu.clique has them
+    nodes: tuple[str, ...]
+    confidence: float
+    origin: EdgeOrigin = EdgeOrigin.NVML
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkTopology:
     edges: tuple[TopologyEdge, ...]
     format: str = FORMAT
+    layouts: tuple[NodeLayout, ...] = ()
+    nvlink_domains: tuple[NvlinkDomain, ...] = ()
 
 
 def edge(
@@ -86,7 +154,11 @@ def edge(
     return TopologyEdge(below, above, is_node, port, sure, origin, kind, below_kind)
 
 
-def merge(sources: Iterable[Iterable[TopologyEdge]]) -> NetworkTopology:
+def merge(
+    sources: Iterable[Iterable[TopologyEdge]],
+    layouts: tuple[NodeLayout, ...] = (),
+    nvlink_domains: tuple[NvlinkDomain, ...] = (),
+) -> NetworkTopology:
     """Return all edges, each once, in one order. Raises SourceError for too many."""
     edges = sorted(
         {one for source in sources for one in source},
@@ -97,7 +169,7 @@ def merge(sources: Iterable[Iterable[TopologyEdge]]) -> NetworkTopology:
     )
     if len(edges) > EDGES_MAX:
         raise SourceError(f"{len(edges)} edges of topology: more than {EDGES_MAX}")
-    return NetworkTopology(tuple(edges))
+    return NetworkTopology(tuple(edges), FORMAT, layouts, nvlink_domains)
 
 
 def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
@@ -142,13 +214,32 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
         raise SourceError(
             f"topology file of format {topology.format!r:.40} with {len(topology.edges)} edges: want {FORMAT}, at most {EDGES_MAX}"
         )
-    for one in topology.edges:
-        for name in (one.below, one.above):
-            if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
-                raise SourceError(
-                    f"topology file with the name {name!r:.80}: 1 to {NAME_CHARACTERS_MAX} printable characters"
-                )
+    listed = sum(len(one.nodes) for one in topology.layouts)
+    listed += sum(len(one.nodes) for one in topology.nvlink_domains)
+    if listed > EDGES_MAX or any(len(one.nics) > NICS_MAX or len(one.gpus) > GPUS_MAX for one in topology.layouts):  # fmt: skip
+        raise SourceError(
+            f"topology file with {listed} nodes in layouts and NVLink domains: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
+        )
+    for name in _names(topology):
+        if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
+            raise SourceError(
+                f"topology file with the name {name!r:.80}: 1 to {NAME_CHARACTERS_MAX} printable characters"
+            )
     return topology
+
+
+def _names(topology: NetworkTopology) -> Iterator[str]:
+    for one in topology.edges:
+        yield one.below
+        yield one.above
+    for layout in topology.layouts:
+        yield from layout.nodes
+        for nic in layout.nics:
+            yield nic.device
+            yield from filter(None, (nic.rail, nic.interface))
+    for domain in topology.nvlink_domains:
+        yield domain.name
+        yield from domain.nodes
 
 
 def cluster_by_latency(

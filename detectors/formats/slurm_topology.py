@@ -28,7 +28,10 @@ def parse_topology(text: bytes | str) -> dict[str, str]:
 
 def parse_parts(text: bytes | str) -> FleetParts:
     """Return what each host hangs on: see `parse_edges`."""
-    return find_parts(NetworkTopology(parse_edges(text)))
+    if isinstance(text, bytes):
+        text = _decode(text)
+    is_file = text.lstrip().startswith("{")
+    return find_parts(decode_topology(text) if is_file else NetworkTopology(parse_edges(text)))
 
 
 def parse_edges(text: bytes | str) -> tuple[TopologyEdge, ...]:

@@ -1,13 +1,19 @@
 """The parts that each node hangs on, from the topology file. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import islice
 from typing import Final, TypeAlias
 
-from detectors.network_topology import HangsOn, NetworkTopology, TopologyEdge
+from detectors.network_topology import (
+    HangsOn,
+    LayoutNic,
+    NetworkTopology,
+    NodeLayout,
+    TopologyEdge,
+)
 
 RackFinder: TypeAlias = Callable[[str], str | None]
 ABOVE_MAX: Final = (
@@ -21,6 +27,7 @@ class SharedKind(Enum):
     NIC = "NIC"
     NODE = "node"
     RAIL = "rail"
+    NVLINK_DOMAIN = "NVLink domain"
     LEAF = "leaf switch"
     SWITCH = "switch"  # above the leaves
     RACK = "rack"
@@ -28,7 +35,8 @@ class SharedKind(Enum):
     COOLANT_LOOP = "coolant loop"
 
 
-NETWORK: Final = frozenset({SharedKind.NIC, SharedKind.RAIL, SharedKind.LEAF, SharedKind.SWITCH})
+_SWITCH_KINDS: Final = frozenset({SharedKind.LEAF, SharedKind.SWITCH})
+NETWORK: Final = _SWITCH_KINDS | {SharedKind.NIC, SharedKind.RAIL, SharedKind.NVLINK_DOMAIN}
 _KINDS: Final = {
     HangsOn.RACK: SharedKind.RACK,
     HangsOn.POWER_FEED: SharedKind.POWER_FEED,
@@ -58,10 +66,17 @@ class FleetParts:
     """``on``: what each node hangs on, leaves before the switches above them.
 
     ``rack_of``: names the rack of nodes for which ``on`` names none, as a naming scheme does.
+    ``layouts``: what each node is made of.
     """
 
     on: Mapping[str, tuple[HungPart, ...]]
     rack_of: RackFinder | None = None
+    layouts: Mapping[str, NodeLayout] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return all nodes of which something is known."""
+        return tuple(dict.fromkeys((*self.on, *self.layouts)))
 
     def of_node(self, node: str) -> frozenset[FleetPart]:
         return frozenset(one.part for one in self.hung(node))
@@ -70,9 +85,31 @@ class FleetParts:
         """Return the parts of a rank: of the switches only those of its own NIC, where both are known."""
         found = self.hung(node)
         if nic is not None:
-            own = [one for one in found if not one.port or is_port_of(one.port, nic)]
+            names = self.names_of_nic(node, nic)
+            own = [one for one in found if not one.port or _is_port_of_any(one.port, names)]
             found = tuple(own) if any(one.port for one in own) else found
         return frozenset(one.part for one in found)
+
+    def layout_of(self, node: str) -> NodeLayout | None:
+        found = self.layouts.get(node)
+        return self.layouts.get(node.partition(".")[0]) if found is None else found
+
+    def ports_of(self, node: str, nic: str) -> tuple[LayoutNic, ...]:
+        """Return the ports of a NIC, by its RDMA device or its interface; none: it is not known."""
+        layout = self.layout_of(node)
+        if layout is None:
+            return ()
+        return tuple(one for one in layout.nics if nic in (one.device, one.interface))
+
+    def names_of_nic(self, node: str, nic: str) -> frozenset[str]:
+        """Return all names of a NIC: a source may know it as ``mlx5_0``, another as ``ibp24s0``."""
+        ports = self.ports_of(node, nic)
+        return frozenset({nic, *(one.device for one in ports), *(one.interface for one in ports)})
+
+    def rail_of(self, node: str, nic: str) -> str:
+        """Return the rail of a NIC: its name where the file tells none, or several for its ports."""
+        rails = {one.rail for one in self.ports_of(node, nic) if one.rail}
+        return next(iter(rails)) if len(rails) == 1 else nic
 
     def name_of(self, node: str, kind: SharedKind) -> str | None:
         """Return the node's part of a kind, the first rail's where there are several."""
@@ -112,35 +149,51 @@ def is_port_of(port: str, nic: str) -> bool:
     return nic in (port, port.partition("/")[0])
 
 
+def _is_port_of_any(port: str, names: Iterable[str]) -> bool:
+    return any(is_port_of(port, name) for name in names)
+
+
 def find_parts(topology: NetworkTopology) -> FleetParts:
     """Return the parts of each node: of contradicting leaves of one port the surer one."""
     above_switch: dict[str, dict[str, None]] = {}  # each once, in the file's order
     above_rack: dict[str, list[TopologyEdge]] = {}
     of_node: dict[str, list[TopologyEdge]] = {}
     for one in topology.edges:
+        if HangsOn.OTHER in (one.kind, one.below_kind):
+            continue
         if one.below_is_node:
             of_node.setdefault(one.below, []).append(one)
         elif one.kind is HangsOn.SWITCH:
             above_switch.setdefault(one.below, {})[one.above] = None
         else:
             above_rack.setdefault(one.below, []).append(one)
+    joined: dict[str, list[HungPart]] = {}
+    for domain in topology.nvlink_domains:
+        part = HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, domain.name))
+        for node in domain.nodes:
+            joined.setdefault(node, []).append(part)
     return FleetParts(
         {
-            node: (*_switches(edges, above_switch), *_site_parts(edges, above_rack))
-            for node, edges in of_node.items()
-        }
+            node: (
+                *joined.get(node, ()),
+                *_switches(edges := of_node.get(node, []), above_switch),
+                *_site_parts(edges, above_rack),
+            )
+            for node in dict.fromkeys((*of_node, *joined))
+        },
+        layouts={node: layout for layout in topology.layouts for node in layout.nodes},
     )
 
 
 def with_domains(parts: FleetParts, domains: Mapping[str, Sequence[str]]) -> FleetParts:
-    """Return the parts with the switches above nodes as their scheduler told them, the widest first, where the file names none."""
+    """Return the parts with the switches above nodes as their scheduler told them, the widest first, where the file names none of theirs."""
     told: dict[str, tuple[HungPart, ...]] = {}
     for node, switches in domains.items():
         held = parts.on.get(node, ())
-        if switches and not any(one.part.kind in NETWORK for one in held):
+        if switches and not any(one.part.kind in _SWITCH_KINDS for one in held):
             above = [HungPart(FleetPart(SharedKind.SWITCH, one)) for one in reversed(switches[:-1])]
             told[node] = (HungPart(FleetPart(SharedKind.LEAF, switches[-1])), *above, *held)
-    return FleetParts({**parts.on, **told}, parts.rack_of) if told else parts
+    return replace(parts, on={**parts.on, **told}) if told else parts
 
 
 def _switches(

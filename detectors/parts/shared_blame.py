@@ -37,7 +37,7 @@ class PlacedWorker:
 
     name: str
     node: str
-    nic: str | None = None  # that the rank uses; its name is the rail, too
+    nic: str | None = None  # that the rank uses; it names the rail where the parts name none
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def _parts_of(worker: PlacedWorker, parts: FleetParts) -> set[FleetPart]:
     if worker.node:
         found |= parts.of_worker(worker.node, worker.nic)
     if worker.nic:
-        found.add(FleetPart(SharedKind.RAIL, worker.nic))
+        found.add(FleetPart(SharedKind.RAIL, parts.rail_of(worker.node, worker.nic)))
         if worker.node:
             found.add(FleetPart(SharedKind.NIC, f"{worker.node} {worker.nic}"))
     return found

@@ -182,6 +182,7 @@ Examples:
   ibnetdiscover > ib.txt; rankmend fabric topology --ibnetdiscover ib.txt -o topology.json
   rankmend fabric topology --slurm /etc/slurm/topology.conf --site racks.toml -o topology.json
   for n in n1 n2; do ssh $n lldpctl -f json > $n.json; done; rankmend fabric topology --lldp n1.json --lldp n2.json
+  srun --ntasks-per-node=1 --output=pages/%N rankmend agent --once; rankmend fabric topology --pages pages/ -o topology.json
 """
 )
 @click.option(
@@ -217,6 +218,15 @@ Examples:
     help="The site's file of racks, power feeds and coolant loops (TOML). Repeatable.",
 )
 @click.option(
+    "--pages",
+    "pages",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Metrics pages of nodes' agents, one file a node with the node's name, folders of these, or answers of Prometheus: rails and "
+    "NVLink domains. Repeatable.",
+)
+@click.option(
     "--result",
     "results",
     multiple=True,
@@ -237,22 +247,30 @@ def topology(
     ib: tuple[Path, ...],
     slurm: tuple[Path, ...],
     site: tuple[Path, ...],
+    pages: tuple[Path, ...],
     results: tuple[Path, ...],
     target: Path | None,
 ) -> None:
     """Write one topology file from all sources: each edge with its origin and how sure it is.
 
     Commands with --topology read it. Where sources disagree on a node's leaf switch, the surer one holds: the subnet manager's and
-    LLDP's word before a file that a person wrote, round trips last.
+    LLDP's word before a file that a person wrote, round trips last. Disagreements are printed: on a port's switch, on a node's rails with
+    nodes that are built alike, and of a port's rail with that of its switch.
     """
     from detectors.network_topology import contradictions, encode_topology, merge
-    from recovery.fabric.topology_sources import read_sources
+    from detectors.parts.nvlink_domains import find_domains
+    from detectors.parts.rails import find_crossed, find_layouts
+    from rankmend.cli.check_fleet import list_pages
+    from recovery.fabric.topology_sources import read_pages, read_sources
 
     try:
-        found = merge(read_sources(lldp, ib, slurm, results, site))
-        if not found.edges:
+        facts = read_pages(list_pages(pages))
+        layouts, doubts = find_layouts(facts)
+        domains, split = find_domains(facts)
+        found = merge(read_sources(lldp, ib, slurm, results, site), layouts, domains)
+        if not found.edges and not layouts:
             fail(
-                "no source names a switch or rack: give --lldp, --ibnetdiscover, --slurm, --site or --result",
+                "no source names a switch, rack or NIC: give --lldp, --ibnetdiscover, --slurm, --site, --pages or --result",
                 _USAGE,
             )
         body = encode_topology(found)
@@ -261,7 +279,7 @@ def topology(
             from rankmend.files import write_output
 
             write_output(target, body + b"\n", StorageError)
-    except RankmendError as error:
+    except (RankmendError, OSError) as error:
         fail(str(error), _USAGE)
     if target is None:
         echo_exact(body.decode())
@@ -270,6 +288,11 @@ def topology(
             f"rankmend: {one.below} {one.port}: {one.origin.value} says {one.above}, {other.origin.value} says {other.above}",
             err=True,
         )
+    said = [one.in_words() for one in doubts]
+    said += [one.in_words() for one in split]
+    said += [one.in_words() for one in find_crossed(found)]
+    for words in said:
+        echo(f"rankmend: {words}", err=True)
 
 
 @fabric.command(
@@ -277,6 +300,7 @@ def topology(
 Examples:
   rankmend fabric blame --topology topology.json node3 node7 node12
   rankmend fabric blame --topology topology.json --among node[1-16] --by heat node3 node4
+  rankmend fabric blame --topology topology.json --by network node[1-14]/mlx5_3
 """
 )
 @click.argument("nodes", nargs=-1, required=True)
@@ -305,31 +329,38 @@ def blame(
 ) -> None:
     """Name the smallest part that explains why NODES (host lists) failed or slowed down together.
 
-    Parts are leaf switches and switches above them, racks, power feeds and coolant loops. Where two explain it equally well, none
-    is named.
+    Parts are leaf switches and switches above them, NVLink domains, racks, power feeds and coolant loops. Where two explain it equally
+    well, none is named. With /NIC behind a host list only these NICs are bad, and each NIC of a rail counts for itself: parts are also
+    nodes and rails.
 
     Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.
     """
     from detectors.formats.host_list import expand_hosts
     from detectors.formats.slurm_topology import parse_parts
-    from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared
+    from detectors.parts.bad_places import BadPlace, find_workers
+    from detectors.parts.shared_blame import BlameEnd, explain_shared
     from detectors.parts.symptoms import CAUSES_OF, SharedSymptom
 
     try:
         parts = parse_parts(_read_topology(topology))
-        known = expand_hosts(among) if among else tuple(parts.on)
-        bad = {node for listed in nodes for node in expand_hosts(listed)}
+        known = expand_hosts(among) if among else parts.nodes
+        bad = [
+            BadPlace(node, nic)
+            for hosts, _slash, nic in (listed.partition("/") for listed in nodes)
+            for node in expand_hosts(hosts)
+        ]
+        strange = sorted({one.node for one in bad} - set(known))
+        if strange:
+            fail(f"{strange[0]} is not in {'--among' if among else 'the topology'}", _USAGE)
+        workers, hit = find_workers(bad, known, parts)
     except RankmendError as error:
         fail(str(error), _USAGE)
-    strange = sorted(bad - set(known))
-    if strange:
-        fail(f"{strange[0]} is not in {'--among' if among else 'the topology'}", _USAGE)
-    workers = [PlacedWorker(node, node) for node in dict.fromkeys(known)]
-    found = explain_shared(workers, bad, parts, CAUSES_OF[SharedSymptom(by)])
+    found = explain_shared(workers, hit, parts, CAUSES_OF[SharedSymptom(by)])
     if as_json:
         print_json({**to_plain(found), "words": found.in_words()})
     else:
-        echo(found.in_words() or "one node shares nothing")
+        noun = "NIC" if any(one.nic for one in workers) else "node"
+        echo(found.in_words(noun) or f"one {noun} shares nothing")
     sys.exit(0 if found.end is BlameEnd.NAMED else 1)
 
 

@@ -1,19 +1,22 @@
-"""Reads the sources of a topology file: outputs of LLDP and ibnetdiscover, Slurm's file, the site's own, kept results of tests."""
+"""Reads the sources of a topology file: outputs of LLDP and ibnetdiscover, Slurm's file, the site's own, kept results of tests, pages of agents."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
+from detectors.formats.node_pages import read_node_pages
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
 from detectors.network_topology import TopologyEdge, cluster_by_latency
+from detectors.parts.node_facts import NodeFacts
 from rankmend.errors import SourceError
 from rankmend.files import read_capped
 from recovery.fabric.fabric_report import FabricReport, read_report
 
 BYTES_MAX: Final = 256 << 20
+_Parsed = TypeVar("_Parsed")
 
 
 def read_sources(
@@ -42,6 +45,21 @@ def read_sources(
     return found
 
 
+def read_pages(paths: Sequence[Path]) -> list[NodeFacts]:
+    """Return what each node's page tells, or an answer of Prometheus of many. Raises SourceError that names the file."""
+    found: dict[str, NodeFacts] = {}
+    for path in paths:
+        for one in _named(path, _read_page):
+            if found.setdefault(one.node, one) is not one:
+                raise SourceError(f"{path}: node {one.node} is told of twice")
+    return list(found.values())
+
+
+def _read_page(path: Path) -> list[NodeFacts]:
+    text = _read(path).decode("utf-8", "replace")
+    return read_node_pages(path.name.partition(".")[0], text)
+
+
 def latency_edges(report: FabricReport) -> tuple[TopologyEdge, ...]:
     """Return the groups of nodes that round trips show: of each pair, the shortest counts."""
     shortest: dict[tuple[int, int], float] = {}
@@ -52,9 +70,7 @@ def latency_edges(report: FabricReport) -> tuple[TopologyEdge, ...]:
     return cluster_by_latency(report.network.nodes, shortest)
 
 
-def _named(
-    path: Path, parse: Callable[[Path], tuple[TopologyEdge, ...]]
-) -> tuple[TopologyEdge, ...]:
+def _named(path: Path, parse: Callable[[Path], _Parsed]) -> _Parsed:
     try:
         return parse(path)
     except SourceError as error:

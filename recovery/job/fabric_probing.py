@@ -15,7 +15,7 @@ from detectors.parts.fleet_parts import FleetParts
 from detectors.parts.shared_blame import PlacedWorker
 from detectors.slow.cause_signs import SlowSection
 from recovery.cluster.probe_rules import ProbeRules
-from recovery.job.slow_together import explain_together
+from recovery.job.slow_together import explain_together, place_ranks
 from recovery.journal.ledger import Ledger, SlowNow, Wish
 from recovery.journal.probe_records import (
     FabricProbeAsked,
@@ -162,7 +162,7 @@ def judge_probe(
     """Return what a verdict means: the record of the end, and what is now known of each slow rank."""
     assert told.verdict is not None, "the coordinator has told it"
     slow = slow_in_network(ledger)
-    workers = _workers(ledger, nics)
+    workers = place_ranks(ledger.placement, nics, parts)
     bad = [workers[one.found.rank] for one in slow if one.found.rank in workers]
     job_nodes = [place.node for place in ledger.placement]
 
@@ -194,14 +194,6 @@ def judge_probe(
         part = with_probe(blame, own, [worker], parts).part if own.shared else ""
         explained.append(_with_evidence(one.why, own, part))
     return ended, explained
-
-
-def _workers(ledger: Ledger, nics: Mapping[int, str]) -> dict[int, PlacedWorker]:
-    return {
-        rank: PlacedWorker(str(rank), place.node, nics.get(rank))
-        for place in ledger.placement
-        for rank in place.ranks
-    }
 
 
 def _with_evidence(why: SlowExplained, found: ProbeEvidence, part: str) -> SlowExplained:

@@ -31,9 +31,21 @@ def explain_together(
         if (one.section, one.is_always) == (found.section, found.is_always)
         and (one.is_always or abs(one.onset_step - found.onset_step) <= TOGETHER_STEPS)
     }
-    workers = [
-        PlacedWorker(str(rank), place.node, nics.get(rank))
-        for place in placement
-        for rank in place.ranks
-    ]
+    workers = list(place_ranks(placement, nics, parts).values())
     return explain_shared(workers, alike, parts, _PARTS_OF.get(found.section))
+
+
+def place_ranks(
+    placement: Sequence[Placement], nics: Mapping[int, str], parts: FleetParts
+) -> dict[int, PlacedWorker]:
+    """Return each rank with its node and NIC. ``nics``: as the agents told; of other nodes the layout tells, if each of a node's GPUs has a rank."""
+    found = {}
+    for place in placement:
+        layout = parts.layout_of(place.node)
+        gpus = () if layout is None or len(layout.gpus) != len(place.ranks) else layout.gpus
+        near = {rank: gpu.nics for rank, gpu in zip(place.ranks, gpus, strict=False)}
+        for rank in place.ranks:
+            own = near.get(rank, ())
+            nic = nics.get(rank) or (own[0] if len(own) == 1 else None)
+            found[rank] = PlacedWorker(str(rank), place.node, nic)
+    return found

@@ -1,11 +1,12 @@
-"""Reads which switches, racks and supplies the nodes of the fleet hang on."""
+"""Reads which switches, racks and supplies the nodes of the fleet hang on, and what they are made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from detectors.formats.slurm_topology import parse_parts
-from detectors.parts.fleet_parts import FleetParts, HungPart, SharedKind
+from detectors.parts.fleet_parts import NO_PARTS, FleetParts, SharedKind
 from rankmend.errors import ConfigError, SourceError
 from rankmend.files import read_capped
 from recovery.service.controller_config import Discovery
@@ -19,17 +20,17 @@ def read_fleet_parts(told: Discovery) -> FleetParts:
 
     Raises ConfigError that names the file.
     """
-    on: Mapping[str, tuple[HungPart, ...]] = {}
+    found = NO_PARTS
     if told.topology_file is not None:
         path = Path(told.topology_file)
         body = read_capped(
             path, TOPOLOGY_BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}"
         )
         try:
-            on = parse_parts(body).on
+            found = parse_parts(body)
         except SourceError as error:
             raise ConfigError(f"[discovery] topology_file {path}: {error}") from error
-    return FleetParts(on, rack_finder(told))
+    return replace(found, rack_of=rack_finder(told))
 
 
 def rack_names(parts: FleetParts) -> Callable[[str], str | None] | None:

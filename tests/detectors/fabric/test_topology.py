@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from detectors.formats.ib_write_bw import parse_ib_write_bw
 from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
-from detectors.formats.slurm_topology import parse_topology
+from detectors.formats.slurm_topology import parse_parts, parse_topology
 from detectors.network_topology import (
     EdgeOrigin,
+    LayoutNic,
+    NodeLayout,
+    NvlinkDomain,
     cluster_by_latency,
     contradictions,
     decode_topology,
@@ -70,6 +73,59 @@ def test_surer_source_holds_and_both_stay_in_the_file() -> None:
     assert leaf_switches(topology) == {"n1": "new"}
     assert set(topology.edges) == {slurm, lldp}
     assert contradictions(topology) == ((lldp, slurm),)
+
+
+def test_a_reader_of_the_first_format_finds_nothing_in_the_edges_that_it_does_not_know() -> None:
+    """It refuses an edge of another kind or origin, and passes over keys: what is new has its own."""
+    layout = NodeLayout(("n1",), nics=(LayoutNic("mlx5_0", rail="0"),), confidence=0.9)
+    domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
+    topology = merge([[edge("n1", "leaf1", EdgeOrigin.LLDP, port="mlx5_0/1")]], (layout,), (domain,))  # fmt: skip
+
+    told = json.loads(encode_topology(topology))
+
+    assert decode_topology(encode_topology(topology)) == topology
+    assert set(told) == {"edges", "format", "layouts", "nvlink_domains"}
+    assert told["format"] == "rankmend-topology-1"
+    assert [set(one) for one in told["edges"]] == [
+        {"below", "above", "below_is_node", "port", "confidence", "origin", "kind", "below_kind"}
+    ]
+
+
+def test_what_a_newer_version_adds_is_passed_over() -> None:
+    topology = merge(
+        [[edge("n1", "leaf1", EdgeOrigin.LLDP)]],
+        (NodeLayout(("n1",), nics=(LayoutNic("mlx5_0", rail="0"),)),),
+    )
+    told = json.loads(encode_topology(topology))
+    told["edges"].append(told["edges"][0] | {"above": "x1", "kind": "optical_switch"})
+    told["edges"].append(told["edges"][0] | {"below": "n2", "origin": "oracle"})
+    told["layouts"][0] |= {"origin": "oracle", "cpus": 3}
+    told["moons"] = [1]
+
+    parts = parse_parts(json.dumps(told))
+
+    assert [str(one.part) for one in parts.on["n1"]] == ["leaf switch leaf1"]
+    assert [str(one.part) for one in parts.on["n2"]] == ["leaf switch leaf1"]
+    assert parts.rail_of("n1", "mlx5_0") == "0"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layouts": [{"nodes": ["\u001b[2J"]}]},
+        {"layouts": [{"nodes": ["n"], "nics": [{"device": ""}]}]},
+        {"layouts": [{"nodes": ["n"], "nics": [{"device": "a"}] * 1025}]},
+        {"layouts": [{"nodes": ["n"] * 400_001}]},
+        {"nvlink_domains": [{"name": "x" * 300, "nodes": ["n"], "confidence": 1}]},
+        {"nvlink_domains": [{"name": "d.1", "nodes": [7], "confidence": 1}]},
+    ],
+    ids=["escape", "no device", "NICs", "nodes", "long name", "number"],
+)
+def test_hostile_layouts_and_domains_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SourceError, match="topology file") as told:
+        parse_parts(json.dumps({"format": "rankmend-topology-1", "edges": []} | change))
+
+    assert str(told.value).isprintable()
 
 
 def test_command_writes_a_file_that_blame_reads(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges, parse_parts
-from detectors.network_topology import EdgeOrigin, NetworkTopology, edge, encode_topology, merge
+from detectors.network_topology import (
+    EdgeOrigin,
+    LayoutNic,
+    NetworkTopology,
+    NodeLayout,
+    NvlinkDomain,
+    edge,
+    encode_topology,
+    merge,
+)
 from detectors.parts.fleet_parts import (
     FleetPart,
     FleetParts,
@@ -168,6 +178,59 @@ def test_a_leaf_of_one_rail_is_held_against_the_ranks_of_that_rail_alone() -> No
     assert [str(one.part) for one in found.named] == ["leaf switch leaf0-1"]
 
 
+def test_a_rail_is_one_whatever_its_nics_are_called() -> None:
+    """Half of the nodes have a storage card before their second NIC."""
+    layouts = tuple(
+        NodeLayout(
+            tuple(nodes(*own)),
+            nics=tuple(LayoutNic(f"mlx5_{nic}", "1", f"ib{nic}", rail=str(rail)) for rail, nic in enumerate(nics)),
+        )
+        for own, nics in ((range(16), (0, 1, 2, 3)), (range(16, 32), (0, 2, 3, 4)))
+    )  # fmt: skip
+    workers = [
+        PlacedWorker(f"{node} {nic.device}", node, nic.device)
+        for layout in layouts
+        for node in layout.nodes
+        for nic in layout.nics
+    ]
+    bad = [f"{node} mlx5_1" for node in layouts[0].nodes]
+    bad += [f"{node} mlx5_2" for node in layouts[1].nodes]
+
+    found = explain_shared(workers, bad, find_parts(merge([], layouts)))
+
+    assert [str(one.part) for one in found.named] == ["rail 1"]
+
+
+def test_a_leaf_that_lldp_knows_by_interface_is_held_against_the_ranks_of_that_nic() -> None:
+    layout = NodeLayout(tuple(nodes(*range(32))), nics=tuple(LayoutNic(f"mlx5_{rail}", "1", f"ens{rail}", rail=str(rail)) for rail in range(4)))  # fmt: skip
+    edges = [
+        edge(node, f"leaf{number // 8}-{rail}", EdgeOrigin.LLDP, port=f"ens{rail}")
+        for number, node in enumerate(layout.nodes)
+        for rail in range(4)
+    ]
+
+    found = explain_shared(
+        rank_workers(),
+        [f"{node} 1" for node in nodes(*range(8))],
+        find_parts(NetworkTopology(tuple(edges), layouts=(layout,))),
+    )
+
+    assert [str(one.part) for one in found.named] == ["leaf switch leaf0-1"]
+
+
+def test_an_nvlink_domain_can_slow_communication_and_heats_nothing() -> None:
+    domain = NvlinkDomain("d.1", tuple(nodes(*range(5, 9))), 0.99)
+    parts = find_parts(merge([parse_edges(SLURM)], nvlink_domains=(domain,)))
+    workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
+
+    def words(symptom: SharedSymptom) -> list[str]:
+        found = explain_shared(workers, domain.nodes, parts, CAUSES_OF[symptom])
+        return [str(one.part) for one in found.named]
+
+    assert words(SharedSymptom.NETWORK) == words(SharedSymptom.ANYTHING) == ["NVLink domain d.1"]
+    assert words(SharedSymptom.HEAT) == words(SharedSymptom.POWER) == []
+
+
 @given(st.data())
 def test_the_broken_part_is_named_whatever_noise_hides_and_a_sound_one_never(
     data: st.DataObject,
@@ -258,11 +321,16 @@ def test_racks_of_another_source_fill_what_the_topology_does_not_tell() -> None:
 def test_switches_that_a_scheduler_tells_fill_what_the_topology_does_not() -> None:
     told = find_parts(merge([parse_edges("n0 leaf1\n")]))
 
-    parts = with_domains(told, {"n0": ("top", "other"), "n1": ("top", "leaf2"), "n2": ()})
+    joined = replace(told, on={**told.on, "n3": (HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, "d")),)})  # fmt: skip
+    parts = with_domains(
+        joined,
+        {"n0": ("top", "other"), "n1": ("top", "leaf2"), "n2": (), "n3": ("leaf2",)},
+    )
 
     assert {str(one) for one in parts.of_node("n0")} == {"leaf switch leaf1"}
     assert {str(one) for one in parts.of_node("n1")} == {"leaf switch leaf2", "switch top"}
     assert parts.of_node("n2") == frozenset()
+    assert {str(one) for one in parts.of_node("n3")} == {"leaf switch leaf2", "NVLink domain d"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.formats.slurm_topology import parse_parts
+from detectors.network_topology import LayoutGpu, LayoutNic, NodeLayout
 from detectors.parts.fleet_parts import NO_PARTS
 from detectors.parts.shared_blame import BlameEnd
 from recovery.job.slow_causes import PATIENCE_S, SlowInquiry
@@ -48,6 +49,25 @@ def test_ranks_that_use_the_same_rail_name_it() -> None:
     nics = {rank: f"mlx5_{rank % 2}" for rank in range(16)}
 
     assert part(*(slow(rank) for rank in range(1, 16, 2)), nics=nics) == "rail mlx5_1"
+
+
+def layout_of(gpus: int) -> NodeLayout:
+    """Return nodes whose second GPU stands beside the NIC of rail 0."""
+    nics = (LayoutNic("mlx5_0", "1", rail="0"), LayoutNic("mlx5_1", "1", rail="1"))
+    near = [LayoutGpu(at, f"0000:{at}b:00.0", nics=(f"mlx5_{1 - at % 2}",)) for at in range(gpus)]
+    return NodeLayout(tuple(f"n{node}" for node in range(8)), tuple(near), nics)
+
+
+def test_the_layout_tells_the_nics_of_ranks_whose_agents_were_not_asked() -> None:
+    found = [slow(rank) for rank in range(1, 16, 2)]
+    nics = {1: "mlx5_0", 0: "mlx5_1"}  # one node was asked
+
+    def said(gpus: int) -> str:
+        parts = replace(PARTS, layouts=dict.fromkeys(layout_of(gpus).nodes, layout_of(gpus)))
+        return explain_together(found[0], found, PLACEMENT, nics, parts).part
+
+    assert said(2) == "rail 0"
+    assert said(4) == "", "which of its GPUs a rank stands on is not known"
 
 
 def test_slow_computing_is_never_held_against_a_switch() -> None:

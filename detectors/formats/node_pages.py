@@ -1,0 +1,217 @@
+"""What agents tell of their nodes' GPUs and NICs: a metrics page of one node, or an answer of Prometheus about many."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from detectors.formats.prometheus import is_answer, parse_answer, read_answer
+from detectors.network_topology import GPUS_MAX, NAME_CHARACTERS_MAX, NICS_MAX
+from detectors.parts.node_facts import NO_CLUSTER, NodeFacts, ToldGpu, ToldNic
+from rankmend.errors import SourceError
+from rankmend.printable import is_printable
+
+METRICS: Final = frozenset(
+    f"rankmend_{name}"
+    for name in (
+        *("topology_info", "topology_affinity_info", "topology_plane_info"),
+        *("nic_device_info", "nic_port_info", "nic_port_state_id"),
+        *("nic_rate_bytes_per_second", "nic_rate_max_bytes_per_second"),
+        *("ethernet_carrier", "ethernet_speed_bytes_per_second"),
+        *("gpu_fabric_info", "gpu_fabric_state_id", "gpu_fabric_status_id"),
+        *("gpu_nvlink_peer_links", "gpu_nvswitch_links"),
+    )
+)
+_SAMPLE: Final = re.compile(
+    r"^(rankmend_(?:topology|nic|ethernet|gpu)_[a-z_]+)"
+    r"\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\} ([0-9.e+-]{1,32})",
+    re.MULTILINE,
+)
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE: Final = re.compile(r"\\(.)")
+_CLUSTER: Final = re.compile(r"[0-9a-f]{32}")
+_RAILS_MAX: Final = 1024
+_ACTIVE: Final = (4, 5)  # port states: sysfs-class-infiniband
+_COMPLETED: Final = 3  # NVML_GPU_FABRIC_STATE_COMPLETED; its status is 0 where it went well
+
+Labels: TypeAlias = Mapping[str, str]
+_Sample: TypeAlias = tuple[str, Labels, float]
+
+
+@dataclass(slots=True)
+class _Told:
+    """The samples of a node by what they are about."""
+
+    places: list[Labels] = field(default_factory=list)
+    closeness: dict[tuple[str, str], str] = field(default_factory=dict)
+    planes: dict[tuple[str, str], Labels] = field(default_factory=dict)
+    ports: dict[tuple[str, str], Labels] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+    # The rest by metric: of a port, of a GPU's bus id.
+    values: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    fabrics: dict[str, Labels] = field(default_factory=dict)
+    peers: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def read_node_pages(name: str, text: str) -> list[NodeFacts]:
+    """Return what a page tells of the node ``name``, or an answer of Prometheus (/api/v1/query) of each of its nodes.
+
+    Raises SourceError where neither tells of any GPU or NIC.
+    """
+    samples = _of_answer(text) if text.lstrip()[:1] in ("{", "[") else {name: _of_page(text)}
+    found = [facts for node, own in samples.items() if (facts := _facts(node, own)) is not None]
+    if not found:
+        raise SourceError("it tells of no GPU and no network card: no metrics page of an agent")
+    return found
+
+
+def _of_page(text: str) -> Iterator[_Sample]:
+    for match in _SAMPLE.finditer(text):
+        if match[1] in METRICS:
+            labels = {key: _ESCAPE.sub(r"\1", value) for key, value in _LABEL.findall(match[2])}
+            yield match[1], labels, _number(match[3])
+
+
+def _of_answer(text: str) -> dict[str, list[_Sample]]:
+    document = parse_answer(text)
+    if not is_answer(document):
+        raise SourceError("it is JSON, but no answer of Prometheus's /api/v1/query")
+    samples: dict[str, list[_Sample]] = {}
+    for one in read_answer(document, METRICS):
+        labels = {**dict(one.labels), "device": one.device}
+        samples.setdefault(one.node, []).append((one.metric, labels, one.value))
+    return samples
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _facts(node: str, samples: Iterable[_Sample]) -> NodeFacts | None:
+    told = _sort(samples)
+    nics = [
+        nic for place in told.places if place.get("kind") == "nic" for nic in _nics(place, told)
+    ]
+    gpus = [_gpu(place, told) for place in told.places if place.get("kind") == "gpu"]
+    # A page without sysfs's word still tells by NVML which GPUs are joined.
+    known = {one.pci_bus_id for one in gpus}
+    gpus += [_gpu({"pci_bus_id": one}, told) for one in told.fabrics if one not in known]
+    if not nics and not gpus:
+        return None
+    if len(nics) > NICS_MAX or len(gpus) > GPUS_MAX:
+        raise SourceError(
+            f"node {node!r:.80} with {len(nics)} NICs and {len(gpus)} GPUs: at most {NICS_MAX} and {GPUS_MAX}"
+        )
+    _check_names([node, *(one.device for one in nics), *(one.interface for one in nics)])
+    _check_names([*(one.pci_bus_id for one in nics), *(one.pci_bus_id for one in gpus)])
+    return NodeFacts(
+        node,
+        tuple(sorted(gpus, key=lambda one: one.pci_bus_id)),
+        tuple(sorted(nics, key=lambda one: (one.pci_bus_id, one.device, one.port))),
+        told.closeness,
+    )
+
+
+def _check_names(names: Collection[str]) -> None:
+    for name in names:
+        if len(name) > NAME_CHARACTERS_MAX or not is_printable(name):
+            raise SourceError(f"the name {name!r:.80}: at most {NAME_CHARACTERS_MAX} printable characters")  # fmt: skip
+
+
+def _sort(samples: Iterable[_Sample]) -> _Told:
+    told = _Told()
+    for metric, labels, value in samples:
+        device, port = labels.get("device", ""), labels.get("port", "")
+        gpu = labels.get("pci_bus_id", "")
+        match metric.removeprefix("rankmend_"):
+            case "topology_info":
+                told.places.append(labels)
+            case "topology_affinity_info":
+                told.closeness[gpu, device] = labels.get("closeness", "")
+            case "topology_plane_info":
+                told.planes[device, port] = labels
+            case "nic_port_info":
+                told.ports[device, port] = labels
+            case "nic_device_info":
+                told.models[device] = labels.get("model", "")
+            case "gpu_fabric_info":
+                told.fabrics[gpu] = labels
+            case "gpu_nvlink_peer_links":
+                told.peers.setdefault(gpu, {})[labels.get("peer_pci_bus_id", "")] = int(value)
+            case name if name.startswith("gpu_"):
+                told.values[name, gpu, ""] = value
+            case name:
+                told.values[name, device, port] = value
+    return told
+
+
+def _nics(place: Labels, told: _Told) -> Iterator[ToldNic]:
+    device = place.get("device", "")
+    if not device:
+        return
+    ports = [port for name, port in told.planes if name == device]
+    for port in ports or [""]:
+        about = told.ports.get((device, port))
+        plane = told.planes.get((device, port), {})
+        rail = plane.get("rail", "")
+        yield ToldNic(
+            device=device,
+            port=port,
+            interface=about.get("network_device", "") if about is not None else "" if port else device,
+            pci_bus_id=place.get("pci_bus_id", ""),
+            numa_node=_numa_node(place),
+            link_layer=about.get("link_layer", "") if about is not None else "" if port else "Ethernet",
+            model=told.models.get(device, ""),
+            bytes_per_s=_rate(told, device, port),
+            is_up=_is_up(told, device, port),
+            is_rdma=bool(port),
+            plane=plane.get("plane", "unknown"),
+            rail=int(rail) if rail.isdecimal() and int(rail[:9]) < _RAILS_MAX else None,
+            is_configured=plane.get("origin") == "configured",
+        )  # fmt: skip
+
+
+def _rate(told: _Told, device: str, port: str) -> float | None:
+    names = ("nic_rate_max_bytes_per_second", "nic_rate_bytes_per_second")
+    if not port:
+        names = ("ethernet_speed_bytes_per_second",) * 2
+    found = [told.values.get((name, device, port)) for name in names]
+    return next((one for one in found if one is not None and one > 0), None)
+
+
+def _is_up(told: _Told, device: str, port: str) -> bool | None:
+    if port:
+        state = told.values.get(("nic_port_state_id", device, port))
+        return None if state is None else state in _ACTIVE
+    carrier = told.values.get(("ethernet_carrier", device, port))
+    return None if carrier is None else carrier == 1
+
+
+def _numa_node(place: Labels) -> int | None:
+    text = place.get("numa_node", "")
+    return int(text) if text.isdecimal() and len(text) < 5 else None
+
+
+def _gpu(place: Labels, told: _Told) -> ToldGpu:
+    bus_id = place.get("pci_bus_id", "")
+    switches = told.values.get(("gpu_nvswitch_links", bus_id, ""), 0.0)
+    return ToldGpu(
+        bus_id,
+        _numa_node(place),
+        _clique(bus_id, told),
+        told.peers.get(bus_id, {}),
+        int(switches) if 0 < switches < 1024 else 0,
+    )
+
+
+def _clique(bus_id: str, told: _Told) -> tuple[str, str] | None:
+    """Return the clique that a GPU has joined; a registration under way, or one that failed, says nothing yet."""
+    labels = told.fabrics.get(bus_id, {})
+    cluster, clique = labels.get("cluster", ""), labels.get("clique", "")
+    has_joined = told.values.get(("gpu_fabric_state_id", bus_id, "")) == _COMPLETED
+    has_failed = told.values.get(("gpu_fabric_status_id", bus_id, ""), 0.0) != 0
+    is_named = _CLUSTER.fullmatch(cluster) and cluster != NO_CLUSTER and clique.isdecimal()
+    return (cluster, clique[:10]) if is_named and has_joined and not has_failed else None

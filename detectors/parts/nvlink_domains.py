@@ -1,0 +1,56 @@
+"""Which nodes are one NVLink domain: those whose GPUs have joined the same clique of the same cluster. Pure.
+
+Source: nvmlGpuFabricInfoV_t in nvml.h. A cluster of zeros is that of a node with NVSwitches of its own, whose links lead to no other node.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from detectors.network_topology import CONFIDENCE, EdgeOrigin, NvlinkDomain
+from detectors.parts.node_facts import NodeFacts
+from detectors.wording import names_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class SplitNode:
+    """A node whose GPUs have joined different cliques: it is of no domain."""
+
+    node: str
+    domains: tuple[str, ...]
+
+    def in_words(self) -> str:
+        return f"{self.node}: its GPUs are in several NVLink domains: {names_in_words(list(self.domains))}"
+
+
+def find_domains(
+    nodes: Iterable[NodeFacts],
+) -> tuple[tuple[NvlinkDomain, ...], tuple[SplitNode, ...]]:
+    """Return the domains, less sure the more of their GPUs have joined none, and the nodes that are in several."""
+    members: dict[str, list[str]] = {}
+    gpus: dict[str, tuple[int, int]] = {}  # that have joined, and all
+    split = []
+    for one in nodes:
+        told = [gpu.clique for gpu in one.gpus if gpu.clique is not None]
+        names = sorted({domain_name(*clique) for clique in told})
+        if len(names) > 1:
+            split.append(SplitNode(one.node, tuple(names)))
+        elif names:
+            members.setdefault(names[0], []).append(one.node)
+            joined, total = gpus.get(names[0], (0, 0))
+            gpus[names[0]] = joined + len(told), total + len(one.gpus)
+    domains = [
+        NvlinkDomain(
+            name,
+            tuple(sorted(own)),
+            round(CONFIDENCE[EdgeOrigin.NVML] * gpus[name][0] / gpus[name][1], 2),
+        )
+        for name, own in sorted(members.items())
+    ]
+    return tuple(domains), tuple(split)
+
+
+def domain_name(cluster: str, clique: str) -> str:
+    """Return the name that GPU feature discovery gives it in the label nvidia.com/gpu.clique: the UUID, a point, the clique."""
+    ends = (8, 12, 16, 20, 32)
+    uuid = "-".join(cluster[start:end] for start, end in zip((0, *ends), ends, strict=False))
+    return f"{uuid}.{clique}"
