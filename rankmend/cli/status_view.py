@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; nodes that need a person come first
 _NOTES_SHOWN: Final = 5
+# What a node hangs on, by column; one that no node has a word in is left out.
+_PLACES: "Final[dict[str, Callable[[wire.NodeView], str]]]" = {
+    "NVLink domain": lambda node: node.nvlink_domain,
+    "leaf": lambda node: node.leaf,
+    "rack": lambda node: node.rack,
+}
 _COLOURS: Final = {
     "running": "green",
     "done": "green",
@@ -285,10 +291,9 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
     table.add_column("ranks", overflow="fold")
     table.add_column("heard", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
-    has_leaves, has_racks = any(one.leaf for one in nodes), any(one.rack for one in nodes)
-    for name, is_known in (("leaf", has_leaves), ("rack", has_racks)):
-        if is_known:
-            table.add_column(name, overflow="fold")
+    shown = {name: tell for name, tell in _PLACES.items() if any(map(tell, nodes))}
+    for name in shown:
+        table.add_column(name, overflow="fold")
     has_starts = any(_tells_starts(one) for one in nodes)
     if has_starts:
         table.add_column("start", overflow="fold")
@@ -300,11 +305,7 @@ def _render_nodes(picture: Picture, wanted: Wanted) -> "Table":
             state = Text(f"{state.plain if one.ranks else 'held back'}, {one.held}", style="red")
         start = [printable(_say_starts(one))] if has_starts else []
         job = names.get(one.job_id, one.job_id)
-        place = [
-            printable(text)
-            for text, known in ((one.leaf, has_leaves), (one.rack, has_racks))
-            if known
-        ]
+        place = [printable(tell(one)) for tell in shown.values()]
         table.add_row(one.node, job, ranges(one.ranks), heard, state, *place, *start)
     return table
 

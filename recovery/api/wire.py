@@ -187,6 +187,7 @@ class NodeView(Struct):
     starts: list[StartView] = []  # of the newest attempt; none: not reported
     leaf: str = ""  # switch, as the topology file tells; empty: not known
     rack: str = ""
+    nvlink_domain: str = ""
 
 
 class CostView(Struct):

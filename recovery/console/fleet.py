@@ -52,6 +52,7 @@ class NodeRow:
     jobs: tuple[tuple[str, str], ...]  # id and name
     heard_age_s: float | None
     leaf: str = ""  # switch; empty: not known
+    nvlink_domain: str = ""
 
     @property
     def path(self) -> str:
@@ -140,7 +141,8 @@ def _row(
         state = NodeUse.TRAINING if ranks else NodeUse.SPARE
     found = tuple((view.job_id, jobs.get(view.job_id, view.job_id)) for view in views)
     leaf = next((view.leaf for view in views if view.leaf), "")
-    return NodeRow(name, state, rack, why, ranks, found, age_s, leaf)
+    domain = next((view.nvlink_domain for view in views if view.nvlink_domain), "")
+    return NodeRow(name, state, rack, why, ranks, found, age_s, leaf, domain)
 
 
 def _own_rack(name: str) -> str:

@@ -115,7 +115,7 @@ def plan_view() -> wire.PlanView:
 
 def picture() -> reader.Picture:
     starts = [wire.StartView(EVIL, [0], EVIL)]
-    node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL, starts)
+    node = wire.NodeView(EVIL, JOB, 0.1, 1, [0], False, "boot", EVIL, starts, EVIL, EVIL, EVIL)
     cluster = wire.Cluster(
         [wire.Pause("cluster", EVIL, EVIL)],
         [wire.HoldView(EVIL, "drain", EVIL, EVIL, None)],

@@ -39,7 +39,7 @@ _PART: Final = re.compile(r"[\w\[\],:-]+", re.ASCII)
 class PlacedNode:
     node: str
     domain: Domain = ()
-    # What else it shares with others and may fail with them: rack, coolant loop, power feed; "": unknown.
+    # What else it shares with others and may fail with them: rack or, where none is known, NVLink domain; coolant loop, power feed; "": unknown.
     shares: tuple[str, ...] = ()
 
 
@@ -61,9 +61,13 @@ def placed_node(node: str, told: Domain, parts: FleetParts) -> PlacedNode:
             if one.part.kind is SharedKind.SWITCH and one.port == leaf.port
         ]
         domain = (*reversed(above), leaf.part.name)
-    shares = [
-        "+".join(sorted(one.part.name for one in hung if one.part.kind is kind)) for kind in _SHARED
-    ]
+    told_of = {
+        kind: "+".join(sorted(one.part.name for one in hung if one.part.kind is kind))
+        for kind in (*_SHARED, SharedKind.NVLINK_DOMAIN)
+    }
+    # An NVLink domain of several nodes stands in one rack, or two: what powers and cools these takes them all.
+    told_of[SharedKind.RACK] = told_of[SharedKind.RACK] or told_of[SharedKind.NVLINK_DOMAIN]
+    shares = [told_of[kind] for kind in _SHARED]
     return PlacedNode(node, domain, tuple(shares) if any(shares) else ())
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import merge
+from detectors.network_topology import NvlinkDomain, merge
 from detectors.parts.fleet_parts import find_parts
 from detectors.replicas.layout import parse_parallel
 from rankmend.errors import ConfigError
@@ -308,6 +308,19 @@ def test_the_nearest_spare_takes_the_place_of_a_lost_node(
     members = {node: member(node, joined=at) for at, node in enumerate(usable)}
 
     made = choose_placement(SETTINGS, places(*before), members, len(before), parts)
+
+    assert [place.node for place in made] == list(after)
+
+
+@pytest.mark.parametrize(("usable", "after"), [("gebcd", "gbcd"), ("ebcd", "ebcd")])
+def test_a_spare_of_the_same_nvlink_domain_comes_before_one_below_the_same_leaf(
+    usable: str, after: str
+) -> None:
+    domain = NvlinkDomain("d.1", ("a", "g"), 0.99)
+    parts = find_parts(merge([parse_edges(LEAVES)], nvlink_domains=(domain,)))
+    members = {node: member(node, joined=at) for at, node in enumerate(reversed(usable))}
+
+    made = choose_placement(SETTINGS, places(*"abcd"), members, 4, parts)
 
     assert [place.node for place in made] == list(after)
 

@@ -11,6 +11,13 @@ import msgspec
 import pytest
 
 from detectors.formats.slurm_topology import parse_parts
+from detectors.network_topology import (
+    LayoutNic,
+    NodeLayout,
+    NvlinkDomain,
+    encode_topology,
+    merge,
+)
 from rankmend.cli.plane_lines import say_plane
 from rankmend.errors import ConfigError
 from recovery.cluster.incoming_alerts import IncomingAlert
@@ -59,6 +66,31 @@ def test_the_deciding_thread_goes_on_while_a_view_is_made(tmp_path: Path) -> Non
     assert decided == "decided"
     assert was_looking
     assert seen == ["train"]
+
+
+def test_nodes_show_their_nvlink_domain_with_racks_of_the_configuration(tmp_path: Path) -> None:
+    make_folder(tmp_path / "files")
+    domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
+    layout = NodeLayout(("n1",), nics=(LayoutNic("mlx5_0", rail="0"),))
+    (tmp_path / "topology.json").write_bytes(encode_topology(merge([], (layout,), (domain,))))
+    told = Discovery(topology_file=str(tmp_path / "topology.json"), racks={"n*": "r1"})
+
+    def configured(one: Config) -> Config:
+        return msgspec.structs.replace(one, discovery=told)
+
+    with running(tmp_path / "files", configured) as up:
+        client = up.client()
+        Speaker(client, "n1", client.join(join_of("n1")).job_id).say()
+        desk = up.service.worker.desk
+
+        def places() -> list[tuple[str, str]]:
+            (job,) = up.service.worker.jobs.running.values()
+            return [(one.nvlink_domain, one.rack) for one in view_nodes(job, desk)]
+
+        wait_until(lambda: bool(places()), "the node's report")
+
+        assert places() == [("d.1", "r1")]
+        assert desk.parts.rail_of("n1", "mlx5_0") == "0"
 
 
 def test_nodes_show_their_leaf_and_rack_also_after_a_reload(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
 from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import merge
+from detectors.network_topology import NvlinkDomain, merge
 from detectors.parts.fleet_parts import find_parts
 from recovery.snapshots.copies.placement import (
     Groups,
@@ -87,6 +87,15 @@ def test_a_nodes_place_comes_from_the_topology_file_before_its_scheduler() -> No
 
     assert placed_node("n1", ("s",), parts) == PlacedNode("n1", ("top", "l1"), ("r1", "", "a+b"))
     assert placed_node("n9", ("s",), parts) == PlacedNode("n9", ("s",))
+
+
+def test_an_nvlink_domain_is_a_rack_where_no_rack_is_told() -> None:
+    site = parse_site_parts("[[rack]]\nname='r1'\nnodes=['n1']")
+    domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
+    parts = find_parts(merge([site], nvlink_domains=(domain,)))
+
+    assert placed_node("n1", (), parts).shares == ("r1", "", "")
+    assert placed_node("n2", (), parts).shares == ("d.1", "", "")
 
 
 def test_an_odd_node_joins_a_ring_of_three() -> None:
