@@ -79,9 +79,9 @@ def weigh(
     """Return what a verdict means for the ``bad`` workers of a job.
 
     ``nodes``: of the probe; ``bytes_per_s``: at which each was allowed to send; ``rails``: that were tested, where there were several.
-    A rank's NIC may have another name there, as an RDMA device has: then any rail may be its own.
+    A rank's NIC may have another name there, as an RDMA device has. Where the topology does not know both names, any rail may be its own.
     """
-    bad = [one if one.nic in rails else replace(one, nic=None) for one in bad]
+    bad = [replace(one, nic=_tested_name(one, parts, rails)) for one in bad]
     of_nodes = {node for part in verdict.parts if part.kind in _OF_NODES for node in part.nodes}
     shared = [one for one in verdict.parts if _is_on_path(one, bad, job_nodes, parts)]
     elsewhere = [one for one in verdict.parts if one not in shared]
@@ -92,6 +92,14 @@ def weigh(
         tuple(elsewhere),
         tuple(node for node in nodes if node in of_nodes),
     )
+
+
+def _tested_name(worker: PlacedWorker, parts: FleetParts, rails: Collection[str]) -> str | None:
+    """Return the name of a rank's NIC among the rails that were tested; None: none of them is known to be its own."""
+    if worker.nic is None or worker.nic in rails:
+        return worker.nic
+    names = parts.names_of_nic(worker.node, worker.nic) & set(rails)
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def with_probe(
@@ -173,12 +181,12 @@ def _leaves(node: str, parts: FleetParts) -> set[str]:
 def _is_below(worker: PlacedWorker, part: FleetPart, parts: FleetParts) -> bool:
     if part.kind is SharedKind.NODE:
         return worker.node == part.name
+    names = None if worker.nic is None else parts.names_of_nic(worker.node, worker.nic)
     if part.kind is SharedKind.NIC:
-        return part.name == f"{worker.node} {worker.nic}" or (
-            worker.nic is None and part.name.partition(" ")[0] == worker.node
-        )
+        node, _, nic = part.name.partition(" ")
+        return node == worker.node and (names is None or nic in names)
     if part.kind is SharedKind.RAIL:
-        return worker.nic in (None, part.name)
+        return names is None or part.name in names
     return part in parts.of_worker(worker.node, worker.nic)
 
 

@@ -1,5 +1,7 @@
 """What a test of the network among idle nodes says of slow ranks."""
 
+from dataclasses import replace
+
 import pytest
 
 from detectors.fabric.fabric_verdict import (
@@ -11,6 +13,7 @@ from detectors.fabric.fabric_verdict import (
 )
 from detectors.fabric.probe_evidence import ProbeEvidence, ProbeSays, weigh, with_probe
 from detectors.formats.slurm_topology import parse_parts
+from detectors.network_topology import LayoutNic, NodeLayout
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared
 
@@ -83,6 +86,22 @@ def test_a_rail_is_a_ranks_own_unless_it_is_known_to_use_another_one() -> None:
 
     assert says(None) is says("mlx5_1") is says("eth1") is ProbeSays.SHARED
     assert says("eth0") is ProbeSays.ELSEWHERE
+
+
+def test_layouts_tell_which_tested_rail_an_rdma_device_is() -> None:
+    nics = tuple(LayoutNic(f"mlx5_{rail}", "1", f"eth{rail}", rail=str(rail)) for rail in range(2))
+    parts = replace(PARTS, layouts={"n0": NodeLayout(("n0",), nics=nics)})
+    rail, card = slow_part(PartKind.RAIL, "eth1"), slow_part(PartKind.NIC, "n0 eth1", "n0")
+    worker = PlacedWorker("0", "n0", "mlx5_1")
+    alone = explain_shared([worker], ["0"], parts)
+
+    def says(part: SlowPart, nic: str) -> ProbeSays:
+        return weighed(verdict(part), nic=nic, parts=parts, rails=("eth0", "eth1")).says
+
+    assert says(rail, "mlx5_1") is says(card, "mlx5_1") is ProbeSays.SHARED
+    assert says(rail, "mlx5_0") is says(card, "mlx5_0") is ProbeSays.ELSEWHERE
+    found = weighed(verdict(rail), nic="mlx5_1", parts=parts, rails=("eth0", "eth1"))
+    assert with_probe(alone, found, [worker], parts).named[0].bad == ("0",)
 
 
 def test_spares_that_were_slow_are_told() -> None:
