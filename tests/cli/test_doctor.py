@@ -67,7 +67,7 @@ def test_recorded_tree_is_told_of_with_the_line_that_mends_it(tmp_path: Path) ->
     assert "lacking gpu NVIDIA driver: 1 GPU, and the kernel module nvidia is not" in text
     assert "lost: training on GPUs" in text
     assert "mend: modprobe nvidia" in text
-    assert "1 lacking, 7 not applicable" in text
+    assert "1 lacking, 8 not applicable" in text
 
 
 def test_this_machines_limits_are_not_a_recorded_trees(tmp_path: Path) -> None:
