@@ -136,6 +136,7 @@ class Launcher:
         self.number, self.fleet = number, fleet
         self.reports, self.polls = fleet.connect(), fleet.connect()
         self.order: Told | None = None
+        self.wait_s = wire.WAIT_S_SAFE  # of a poll
         self.stopped_unix_s = self.started_unix_s = 0.0  # when it was last told to
         self.accepted_s = self.polled_s = 0.0  # perf_counter
         self.step = self.told = 0  # its newest step, and how often it has reported
@@ -154,7 +155,8 @@ class Launcher:
             if status == 200:
                 break
             await asyncio.sleep(random.uniform(0.2, 1.0))
-        job_id = str(json.loads(body)["job_id"])
+        answer = msgspec.json.decode(body, type=wire.JoinAnswer)
+        job_id, self.wait_s = answer.job_id, answer.wait_s
         self.report = Report(
             version=1, node=self.node, boot_id=f"boot-{self.number}", job_id=job_id, revision=0,
             attempt=0, ranks=(), empty_through=0, launcher_id=self.launcher_id, slots=slots,
@@ -258,7 +260,7 @@ class Launcher:
             after, epoch = (0, 0) if known is None else (known.revision, known.epoch)
             path = (
                 f"/v1/jobs/{self.fleet.job_id}/orders/{self.node}"
-                f"?launcher={self.launcher_id}&after={after}&epoch={epoch}&wait=25"
+                f"?launcher={self.launcher_id}&after={after}&epoch={epoch}&wait={self.wait_s:g}"
             )
             try:
                 status, body = await self.polls.ask("GET", path)
@@ -267,6 +269,7 @@ class Launcher:
                 status, body = 0, b""
             if status in {200, 204}:
                 failures, self.polled_s = 0, time.perf_counter()
+                self.fleet.seen.count(f"poll {status}")
             else:
                 failures += 1
                 await asyncio.sleep(self.fleet.pause_s(failures))

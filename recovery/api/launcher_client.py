@@ -18,6 +18,7 @@ from recovery.messages.exchange import Order, Report
 
 class LauncherClient(ControllerConnection):
     _newest: tuple[int, int] = (0, 0)  # the highest epoch of an order, and the highest attempt
+    wait_s = wire.WAIT_S_SAFE  # for how long a poll may wait at the controller that was joined
 
     def join(self, request: wire.Join) -> wire.JoinAnswer:
         """Join a job where it runs, else at the first controller of the list that answers.
@@ -27,7 +28,7 @@ class LauncherClient(ControllerConnection):
         if self.home is None:
             self.current = self._where_it_runs(request) or self.urls[0]
         joined = self.ask("POST", "/v1/jobs", wire.JoinAnswer, request)
-        self.home = self.current
+        self.home, self.wait_s = self.current, min(joined.wait_s, wire.WAIT_S_MAX)
         return joined
 
     def _where_it_runs(self, request: wire.Join) -> str | None:
@@ -105,7 +106,8 @@ class LauncherClient(ControllerConnection):
                 continue
             epoch, attempt = self._newest
             if accepted.epoch > epoch and accepted.attempt >= attempt:
-                self.home = self.current = found
+                self.home, self.wait_s = found, wire.WAIT_S_SAFE  # it may be of an older version
+                self.current = found
                 return accepted
         raise unreachable
 

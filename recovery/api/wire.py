@@ -17,7 +17,9 @@ from recovery.messages.outside import PersonAct
 from recovery.messages.probing import ProbeRequest
 
 VERSION: Final = 1
-WAIT_S_MAX: Final = 25.0  # per long poll: below the 30 s after which proxies give up
+# Per long poll, below the 50 or 60 s after which most proxies and load balancers give up.
+WAIT_S_MAX: Final = 45.0
+WAIT_S_SAFE: Final = 25.0  # what every controller allows; a few proxies give up after 30 s
 NODES_MAX: Final = 20_000
 SLOTS_MAX: Final = 1024
 JOURNAL_UNREADABLE: Final = "journal"  # refusal of a 503: a journal cannot be read or written

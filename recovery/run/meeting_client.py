@@ -6,7 +6,7 @@ from rankmend.errors import RankmendError
 from recovery.api.contact import Contact
 from recovery.api.controller_errors import UnreachableError
 from recovery.api.launcher_client import LauncherClient
-from recovery.api.wire import Accepted, Join, JoinAnswer
+from recovery.api.wire import WAIT_S_SAFE, Accepted, Join, JoinAnswer
 from recovery.messages.exchange import Order, Report
 from recovery.run.meeting_site import Site, url_of
 from recovery.service.meeting_secret import Identity
@@ -52,6 +52,11 @@ class MeetingClient:
     def url(self) -> str:
         client = self._client
         return client.url if client is not None else str(self._site.meeting)
+
+    @property
+    def wait_s(self) -> float:
+        client = self._client
+        return WAIT_S_SAFE if client is None else client.wait_s
 
     @property
     def contact(self) -> Contact | None:

@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from rankmend.clock import Clock
@@ -19,10 +20,11 @@ from recovery.api.controller_errors import (
     ConflictError,
     ControllerError,
     JobEndedError,
+    RefusedError,
     UnknownJobError,
     UnreachableError,
 )
-from recovery.api.wire import WAIT_S_MAX, Accepted
+from recovery.api.wire import WAIT_S_SAFE, Accepted
 from recovery.journal.job_records import JobOutcome
 from recovery.launcher.membership.lease import boot_time_s
 from recovery.launcher.membership.returns import spread_s
@@ -35,6 +37,8 @@ TIMINGS_MAX: Final = 128
 FLUSH_S_MAX: Final = 5.0
 # People look at a log of hours and must find it there; two lines in an hour drown nothing.
 DOWN_SAID_EVERY_S: Final = 1800.0
+# Polls in a row that ended without an answer after `WAIT_S_SAFE`: one may be the controller's end, two are a proxy that gives up.
+CUT_POLLS_MAX: Final = 2
 
 
 class Client(Protocol):
@@ -42,6 +46,11 @@ class Client(Protocol):
 
     @property
     def url(self) -> str: ...
+    @property
+    def wait_s(self) -> float:
+        """Return for how long a poll may wait at the controller that was joined."""
+        ...
+
     def report(self, report: Report) -> Accepted: ...
     def order(
         self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
@@ -84,6 +93,8 @@ class Remote:
         self._is_sending = False
         self._is_over = False
         self._newest = (0, 0)  # epoch and revision of the newest order heard
+        self._cut_polls = 0  # in a row
+        self._waits_safely = False  # something on the way gives up long polls
         self._late_reports = 0  # in a row that were told of an order which the poll has not brought
         self._group_count = 1
         self._down_since_s: float | None = None
@@ -194,16 +205,32 @@ class Remote:
     def _poll(self) -> None:
         failures = 0
         while not self._is_over:
+            wait_s = WAIT_S_SAFE if self._waits_safely else self._client.wait_s
+            asked_at_s = self._clock.now_s()
             try:
-                self._take(self._ask(WAIT_S_MAX))
-                failures = 0
+                self._take(self._ask(wait_s))
+                failures = self._cut_polls = 0
             except ControllerError as error:
+                if self._was_too_long(error, wait_s, self._clock.now_s() - asked_at_s):
+                    continue
                 failures += 1
                 self._pause(self._judge(error, failures))
             except Exception:  # a bad order must not end the thread: it receives all others
                 log.exception("cannot accept an order")
                 failures += 1
                 self._pause(pause_s(failures))
+
+    def _was_too_long(self, error: ControllerError, wait_s: float, took_s: float) -> bool:
+        """Return whether a poll is to be asked again at once, and for no longer than every controller and proxy allows."""
+        if wait_s <= WAIT_S_SAFE:
+            return False
+        if isinstance(error, UnreachableError) and took_s > WAIT_S_SAFE:
+            self._cut_polls += 1
+        is_refused = isinstance(error, RefusedError) and error.status == HTTPStatus.BAD_REQUEST
+        self._waits_safely = is_refused or self._cut_polls >= CUT_POLLS_MAX
+        if self._waits_safely:
+            log.info("polls wait for %g s at most from now on: %s", WAIT_S_SAFE, error)
+        return self._waits_safely
 
     def _ask(self, wait_s: float) -> Order | None:
         epoch, after = self._newest

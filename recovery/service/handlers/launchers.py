@@ -15,7 +15,7 @@ from recovery.service.request_errors import CallConflictError
 from recovery.service.retained import USUAL_BYTES, Room, slim
 from recovery.service.roles import TooManyError
 
-# Shares of the wait that a poll asks for: after orders to many, which spreads the ends of 25 s polls over 10 s, and else.
+# Shares of the wait that a poll asks for: after orders to many, which spreads the ends of 45 s polls over 18 s, and else.
 WAIT_SHARE_MIN: Final = 0.6
 SETTLED_SHARE_MIN: Final = 0.9
 
@@ -79,7 +79,7 @@ async def order(backend: Backend, call: Call[OrderQuery]) -> bytes | None:
     job_id, known = call.job
     node, query, board = call.parts["node"], call.given, backend.board
     # An order to all nodes makes all launchers poll at once. Without this spread, 2,000 of them would do so
-    # again every 25 s and take half a second of a core, while reports wait.
+    # again every 45 s and take half a second of a core, while reports wait.
     share_min = SETTLED_SHARE_MIN if board.is_settled() else WAIT_SHARE_MIN
     wait_s = query.wait * random.uniform(share_min, 1.0)  # noqa: S311 - spreads, hides nothing
     until_s = backend.clock.now_s() + wait_s

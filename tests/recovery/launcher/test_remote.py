@@ -15,7 +15,7 @@ from recovery.api.controller_errors import (
     UnknownJobError,
     UnreachableError,
 )
-from recovery.api.wire import Accepted, Problem
+from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, Problem
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
 from recovery.messages.exchange import (
@@ -79,12 +79,23 @@ def rank(*numbers: int, pid: int = 7) -> RankReport:
     return RankReport(rank=0, local_rank=0, pid=pid, process_state="R", timings=timings)
 
 
+class PollClock(SystemClock):
+    """A clock that polls set forward."""
+
+    time_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.time_s
+
+
 class Controller:
     """A controller of the contract; an error put in its way is raised once."""
 
     url = "https://fake"
+    wait_s = WAIT_S_MAX  # as it told whoever joined
 
     def __init__(self) -> None:
+        self.clock = PollClock()
         self.reports: list[Report] = []
         self.asked: list[tuple[int, int, float]] = []
         self.errors: list[Exception] = []
@@ -94,6 +105,7 @@ class Controller:
         self.orders: list[Order] = []
         self.may_poll = True
         self.is_over = False
+        self.passes: Callable[[float], float] = lambda _wait_s: 0.0  # for a poll, on the clock
 
     def report(self, report: Report) -> Accepted:
         if self.errors:
@@ -104,9 +116,10 @@ class Controller:
     def order(
         self, job_id: str, node: str, launcher_id: str, *, after: int, epoch: int, wait_s: float
     ) -> Order | None:
+        self.asked.append((epoch, after, wait_s))
+        self.clock.time_s += self.passes(wait_s)
         if self.poll_errors:
             raise self.poll_errors.pop(0)
-        self.asked.append((epoch, after, wait_s))
         with self.changed:
             self.changed.wait_for(lambda: self.is_over or wait_s == 0 or self._new(epoch, after), 5)
             return self._new(epoch, after) if self.may_poll or wait_s == 0 else None
@@ -149,7 +162,7 @@ class Heard:
 class Line:
     def __init__(self) -> None:
         self.controller, self.heard = Controller(), Heard()
-        self.remote = Remote(self.controller, JOB, "a", "id", self.heard, SystemClock())
+        self.remote = Remote(self.controller, JOB, "a", "id", self.heard, self.controller.clock)
 
 
 @pytest.fixture
@@ -210,6 +223,58 @@ def test_a_poll_that_brings_nothing_is_passed_by_when_reports_tell_of_an_order(l
         assert line.remote.flush(DEADLINE_S)
 
     until(lambda: 9 in line.heard.orders, "asked beside the poll")
+
+
+def waits(line: Line, polls: int) -> list[float]:
+    """Return for how long the first polls were to wait; every new order ends one."""
+
+    def has_asked() -> bool:
+        line.controller.post(order(len(line.controller.orders) + 1))
+        return len(line.controller.asked) >= polls
+
+    until(has_asked, "so many polls")
+    return [wait_s for _epoch, _after, wait_s in line.controller.asked[:polls]]
+
+
+def test_polls_wait_as_long_as_the_controller_allows(line: Line) -> None:
+    line.remote.start()
+
+    assert waits(line, 2) == [WAIT_S_MAX, WAIT_S_MAX]
+
+
+def test_polls_that_a_proxy_cuts_wait_no_longer_than_every_proxy_allows(line: Line) -> None:
+    line.controller.passes = lambda wait_s: min(wait_s, 30.0)
+    line.controller.poll_errors = [UnreachableError("cut"), UnreachableError("cut")]
+    line.remote.start()
+
+    assert waits(line, 5) == [WAIT_S_MAX, WAIT_S_MAX, WAIT_S_SAFE, WAIT_S_SAFE, WAIT_S_SAFE]
+
+
+def test_a_poll_that_ends_with_its_controller_shortens_no_other(line: Line) -> None:
+    line.controller.passes = lambda _wait_s: 30.0 if len(line.controller.asked) == 1 else 1.0
+    line.controller.poll_errors = [UnreachableError("killed"), UnreachableError("not back yet")]
+    line.remote.start()
+
+    assert waits(line, 4) == [WAIT_S_MAX] * 4
+
+
+def test_two_controllers_that_end_far_apart_shorten_no_poll(line: Line) -> None:
+    line.controller.passes = lambda _wait_s: 30.0
+    line.controller.poll_errors = [UnreachableError("killed")]
+    line.remote.start()
+    assert waits(line, 2) == [WAIT_S_MAX] * 2
+
+    until(lambda: line.heard.orders, "an order")
+    line.controller.poll_errors = [UnreachableError("killed again")]
+    asked = len(line.controller.asked)
+    assert waits(line, asked + 3) == [WAIT_S_MAX] * (asked + 3)
+
+
+def test_a_controller_of_an_older_version_is_asked_at_once_for_what_it_allows(line: Line) -> None:
+    line.controller.poll_errors = [RefusedError("wait: at most 25", 400, NOTHING)]
+    line.remote.start()
+
+    assert waits(line, 3) == [WAIT_S_MAX, WAIT_S_SAFE, WAIT_S_SAFE]
 
 
 @pytest.mark.parametrize("where", ["errors", "poll_errors"])

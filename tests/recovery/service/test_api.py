@@ -191,10 +191,11 @@ def test_time_in_which_the_event_loop_stood_still_is_counted_as_unheard(up: Runn
 def test_poll_answers_at_once_when_an_order_comes(up: Running) -> None:
     speakers = two_speakers(up.client(), key="wakes")
     one, _two = speakers
+    assert one.client.wait_s == wire.WAIT_S_MAX
     for speaker in speakers:
         speaker.obey()
     heard: list[object] = []
-    waiting = threading.Thread(target=lambda: heard.append(one.ask(wait_s=25)))
+    waiting = threading.Thread(target=lambda: heard.append(one.ask(one.client.wait_s)))
     waiting.start()
     wait_until(lambda: up.service.board.waiting > 0, "a poll that waits")
 
@@ -757,12 +758,12 @@ def test_stop_answers_polls_and_leaves_nothing_behind(tmp_path: Path) -> None:
         waiting.join(20)
 
     assert not waiting.is_alive()
-    assert time.monotonic() - began_s < 20  # and not the 25 s of the poll
+    assert time.monotonic() - began_s < 20  # and not the 45 s of the poll
 
 
 def _poll(speaker: Speaker) -> None:
     try:
-        speaker.ask(wait_s=25)
+        speaker.ask(wait_s=speaker.client.wait_s)
     except UnreachableError:
         return
 
