@@ -3,12 +3,17 @@
 import contextlib
 import os
 import signal
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_END: Final = b"\0"  # no signal has this number
+_WAKE_S: Final = 0.05  # how long the main thread gets to see a signal by itself
 
 
 @dataclass(slots=True)
@@ -57,16 +62,58 @@ class StoppedError(BaseException):
 
 @contextlib.contextmanager
 def raising_signals() -> Iterator[None]:
-    """Have the first such signal raise StoppedError in the main thread; the next ones are ignored, since the block then ends within its own bounds."""
+    """Have the first such signal raise StoppedError in the main thread. The next ones are ignored, after the block, too: it ends within its own bounds.
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        for one in SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
-        raise StoppedError(number)
-
-    before = {one: signal.signal(one, stop) for one in SIGNALS}
+    The exception arrives whatever the process does. The kernel may hand the signal to another thread while the main thread
+    waits: that one is then woken. And what runs in a finaliser loses every exception: it is raised once more.
+    """
+    raising = _Raising()
+    before = {one: signal.signal(one, raising.stop) for one in SIGNALS}
+    unraisable = sys.unraisablehook
+    sys.unraisablehook = lambda lost: raising.lose(lost) or unraisable(lost)
+    wakeup = signal.set_wakeup_fd(raising.writer, warn_on_full_buffer=False)
+    waker = threading.Thread(target=raising.wake, name="signals", daemon=True)
+    waker.start()
     try:
         yield
     finally:
         for one, handler in before.items():
-            signal.signal(one, handler)
+            signal.signal(one, signal.SIG_IGN if raising.number is not None else handler)
+        signal.set_wakeup_fd(wakeup)
+        sys.unraisablehook = unraisable
+        os.write(raising.writer, _END)
+        waker.join()
+        os.close(raising.writer)
+
+
+class _Raising:
+    def __init__(self) -> None:
+        self.number: int | None = None  # the first signal
+        self._is_due = True  # the exception must still be raised
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.writer, False)
+
+    def stop(self, number: int, _frame: FrameType | None) -> None:
+        self.number = self.number or number
+        if self._is_due:
+            self._is_due = False
+            raise StoppedError(self.number)
+
+    def lose(self, lost: "sys.UnraisableHookArgs") -> bool:
+        """Take note of an exception that was raised where it reached nobody; return whether it is ours."""
+        if not isinstance(lost.exc_value, StoppedError):
+            return False
+        self._is_due = True
+        os.write(self.writer, bytes([self.number or signal.SIGTERM]))
+        return True
+
+    def wake(self) -> None:
+        """Interrupt what the main thread waits for until it has seen the signal. Python's handler wrote its number here, in whichever thread."""
+        main = threading.main_thread().ident
+        assert main is not None
+        while (told := os.read(self._reader, 1)) != _END:
+            if told[0] in SIGNALS:
+                time.sleep(_WAKE_S)
+                if self._is_due:
+                    signal.pthread_kill(main, told[0])
+        os.close(self._reader)

@@ -116,7 +116,7 @@ def test_ctrl_c_on_all_nodes_at_once_ends_all_of_them(folder: Path) -> None:
     try:
         wait_for(nodes.has_load, "the load")
         for _again in range(2):  # srun hands on each
-            for node in nodes.all:
+            for node in reversed(nodes.all):  # none hears of the first one's end before its own
                 node.send_signal(signal.SIGINT)
         told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
     finally:

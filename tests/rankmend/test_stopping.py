@@ -1,0 +1,89 @@
+"""A signal that asks to end raises an exception in the main thread, whatever the process does at the time."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.real
+RAISING = """
+import os, signal, sys, threading, time
+from rankmend.stopping import StoppedError, raising_signals
+try:
+    with raising_signals():
+        BLOCK
+        threading.Lock().acquire() and threading.Event().wait()
+except StoppedError as error:
+    os.kill(os.getpid(), signal.SIGINT)  # srun hands on each Ctrl-C
+    time.sleep(0.01)
+    print(error, error.exit_code)
+"""
+
+
+def run(block: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", RAISING.replace("BLOCK", block.strip().replace("\n", "\n        "))],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    return done.stdout, done.stderr
+
+
+def test_signal_that_another_thread_takes_ends_the_wait_of_the_main_thread() -> None:
+    told = run(
+        """
+def take():
+    time.sleep(0.2)  # until the main thread waits
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=take).start()
+"""
+    )
+
+    assert told == ("stopped by SIGTERM 143\n", "")
+
+
+def test_exception_that_a_finaliser_swallows_is_raised_again() -> None:
+    told = run(
+        """
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+last = Last()
+del last
+"""
+    )
+
+    assert told == ("stopped by SIGINT 130\n", "")
+
+
+def test_further_signals_do_not_disturb_the_end() -> None:
+    told = run(
+        """
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(100)
+finally:
+    for _again in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    print("tidied up")
+"""
+    )
+
+    assert told == ("tidied up\nstopped by SIGTERM 143\n", "")
+
+
+def test_what_came_before_is_there_again_where_no_signal_came() -> None:
+    code = (
+        "import signal, sys\n"
+        "from rankmend.stopping import SIGNALS, raising_signals\n"
+        "before = [signal.getsignal(one) for one in SIGNALS], sys.unraisablehook\n"
+        "with raising_signals(): pass\n"
+        "assert before == ([signal.getsignal(one) for one in SIGNALS], sys.unraisablehook)\n"
+        "assert signal.set_wakeup_fd(-1) == -1\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
