@@ -1,0 +1,172 @@
+"""Which RDMA port a rail has, read from sysfs: device and port, whether it is ACTIVE, and its GID for RoCE v2.
+
+Source: Linux Documentation/ABI/stable/sysfs-class-infiniband (state, link_layer), ABI/testing/sysfs-class-infiniband (gids, gid_attrs).
+A port of RoCE names its network interface for each GID (gid_attrs/ndevs), so bonds, VLANs and soft RoCE are found as well. A port of
+InfiniBand is found by the device that it shares with its IPoIB interface, whose ``dev_port`` counts ports from 0.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Final
+
+from rankmend.errors import NoSourceError, SourceError
+
+ACTIVE: Final = "4"  # IB_PORT_ACTIVE of rdma/ib_verbs.h
+ROCE_V2: Final = "RoCE v2"
+_DEVICE: Final = re.compile(r"(?P<device>[A-Za-z0-9_.-]{1,64})(:(?P<port>\d{1,3}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class RailPort:
+    device: str
+    port: int
+    is_ethernet: bool  # RoCE, else InfiniBand
+    interface: str | None = None  # that lies on the port; None: no interface does
+    gid_index: int | None = None  # for RoCE; None: the program chooses
+
+    @property
+    def name(self) -> str:
+        return f"{self.device}:{self.port}"
+
+
+def find_port(sysfs: Path, rail: str, address: str = "") -> RailPort:
+    """Return the port of a rail: an interface, or DEVICE[:PORT] such as mlx5_0.
+
+    ``address``: of the rail, by which a GID is chosen. Raises NoSourceError where there is none, SourceError where it is not ACTIVE.
+    """
+    port = _port_of_interface(sysfs, rail) or _named_port(sysfs, rail)
+    if port is None:
+        raise NoSourceError(f"{rail} has no RDMA device")
+    number, _colon, name = _read(_folder(sysfs, port) / "state").partition(":")
+    if number.strip() != ACTIVE:
+        raise SourceError(f"RDMA port {port.name} is {name.strip() or number!r}, not ACTIVE")
+    if not port.is_ethernet:
+        return port
+    index = _choose_gid(_folder(sysfs, port), port.interface, address)
+    return RailPort(port.device, port.port, True, port.interface, index)
+
+
+def interface_of(sysfs: Path, rail: str) -> str | None:
+    """Return the interface on the port of a rail named as DEVICE[:PORT]; None where no interface lies there."""
+    port = _named_port(sysfs, rail)
+    return port.interface if port is not None else None
+
+
+def is_device(sysfs: Path, rail: str) -> bool:
+    return _named_port(sysfs, rail) is not None
+
+
+def active_ports(sysfs: Path) -> tuple[str, ...]:
+    """Return the names of all ports that are ACTIVE, for people who look for one."""
+    found = []
+    for folder in _ports(sysfs):
+        try:
+            if _read(folder / "state").partition(":")[0].strip() == ACTIVE:
+                found.append(f"{folder.parent.parent.name}:{folder.name}")
+        except SourceError:
+            continue
+    return tuple(found)
+
+
+def _port_of_interface(sysfs: Path, interface: str) -> RailPort | None:
+    for folder in _ports(sysfs):
+        if interface in dict.fromkeys(name for _index, name in _interfaces(folder)):
+            return _describe(folder, interface)
+    net = sysfs / "class" / "net" / interface
+    try:
+        device = next(iter(sorted((net / "device" / "infiniband").iterdir()))).name
+        number = int(_read(net / "dev_port")) + 1
+    except (OSError, StopIteration, SourceError, ValueError):
+        return None
+    folder = sysfs / "class" / "infiniband" / device / "ports" / str(number)
+    return _describe(folder, interface) if folder.is_dir() else None
+
+
+def _named_port(sysfs: Path, rail: str) -> RailPort | None:
+    found = _DEVICE.fullmatch(rail)
+    if found is None:
+        return None
+    folder = sysfs / "class" / "infiniband" / found["device"] / "ports" / (found["port"] or "1")
+    if not folder.is_dir():
+        return None
+    interface = next((name for _index, name in _interfaces(folder)), None)
+    return _describe(folder, interface or _ipoib(sysfs, found["device"], int(folder.name)))
+
+
+def _ipoib(sysfs: Path, device: str, port: int) -> str | None:
+    try:
+        nets = sorted((sysfs / "class" / "infiniband" / device / "device" / "net").iterdir())
+    except OSError:
+        return None
+    for net in nets:
+        try:
+            if int(_read(sysfs / "class" / "net" / net.name / "dev_port")) + 1 == port:
+                return net.name
+        except (SourceError, ValueError):
+            continue
+    return None
+
+
+def _describe(folder: Path, interface: str | None) -> RailPort:
+    is_ethernet = _read(folder / "link_layer") == "Ethernet"
+    return RailPort(folder.parent.parent.name, int(folder.name), is_ethernet, interface)
+
+
+def _choose_gid(folder: Path, interface: str | None, address: str) -> int | None:
+    """Return the index of a GID for RoCE v2 on the interface: that of the rail's address, else the first."""
+    usable = [
+        index
+        for index, name in _interfaces(folder)
+        if interface in (None, name) and _read_or(folder / f"gid_attrs/types/{index}") == ROCE_V2
+    ]
+    wanted = _mapped(address)
+    own = [index for index in usable if _read_or(folder / f"gids/{index}") == wanted]
+    return next(iter(own or usable), None)
+
+
+def _mapped(address: str) -> str | None:
+    """Return an IPv4 address as sysfs shows its GID."""
+    try:
+        raw = IPv4Address(address).packed.hex()
+    except ValueError:
+        return None
+    return f"0000:0000:0000:0000:0000:ffff:{raw[:4]}:{raw[4:]}"
+
+
+def _interfaces(folder: Path) -> Iterator[tuple[int, str]]:
+    """Yield index and interface of each GID, by index; an unused index can't be read."""
+    try:
+        entries = [
+            entry for entry in (folder / "gid_attrs/ndevs").iterdir() if entry.name.isdigit()
+        ]
+    except OSError:
+        return
+    for entry in sorted(entries, key=lambda one: int(one.name)):
+        if name := _read_or(entry):
+            yield int(entry.name), name
+
+
+def _ports(sysfs: Path) -> list[Path]:
+    folders = (sysfs / "class" / "infiniband").glob("*/ports/*")
+    return sorted(folder for folder in folders if folder.name.isdigit())
+
+
+def _folder(sysfs: Path, port: RailPort) -> Path:
+    return sysfs / "class" / "infiniband" / port.device / "ports" / str(port.port)
+
+
+def _read_or(path: Path) -> str | None:
+    try:
+        return _read(path)
+    except SourceError:
+        return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"cannot read {path}: {error}") from error
