@@ -43,6 +43,7 @@ Examples:
   srun --ntasks-per-node=1 rankmend fabric test pairs --topology topology.conf --plot map.svg
   rankmend fabric test collectives --nnodes 4 --node-rank 0 --rdzv-endpoint n0:29400 --token-file t
   rankmend fabric test paths --ports 32
+  srun --ntasks-per-node=1 rankmend fabric test find --rail mlx5_0 --rail mlx5_1 --transport rdma
   srun --overlap --jobid 4711 --ntasks-per-node=1 rankmend fabric test flows
 """
 )
@@ -68,7 +69,18 @@ Examples:
     help="Private folder that all nodes see, in place of address and secret.",
 )
 @click.option(
-    "--rail", "rails", multiple=True, metavar="INTERFACE", help="Interface to test. Repeatable."
+    "--rail",
+    "rails",
+    multiple=True,
+    metavar="NAME",
+    help="Interface or RDMA device (mlx5_0, mlx5_0:2) to test. Repeatable.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "tcp", "rdma"]),
+    default="auto",
+    show_default=True,
+    help="Send over TCP, or RDMA by ib_write_bw; auto: RDMA if every node can.",
 )
 @click.option(
     "--topology", type=_file, metavar="FILE", help="Leaf switches: see `rankmend fabric topology`."
@@ -411,6 +423,7 @@ def history(node: str, as_json: bool, state_dir: Path | None) -> None:
 
 def _run(kind: str, node: str, options: Mapping[str, Any]) -> "FabricReport | None":
     """Take part; return the report on the first node."""
+    from recovery.fabric.fabric_messages import TransportWish
     from recovery.fabric.fabric_options import FabricKind, FabricOptions
     from recovery.fabric.fabric_place import find_place
     from recovery.fabric.fabric_test import run_fabric_test
@@ -437,6 +450,7 @@ def _run(kind: str, node: str, options: Mapping[str, Any]) -> "FabricReport | No
         python=options["python"] or Path(sys.executable),
         flows=options["flows"],
         ports=options["ports"],
+        transport=TransportWish(options["transport"]),
     )
     found = run_fabric_test(place, node, wanted)
     return found.report

@@ -30,6 +30,8 @@ def show_report(report: "FabricReport") -> None:
         echo("Two nodes: if a test is slow, either may be the cause.")
     if report.total_bytes_per_s is not None:
         echo(f"all {len(report.readings)} flows at once: {rate(report.total_bytes_per_s)} together")
+    if how := _transport(report):
+        echo(how)
     if report.readings:
         _show_nodes(report)
     if report.collectives:
@@ -38,8 +40,19 @@ def show_report(report: "FabricReport") -> None:
         _show_paths(report.paths)
     if report.running is not None:
         _show_running(report.running)
+    if report.unmeasured:
+        echo(f"not measured, so not judged: {', '.join(report.unmeasured)}")
     if report.absent:
         echo(f"did not answer, so not judged: {', '.join(report.absent)}")
+
+
+def _transport(report: "FabricReport") -> str:
+    """Return over what was measured, where that is not plain."""
+    from recovery.fabric.fabric_messages import Transport
+
+    if report.transport is Transport.RDMA:
+        return f"Measured over RDMA, {report.transport_reason}."
+    return f"Measured over TCP, {report.transport_reason}." if report.transport_reason else ""
 
 
 def _show_verdict(verdict: "FabricVerdict") -> None:
@@ -197,14 +210,14 @@ def show_history(node: str, records: "Sequence[FabricNodeRecord]") -> None:
     from rich.table import Table
 
     table = Table(title=node)
-    for name in ("time", "test", "sends", "receives", "usual", "verdict"):
+    for name in ("time", "test", "over", "sends", "receives", "usual", "verdict"):
         table.add_column(
             name, justify="right" if name in ("sends", "receives", "usual") else "left"
         )
     for one in records:
         verdict = "; ".join(f"slow {name}" for name in one.accused) or "-"
         table.add_row(
-            local_time(one.at_unix_s, "%Y-%m-%d %H:%M"), one.kind, rate(one.sends_bytes_per_s),
-            rate(one.receives_bytes_per_s), rate(one.usual_bytes_per_s), verdict,
+            local_time(one.at_unix_s, "%Y-%m-%d %H:%M"), one.kind,
+            one.transport.value, rate(one.sends_bytes_per_s), rate(one.receives_bytes_per_s), rate(one.usual_bytes_per_s), verdict,
         )  # fmt: skip
     console(is_wide=True).print(table)

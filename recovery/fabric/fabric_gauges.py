@@ -24,15 +24,15 @@ class FabricFamily:
 
 
 _AT: Final = FabricFamily(
-    "rankmend_fabric_test_timestamp_seconds", "When the test ended.", ("kind",)
+    "rankmend_fabric_test_timestamp_seconds", "When the test ended.", ("kind", "transport")
 )
 _RATE: Final = FabricFamily(
     "rankmend_fabric_node_rate_bytes_per_second",
     "Median rate of a node in the test.",
-    ("peer_node", "direction"),
+    ("peer_node", "direction", "transport"),
 )
 _USUAL: Final = FabricFamily(
-    "rankmend_fabric_usual_rate_bytes_per_second", "Rate that most tests reached."
+    "rankmend_fabric_usual_rate_bytes_per_second", "Rate that most tests reached.", ("transport",)
 )
 _CLEAR: Final = FabricFamily(
     "rankmend_fabric_verdict_clear",
@@ -57,15 +57,15 @@ def write_metrics(report: FabricReport, path: Path) -> None:
 
 
 def _registry(report: FabricReport) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    _AT.declare(registry).labels(report.kind).set(report.at_unix_s)
+    registry, transport = CollectorRegistry(), report.transport.value
+    _AT.declare(registry).labels(report.kind, transport).set(report.at_unix_s)
     rates = _RATE.declare(registry)
     for node, (sends, receives) in node_rates(report).items():
         for direction, value in (("sends", sends), ("receives", receives)):
             if value is not None:
-                rates.labels(report.network.nodes[node], direction).set(value)
+                rates.labels(report.network.nodes[node], direction, transport).set(value)
     if report.verdict is not None:
-        _USUAL.declare(registry).set(report.verdict.usual_bytes_per_s)
+        _USUAL.declare(registry).labels(transport).set(report.verdict.usual_bytes_per_s)
         is_clear = report.verdict.outcome is not FabricOutcome.UNCLEAR
         _CLEAR.declare(registry).set(is_clear)
         slow = _SLOW.declare(registry)

@@ -21,12 +21,29 @@ Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 Token = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 
 
+class Transport(Enum):
+    """What carries the data of tests."""
+
+    TCP = "tcp"
+    RDMA = "rdma"
+
+
+class TransportWish(Enum):
+    AUTO = "auto"  # RDMA where every node can, else TCP
+    TCP = "tcp"
+    RDMA = "rdma"
+
+
 class Rail(Struct, frozen=True):
-    """An interface of a node that takes part: its address, and the port on which tests reach it."""
+    """An interface or RDMA port of a node that takes part: its address, and the TCP port on which other nodes reach it."""
 
     name: Name
     address: Annotated[str, Meta(max_length=64)]
     port: Port
+    has_tcp: bool = True  # the address is the rail's own
+    rdma: Annotated[str, Meta(max_length=80)] = ""  # device and port; "": none can be used
+    is_ethernet: bool = False  # RoCE, else InfiniBand
+    rdma_problem: Annotated[str, Meta(max_length=1000)] = ""  # why none can
 
 
 class JoinFabric(Struct, frozen=True):
@@ -57,6 +74,7 @@ class FlowWork(Struct, frozen=True, tag=True):
     number: int
     seconds: Seconds  # of sending, in each direction in turn
     flows: Annotated[tuple[FlowOrder, ...], Meta(max_length=FLOWS_MAX)]
+    transport: Transport = Transport.TCP
 
 
 class CollectiveWork(Struct, frozen=True, tag=True):
@@ -111,6 +129,7 @@ class FlowFault(Enum):
     CUT = "cut"  # the connection broke or stood still
     NO_PEER = "no peer"  # the other end never connected
     LOCAL = "local"  # this end could not even try
+    PROGRAM = "program"  # the program that measures failed, or did not end
 
 
 class FlowResult(Struct, frozen=True):

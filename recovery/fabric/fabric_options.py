@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from recovery.fabric.fabric_messages import TransportWish
+from recovery.fabric.rails import SYSFS
 from recovery.fabric.send_bounds import SendBounds
 
 
@@ -34,6 +36,8 @@ class FabricOptions:
     flows: int = 1  # of each pair, for paths
     ports: int = 16  # source ports tried of each flow, for paths
     protocol: str = "tcp"
+    transport: TransportWish = TransportWish.TCP
+    sysfs: Path = SYSFS  # where RDMA ports are looked up
     bounds: SendBounds | None = None  # of this node; None: it sends as fast as it can
     # Called on the first node with the port at which it listens for the others
     on_listening: Callable[[int], None] = lambda _port: None

@@ -15,7 +15,7 @@ from detectors.fabric.fabric_verdict import FabricVerdict
 from detectors.fabric.network import Network, Reading
 from rankmend.errors import SourceError, StorageError
 from rankmend.files import read_capped, replace_file
-from recovery.fabric.fabric_messages import PortRates
+from recovery.fabric.fabric_messages import PortRates, Transport
 
 REPORT_BYTES_MAX: Final = 256 << 20  # all pairs of 1,024 nodes are 1 M readings of some 150 bytes
 KEPT_MAX: Final = 200  # reports in the history
@@ -73,6 +73,9 @@ class FabricReport(msgspec.Struct, frozen=True):
     running: RunningFlows | None = None
     absent: tuple[str, ...] = ()  # nodes that did not tell what they measured
     problems: tuple[str, ...] = ()
+    transport: Transport = Transport.TCP
+    transport_reason: str = ""  # why this one, where that is not plain
+    unmeasured: tuple[str, ...] = ()  # nodes that answered, but none of their tests gave a reading
 
 
 class FabricNodeRecord(msgspec.Struct, frozen=True):
@@ -84,6 +87,7 @@ class FabricNodeRecord(msgspec.Struct, frozen=True):
     receives_bytes_per_s: float | None
     usual_bytes_per_s: float | None
     accused: tuple[str, ...]
+    transport: Transport = Transport.TCP
 
 
 def keep(report: FabricReport, folder: Path) -> Path:
@@ -146,6 +150,7 @@ def _record(report: FabricReport, node: int) -> FabricNodeRecord:
         receives,
         report.verdict.usual_bytes_per_s if report.verdict is not None else None,
         tuple(f"{part.kind.value} {part.name}" for part in parts if name in part.nodes),
+        report.transport,
     )
 
 

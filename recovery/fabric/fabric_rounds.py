@@ -22,15 +22,26 @@ from recovery.fabric.fabric_messages import (
     PeerFindings,
     TraceOrder,
     TraceWork,
+    Transport,
     Work,
 )
 from recovery.fabric.fabric_options import FabricKind, FabricOptions
 from recovery.fabric.fabric_report import CollectiveFigure, FabricReport, PathTrial
+from recovery.fabric.rdma_probe import step_s_max
 from recovery.fabric.running_paths import find_running_flows
 from recovery.fabric.tcp_probe import GRACE_S, HELLO_S_MAX, SOURCE_PORTS_FIRST
+from recovery.fabric.transport_choice import (
+    TransportChoice,
+    choose_after_failure,
+    choose_transport,
+)
 
 ALL_TO_ALL_NODES_MAX: Final = 128
 PATH_TRIES_MAX: Final = 64
+AT_ONCE_S_MIN: Final = (
+    4.0  # programs don't start at the same moment: ib_write_bw counts the middle half
+)
+VAIN_ROUNDS_MAX: Final = 3  # over RDMA, where a program that hangs costs a round 20 s
 _SLACK_S: Final = 10.0  # beyond the flows' own time-outs
 
 
@@ -45,6 +56,9 @@ class FabricRounds:
         self._absent: set[int] = set()
         self._problems: list[str] = []
         self._network: Network
+        self._choice: TransportChoice
+        self._left_out: set[int] = set()  # nodes whose programs fail: others would wait for them
+        self._vain: dict[int, int] = {}  # rounds of a node that gave no reading
 
     def run(self) -> FabricReport:
         options = self._options
@@ -55,6 +69,15 @@ class FabricRounds:
         leaf_of = {name: options.leaf_of[name] for name in names if name in options.leaf_of}
         self._network = Network(names, rails, leaf_of)
         kind = options.kind
+        self._choice = choose_transport(options.transport, kind, self._peers)
+        report = self._carry_out(kind)
+        if self._choice.transport is Transport.RDMA and not report.readings:
+            self._choice = choose_after_failure(options.transport, self._peers, self._problems)
+            self._problems, self._left_out = [], set()
+            report = self._carry_out(kind)
+        return report
+
+    def _carry_out(self, kind: FabricKind) -> FabricReport:
         if kind in (FabricKind.FIND, FabricKind.PAIRS):
             return self._search(all_pairs=kind is FabricKind.PAIRS)
         if kind is FabricKind.COLLECTIVES:
@@ -72,8 +95,19 @@ class FabricRounds:
             network=self._network,
             absent=tuple(self._network.nodes[rank] for rank in sorted(self._absent)),
             problems=tuple(dict.fromkeys(self._problems))[:100],
+            transport=self._choice.transport,
+            transport_reason=self._choice.reason,
+            unmeasured=self._unmeasured(found.get("readings", ())),  # type: ignore[arg-type]
             **found,  # type: ignore[arg-type]
         )
+
+    def _unmeasured(self, readings: Sequence[Reading]) -> tuple[str, ...]:
+        """Return the nodes that answered, but none of whose tests gave a reading."""
+        if self._choice.transport is Transport.TCP:
+            return ()
+        measured = {node for one in readings for node in (one.sender, one.receiver)}
+        names = enumerate(self._network.nodes)
+        return tuple(name for at, name in names if at not in measured and at not in self._absent)
 
     def _search(self, *, all_pairs: bool) -> FabricReport:
         readings: list[Reading] = []
@@ -81,6 +115,8 @@ class FabricRounds:
         while tests := plan(self._network, readings, number, all_pairs=all_pairs):
             readings += self._pair_round(tests, number)
             number += 1
+            if self._choice.transport is Transport.RDMA and not readings:
+                break  # nothing works, so nobody waits for more of it
         return self._report(readings=tuple(readings), verdict=judge(self._network, readings))
 
     def _pair_round(self, tests: Sequence[PairTest], number: int) -> list[Reading]:
@@ -91,15 +127,33 @@ class FabricRounds:
         ]
         results = self._flows(sends, both_ways=True)
         readings = []
+        is_rdma = self._choice.transport is Transport.RDMA
         for (low, high, rail, path), (first, second) in zip(sends, results, strict=True):
-            readings += _readings(number, (low, high, rail, path), first, second)
+            if is_rdma:
+                readings += _rdma_readings(number, (low, high, rail), first, second)
+            else:
+                readings += _readings(number, (low, high, rail, path), first, second)
+        if is_rdma:
+            self._note_vain(tests, readings)
         return readings
+
+    def _note_vain(self, tests: Sequence[PairTest], readings: Sequence[Reading]) -> None:
+        measured = {node for one in readings for node in (one.sender, one.receiver)}
+        for node in {node for test in tests for node in (test.low, test.high)}:
+            self._vain[node] = 0 if node in measured else self._vain.get(node, 0) + 1
+            if self._vain[node] == VAIN_ROUNDS_MAX:
+                self._left_out.add(node)
 
     def _at_once(self, sends: Sequence[tuple[int, int]]) -> FabricReport:
         flows = [(a, b, rail, 0) for a, b in sends for rail in range(len(self._network.rails))]
         readings = []
+        is_rdma = self._choice.transport is Transport.RDMA
         for (a, b, rail, path), (first, second) in zip(flows, self._flows(flows), strict=True):
-            if second is not None and second.received_bytes_per_s is not None and first is not None:
+            if is_rdma:
+                readings += _rdma_readings(0, (a, b, rail), first, second)
+            elif (
+                second is not None and second.received_bytes_per_s is not None and first is not None
+            ):
                 readings.append(Reading(0, a, b, rail, path, second.received_bytes_per_s, first.latency_s, first.resent_ratio))  # fmt: skip
         total = sum(one.bytes_per_s for one in readings)
         return self._report(readings=tuple(readings), total_bytes_per_s=total)
@@ -109,9 +163,14 @@ class FabricRounds:
     ) -> list[tuple[FlowResult | None, FlowResult | None]]:
         """Run flows (sender, receiver, rail, path) side by side; return what both ends told of each."""
         number, seconds = self._coordinator.next_number(), self._options.seconds
+        transport, step_s = Transport.TCP, seconds + GRACE_S
+        if self._choice.transport is Transport.RDMA:
+            if not both_ways:
+                seconds = max(seconds, AT_ONCE_S_MIN)
+            transport, step_s = Transport.RDMA, step_s_max(seconds)
         orders: dict[int, list[FlowOrder]] = {}
         for at, (a, b, rail, path) in enumerate(sends):
-            if {a, b} & self._absent:
+            if {a, b} & (self._absent | self._left_out):
                 continue
             token = secrets.token_hex(16)
             for rank, other, connects in ((a, b, True), (b, a, False)):
@@ -120,10 +179,26 @@ class FabricRounds:
                     FlowOrder(at, token, connects, rail, there.address, there.port, path,
                               sends=connects or both_ways, receives=not connects or both_ways)
                 )  # fmt: skip
-        works = {rank: FlowWork(number, seconds, tuple(some)) for rank, some in orders.items()}
-        told = self._hand_out(works, 2 * (seconds + GRACE_S) + 3 * HELLO_S_MAX + _SLACK_S)
+        works = {rank: FlowWork(number, seconds, tuple(some), transport) for rank, some in orders.items()}  # fmt: skip
+        told = self._hand_out(works, 2 * step_s + 3 * HELLO_S_MAX + _SLACK_S)
         ends = {(rank, one.id): one for rank, some in told.items() for one in some.flows}
+        if transport is Transport.RDMA:
+            self._note_failures(sends, ends)
         return [(ends.get((a, at)), ends.get((b, at))) for at, (a, b, _r, _p) in enumerate(sends)]
+
+    def _note_failures(
+        self,
+        sends: Sequence[tuple[int, int, int, int]],
+        ends: Mapping[tuple[int, int], FlowResult],
+    ) -> None:
+        """Have the report say which node's program failed, and in which words."""
+        names, rails = self._network.nodes, self._network.rails
+        for (rank, at), one in ends.items():
+            if one.fault is not None:
+                low, high, rail, _path = sends[at]
+                other = high if rank == low else low
+                text = one.text or one.fault.value
+                self._problems.append(f"{names[rank]}, {rails[rail]} with {names[other]}: {text}")
 
     def _hand_out(self, works: Mapping[int, Work], limit_s: float) -> dict[int, PeerFindings]:
         left_s = self._until_s - time.monotonic()
@@ -272,6 +347,22 @@ def _readings(
         made.append(Reading(number, low, high, rail, path, rate, first.latency_s, first.resent_ratio))  # fmt: skip
     if (rate := _rate(second, first)) is not None:
         made.append(Reading(number, high, low, rail, path, rate, first.latency_s, second.resent_ratio))  # fmt: skip
+    return made
+
+
+def _rdma_readings(
+    number: int,
+    flow: tuple[int, int, int],
+    first: FlowResult | None,
+    second: FlowResult | None,
+) -> list[Reading]:
+    """Return a reading of each direction that both programs report. A program that failed says nothing of the network's speed."""
+    low, high, rail = flow
+    made = []
+    for sender, receiver, a, b in ((first, second, low, high), (second, first, high, low)):
+        sent = sender.sent_bytes_per_s if sender is not None else None
+        if sent is not None and receiver is not None and receiver.received_bytes_per_s is not None:
+            made.append(Reading(number, a, b, rail, 0, sent))  # no source port is chosen
     return made
 
 

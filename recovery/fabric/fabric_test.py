@@ -21,7 +21,9 @@ from recovery.fabric.fabric_options import FabricOptions
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.fabric_report import FabricReport
 from recovery.fabric.fabric_rounds import FabricRounds
-from recovery.fabric.peer import FabricPeer, find_rails
+from recovery.fabric.peer import FabricPeer
+from recovery.fabric.rails import LocalRails, find_rails, needs_route, with_rdma
+from recovery.fabric.transport_choice import sought
 from recovery.run.meeting_note import HostNote
 from recovery.run.meeting_site import url_of
 from recovery.run.slurm.address import node_address
@@ -56,9 +58,9 @@ def run_fabric_test(place: FabricPlace, node: str, options: FabricOptions) -> Fa
     return FabricRun(finished.verdict, None, *_rates_of(peer))
 
 
-def _rails(place: FabricPlace, options: FabricOptions) -> list[tuple[str, str]]:
-    host = place.host
-    if host is None and place.folder is not None and not place.is_coordinator and not options.rails:
+def _rails(place: FabricPlace, options: FabricOptions) -> LocalRails:
+    host, is_routed = place.host, needs_route(options.rails, options.sysfs)
+    if host is None and place.folder is not None and not place.is_coordinator and is_routed:
         until_s = time.monotonic() + options.join_s
         while host is None:
             note = place.folder.read()
@@ -68,21 +70,23 @@ def _rails(place: FabricPlace, options: FabricOptions) -> list[tuple[str, str]]:
                 raise LaunchError(f"the first node has left no note in {place.folder.folder}")
             else:
                 time.sleep(0.2)
-    if host is None and not options.rails:
+    if host is None and is_routed:
         host_asked = node_address(place.other) if place.other else socket.gethostname()
     else:
         host_asked = host or ""
-    found = find_rails(options.rails, host_asked, place.port)
-    if host is None and not options.rails and is_loopback(found[0][1]):
+    found = find_rails(options.rails, host_asked, place.port, options.sysfs)
+    routed = next((one for one in found if not (options.rails and one.has_tcp)), None)
+    if host is None and routed is not None and is_loopback(routed.address):
         raise ConfigError(
-            f"which interface leads to the other nodes? {socket.gethostname()} has the address {found[0][1]} here: "
-            f"name the interface with --rail"
+            f"which interface leads to the other nodes? {socket.gethostname()} has the address {routed.address} here: "
+            f"name an interface with an address by --rail, or give --rdzv-endpoint"
         )
-    return found
+    return with_rdma(found, sought(options.transport, options.kind), options.sysfs)
 
 
 def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> FabricRun:
-    rails = _rails(place, options)
+    local = _rails(place, options)
+    own = local.rails[0].address
     secret = place.secret or new_secret()
     identity = Identity(secret)
     coordinator = Coordinator(identity, place.count, "", place.port)
@@ -91,16 +95,16 @@ def _coordinate(place: FabricPlace, node: str, options: FabricOptions) -> Fabric
         coordinator.start()
         options.on_listening(coordinator.port)
         if place.folder is not None:
-            url = url_of(rails[0][1], coordinator.port)
+            url = url_of(own, coordinator.port)
             note = HostNote(
-                key="fabric", node=rails[0][1], url=url, secret=secret,
+                key="fabric", node=own, url=url, secret=secret,
                 fingerprint=identity.fingerprint, epoch=1, beat=1, slurm_run=place.run,
             )  # fmt: skip
             place.folder.write(note)
-        peer = FabricPeer(place, node, rails, options.python, options.bounds)
+        peer = FabricPeer(place, node, local, options.python, options.bounds)
         mine = threading.Thread(
             target=_take_part,
-            args=(peer, url_of(rails[0][1], coordinator.port), secret, options),
+            args=(peer, url_of(own, coordinator.port), secret, options),
             name="peer",
             daemon=True,
         )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 
 from rankmend.errors import ConfigError, LaunchError, RankmendError
 from recovery.api.connection import ControllerConnection, pause_s
@@ -29,16 +28,18 @@ from recovery.fabric.fabric_messages import (
     PeerFindings,
     Rail,
     TraceWork,
+    Transport,
     Work,
     decode_work,
 )
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.path_trace import trace_all
+from recovery.fabric.rails import LocalRail, LocalRails
+from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.running_flows import look
 from recovery.fabric.send_bounds import SendBounds
-from recovery.fabric.tcp_probe import ProbeListener, Prober
+from recovery.fabric.tcp_probe import Exchange, ProbeListener, Prober
 from recovery.fabric.torch_collectives import run_collectives
-from recovery.run.route import route_address
 from recovery.service.meeting_secret import Identity
 
 GONE_S_MAX: Final = 20.0  # without an answer of the coordinator
@@ -48,46 +49,24 @@ WATCHED_S_MIN: Final = (
 LOST_S_MAX: Final = 5.0  # without an answer of the coordinator, until they do
 
 
-def find_rails(interfaces: tuple[str, ...], host: str, port: int) -> list[tuple[str, str]]:
-    """Return name and address of each rail: the interfaces named, else the one that leads to the coordinator."""
-    known = psutil.net_if_addrs()
-    if not interfaces:
-        own = route_address(host, port or 9)
-        name = next(
-            (name for name, found in known.items() if any(one.address == own for one in found)),
-            "net",
-        )
-        return [(name, own)]
-    rails = []
-    for interface in interfaces:
-        addresses = [
-            one.address
-            for one in known.get(interface, ())
-            if one.family.name in ("AF_INET", "AF_INET6") and not one.address.startswith("fe80")
-        ]
-        if not addresses:
-            raise ConfigError(f"--rail {interface}: no such interface, or it has no address")
-        rails.append((interface, addresses[0]))
-    return rails
-
-
 class FabricPeer:
     def __init__(
         self,
         place: FabricPlace,
         node: str,
-        rails: list[tuple[str, str]],
+        local: LocalRails,
         python: Path,
         bounds: SendBounds | None = None,
     ) -> None:
         self._place = place
         self._node = node
         self._python = python
-        self.names = [name for name, _address in rails]
+        self._local = local
+        self.names = [rail.name for rail in local.rails]
         self.sent_bytes_per_s: list[float] = []  # of each test that this node took part in
         self.received_bytes_per_s: list[float] = []
         self._prober = Prober(
-            [(address, ProbeListener(address)) for _name, address in rails], bounds
+            [(rail.address, ProbeListener(rail.address)) for rail in local.rails], bounds
         )
         self._collective: subprocess.Popen[bytes] | None = None
         self._is_stopped = False
@@ -126,9 +105,9 @@ class FabricPeer:
                 self._place.rank,
                 self._node,
                 tuple(
-                    Rail(name, address, listener.port)
-                    for name, (address, listener) in zip(
-                        self.names, self._prober.rails, strict=True
+                    _told(rail, listener.port)
+                    for rail, (_address, listener) in zip(
+                        self._local.rails, self._prober.rails, strict=True
                     )
                 ),
             )
@@ -196,7 +175,7 @@ class FabricPeer:
     def _watched(self, client: ControllerConnection, work: Work) -> Iterator[None]:
         """End the load of a long work at once when the coordinator says the end, or is gone: nobody waits for what it finds."""
         is_over = threading.Event()
-        if not (isinstance(work, FlowWork) and work.seconds < WATCHED_S_MIN):
+        if not _is_short(work):
             arguments = (client, work.number, is_over)
             threading.Thread(target=self._watch, args=arguments, name="watch", daemon=True).start()
         try:
@@ -230,7 +209,8 @@ class FabricPeer:
         try:
             if isinstance(work, FlowWork):
                 self._check_rails([flow.rail for flow in work.flows])
-                flows = self._prober.run(work.flows, work.seconds)
+                exchange = self._over_rdma() if work.transport is Transport.RDMA else None
+                flows = self._prober.run(work.flows, work.seconds, exchange)
                 self._note(flows)
                 return PeerFindings(rank, number, flows=flows)
             if isinstance(work, TraceWork):
@@ -249,6 +229,15 @@ class FabricPeer:
             return PeerFindings(rank, number, failure=f"{self._node}: {error}"[:1000])
         return PeerFindings(rank, number, failure=f"{self._node} does not know this work")
 
+    def _over_rdma(self) -> Exchange:
+        perftest, ports = self._local.perftest, [one.rdma for one in self._local.rails]
+        if perftest is None or self._prober.bounds is not None:
+            raise ConfigError("a test over RDMA, which this node can't do or bound")
+        rails = [RdmaRail(port, one.address) for one, port in zip(self._local.rails, ports, strict=True) if port]  # fmt: skip
+        if len(rails) < len(ports):
+            raise ConfigError("a test over RDMA, but not every rail has an RDMA port")
+        return RdmaProbe(perftest, rails, self._prober.programs).exchange
+
     def _note(self, flows: Sequence[FlowResult]) -> None:
         sent, received = ([one.sent_bytes_per_s for one in flows], [one.received_bytes_per_s for one in flows])  # fmt: skip
         self.sent_bytes_per_s += [one for one in sent if one is not None]
@@ -257,3 +246,17 @@ class FabricPeer:
     def _check_rails(self, rails: list[int]) -> None:
         if any(rail >= len(self.names) for rail in rails):
             raise ConfigError(f"a test of rail {max(rails)}, but this node has {len(self.names)}")
+
+
+def _is_short(work: Work) -> bool:
+    if not isinstance(work, FlowWork):
+        return False
+    return work.transport is Transport.TCP and work.seconds < WATCHED_S_MIN
+
+
+def _told(rail: LocalRail, port: int) -> Rail:
+    """Return what the coordinator gets to know of a rail."""
+    rdma, is_ethernet = ("", False) if rail.rdma is None else (rail.rdma.name, rail.rdma.is_ethernet)  # fmt: skip
+    return Rail(
+        rail.name, rail.address, port, rail.has_tcp, rdma, is_ethernet, rail.rdma_problem[:1000]
+    )

@@ -20,6 +20,7 @@ from typing import Final
 
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
 from recovery.fabric.send_bounds import FlowBound, SendBounds
+from recovery.fabric.tied_programs import TiedPrograms
 
 TOKEN_BYTES: Final = 16
 HELLO_S_MAX: Final = 10.0  # to connect; to hear of a flow whose other end has connected
@@ -39,6 +40,7 @@ _BUSY_S_MIN: Final = 0.05
 # dsack_dups (5.0)
 _INFO: Final = struct.Struct("=100xI16xQ8xI28xQQ32xI")
 _LAST, _MORE = b"\1", b"\0"
+Exchange = Callable[[socket.socket, FlowOrder, float], FlowResult]  # the float: seconds of sending
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class ProbeListener:
     def _greet(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(HELLO_S_MAX)
-            token = _receive_all(connection, TOKEN_BYTES).hex()
+            token = receive_all(connection, TOKEN_BYTES).hex()
         except (OSError, EOFError):
             connection.close()
             return
@@ -129,19 +131,25 @@ class Prober:
 
     rails: list[tuple[str, ProbeListener]]
     bounds: SendBounds | None = None  # None: as fast as it goes
+    programs: TiedPrograms = field(default_factory=TiedPrograms)  # that flows run
     _ports: dict[tuple[int, int], int] = field(default_factory=dict)  # rail and path -> source port
     _busy: set[socket.socket] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
 
-    def run(self, flows: tuple[FlowOrder, ...], seconds: float) -> tuple[FlowResult, ...]:
-        """Carry out flows side by side; never raises for one that fails."""
+    def run(
+        self, flows: tuple[FlowOrder, ...], seconds: float, exchange: Exchange | None = None
+    ) -> tuple[FlowResult, ...]:
+        """Carry out flows side by side; never raises for one that fails. ``exchange``: what measures, in place of TCP."""
         if not flows:
             return ()
-        count = sum(one.sends for one in flows)
+        measure = exchange or self._over_tcp(sum(one.sends for one in flows))
         with ThreadPoolExecutor(len(flows), "flow") as pool:
             try:
-                return tuple(pool.map(lambda flow: self._run_one(flow, seconds, count), flows))
+                is_tcp = exchange is None
+                return tuple(
+                    pool.map(lambda flow: self._run_one(flow, seconds, measure, is_tcp), flows)
+                )
             except BaseException:
                 self.close()  # the pool waits for its threads
                 raise
@@ -153,22 +161,39 @@ class Prober:
             for connection in self._busy:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+        self.programs.close()
         for _address, listener in self.rails:
             listener.close()
 
-    def _run_one(self, flow: FlowOrder, seconds: float, count: int) -> FlowResult:
+    def _over_tcp(self, count: int) -> Exchange:
+        """Return what measures over TCP, in so many flows that send at the same time."""
+        bounds = self.bounds
+
+        def exchange(connection: socket.socket, flow: FlowOrder, seconds: float) -> FlowResult:
+            bound = None if bounds is None else bounds.of_one(count)
+            return _exchange(connection, flow, seconds, bound)
+
+        return exchange
+
+    def _run_one(
+        self, flow: FlowOrder, seconds: float, measure: Exchange, is_tcp: bool
+    ) -> FlowResult:
         try:
-            connection = self._connect(flow) if flow.connects else self._wait(flow)
+            if not flow.connects:
+                connection = self._wait(flow)
+            elif is_tcp:
+                connection = self._connect(flow)
+            else:  # the port decides no path of what else carries the data
+                connection = _open(self.rails[flow.rail][0], 0, flow)
         except OSError as error:
             return FlowResult(flow.id, fault=FlowFault.UNREACHABLE, text=str(error)[:300])
         if connection is None:
             return FlowResult(flow.id, fault=FlowFault.NO_PEER)
-        bound = None if self.bounds is None else self.bounds.of_one(count)
         with connection, self._noted(connection) as may_run:
             if not may_run:
                 return FlowResult(flow.id, fault=FlowFault.CUT, text="the test was stopped")
             try:
-                return _exchange(connection, flow, seconds, bound)
+                return measure(connection, flow, seconds)
             finally:
                 # Leave no TIME_WAIT: the same ports may be asked for again at once.
                 with contextlib.suppress(OSError):
@@ -279,14 +304,14 @@ def _ping(connection: socket.socket) -> float:
     for _number in range(PINGS):
         began_s = time.perf_counter()
         connection.sendall(_MORE)
-        _receive_all(connection, 1)
+        receive_all(connection, 1)
         best_s = min(best_s, time.perf_counter() - began_s)
     return best_s
 
 
 def _echo(connection: socket.socket) -> None:
     for _number in range(PINGS):
-        connection.sendall(_receive_all(connection, 1))
+        connection.sendall(receive_all(connection, 1))
 
 
 def _send(
@@ -313,7 +338,7 @@ def _send(
             _allow_unsent(connection, allowed)
     connection.settimeout(GRACE_S)
     connection.sendall(_LAST)
-    _receive_all(connection, 1)  # it has all arrived: closing now throws nothing away
+    receive_all(connection, 1)  # it has all arrived: closing now throws nothing away
     after = read_counts(connection)
     if before is None or after is None:
         return None, None
@@ -373,7 +398,7 @@ def read_counts(connection: socket.socket) -> TcpCounts | None:
         return None
 
 
-def _receive_all(connection: socket.socket, count: int) -> bytes:
+def receive_all(connection: socket.socket, count: int) -> bytes:
     data = bytearray()
     while len(data) < count:
         part = connection.recv(count - len(data))

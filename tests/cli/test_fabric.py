@@ -98,7 +98,10 @@ def test_metrics_name_the_slow_part(report: FabricReport, tmp_path: Path) -> Non
 
     text = (tmp_path / "fabric.prom").read_text(encoding="utf-8")
     assert 'rankmend_fabric_slow_part_delay_ratio{name="n5",part="node"} 2.' in text
-    assert 'rankmend_fabric_node_rate_bytes_per_second{direction="sends",peer_node="n0"}' in text
+    assert (
+        'rankmend_fabric_node_rate_bytes_per_second{direction="sends",peer_node="n0",transport="tcp"}'
+        in text
+    )
     assert "rankmend_fabric_verdict_clear 1.0" in text
 
 

@@ -16,6 +16,10 @@ from tests.support.hosts.fleet import ROOT
 LIMIT_S = 240
 
 
+class NodesFailedError(AssertionError):
+    """What the nodes said."""
+
+
 class NodeStarter:
     """Runs fabric tests on hosts, all from one interpreter; see `start_nodes`."""
 
@@ -31,7 +35,8 @@ class NodeStarter:
         self._process.stdin.flush()
         assert select.select([self._process.stdout], [], [], LIMIT_S)[0], "no node has ended"
         answer = json.loads(self._process.stdout.readline())
-        assert answer["code"] == 0, answer["errors"]
+        if answer["code"]:
+            raise NodesFailedError(answer["errors"])
         return msgspec.json.decode(answer["report"], type=FabricReport)
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
+from recovery.fabric.fabric_messages import TransportWish
 from recovery.fabric.fabric_options import FabricKind, FabricOptions
 from recovery.fabric.fabric_place import FabricPlace
 from recovery.fabric.fabric_report import FabricReport
@@ -52,6 +53,7 @@ def _start(order: dict[str, Any], rank: int, report_fd: int, errors_fd: int) -> 
     code = 1
     try:
         die_with_parent(parent)
+        os.environ.update(order.get("environments", [{}] * (rank + 1))[rank])
         setns(os.pidfd_open(order["pids"][rank]), CLONE_NEWNET | CLONE_NEWUTS)
         report = _take_part(order, rank)
         if report is not None:
@@ -72,6 +74,8 @@ def _take_part(order: dict[str, Any], rank: int) -> FabricReport | None:
         leaf_of=order.get("leaf_of", {}),
         ports=order.get("ports", 16),
         python=Path(sys.executable),
+        transport=TransportWish(order.get("transport", "tcp")),
+        sysfs=Path(order.get("sysfs", "/sys")),
         sizes_bytes=(1 << 16, 1 << 20),
     )
     return run_fabric_test(place, socket.gethostname(), options).report

@@ -1,0 +1,264 @@
+"""Flows over RDMA on loopback, by the stand-in for ib_write_bw: what they measure, and how a program that fails or hangs ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rankmend.errors import NoSourceError, SourceError
+from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
+from recovery.fabric.perftest import Perftest, failure_of, find_perftest
+from recovery.fabric.rdma_ports import RailPort
+from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
+from recovery.fabric.tcp_probe import ProbeListener, Prober
+from recovery.fabric.tied_programs import OUTPUT_BYTES_MAX, ProgramEnd, TiedPrograms
+from tests.support.ib_write_bw import FIXTURES, Fault, make_perftest
+from tests.support.rdma_tree import make_roce_tree
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).resolve().parents[3]
+HERE = "127.0.0.1"
+RAIL = RdmaRail(RailPort("mlx5_0", 1, True, "lo", 1), HERE)
+TOKEN = "ab" * 16
+
+
+@pytest.fixture
+def perftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Perftest]:
+    make_roce_tree(tmp_path / "sys", {"mlx5_0": "lo"})
+    monkeypatch.setenv("STANDIN_SYSFS", str(tmp_path / "sys"))
+    monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'bin')}:/usr/bin:/bin")
+    yield find_perftest()
+    wait_for(lambda: programs_below(tmp_path) == [], "the end of all programs")
+
+
+@dataclass
+class Ends:
+    """Both ends of a flow, as two nodes in this process."""
+
+    low: Prober
+    high: Prober
+
+    def run(
+        self, low: RdmaProbe, high: RdmaProbe, *, both_ways: bool = True
+    ) -> tuple[FlowResult, FlowResult]:
+        found: dict[str, FlowResult] = {}
+
+        def take_part(name: str, own: Prober, other: Prober, probe: RdmaProbe) -> None:
+            connects = name == "low"
+            order = FlowOrder(7, TOKEN, connects, 0, HERE, other.rails[0][1].port, 0,
+                              sends=connects or both_ways, receives=not connects or both_ways)  # fmt: skip
+            (found[name],) = own.run((order,), 0.5, probe.exchange)
+
+        threads = [
+            threading.Thread(target=take_part, args=arguments)
+            for arguments in (
+                ("low", self.low, self.high, low),
+                ("high", self.high, self.low, high),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(200)
+        return found["low"], found["high"]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    made = Ends(Prober([(HERE, ProbeListener(HERE))]), Prober([(HERE, ProbeListener(HERE))]))
+    yield made
+    made.low.close()
+    made.high.close()
+
+
+def probe(perftest: Perftest, end: Prober, setup_s: float = 60.0) -> RdmaProbe:
+    return RdmaProbe(perftest, [RAIL], end.programs, setup_s)
+
+
+def with_fault(fault: Fault, folder: Path, perftest: Perftest) -> Perftest:
+    """Return a program in which something goes wrong, beside a sound one."""
+    folder.mkdir()
+    script = folder / "ib_write_bw"
+    script.write_text(f"#!/bin/sh\nSTANDIN_FAULT='{fault.value}' exec {perftest.path} \"$@\"\n")
+    script.chmod(0o755)
+    return Perftest(str(script), perftest.binds)
+
+
+def programs_below(folder: Path) -> list[psutil.Process]:
+    return [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or ())]  # fmt: skip
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited for {what}"
+        time.sleep(0.05)
+
+
+def test_both_directions_are_measured_and_both_ends_say_the_same(
+    perftest: Perftest, ends: Ends
+) -> None:
+    low, high = ends.run(probe(perftest, ends.low), probe(perftest, ends.high))
+
+    assert (low.fault, high.fault, low.text, high.text) == (None, None, "", "")
+    assert low.sent_bytes_per_s == high.received_bytes_per_s
+    assert high.sent_bytes_per_s == low.received_bytes_per_s
+    assert min(low.sent_bytes_per_s or 0, high.sent_bytes_per_s or 0) > 0
+    assert low.latency_s is low.resent_ratio is None
+
+
+def test_one_way_flow_starts_one_program_at_each_end(perftest: Perftest, ends: Ends) -> None:
+    low, high = ends.run(probe(perftest, ends.low), probe(perftest, ends.high), both_ways=False)
+
+    assert low.sent_bytes_per_s == high.received_bytes_per_s is not None
+    assert low.received_bytes_per_s is high.sent_bytes_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault.MEMLOCK, "ended with 1: Couldn't allocate MR; failed to create mr; Couldn't create IB"),
+        (Fault.RETRY, "Completion with error at client; Failed status 12: wr_id 0 syndrom 0x81; scnt"),
+        (Fault.NOT_A_NUMBER, "ib_write_bw reported no bandwidth"),
+    ],
+)  # fmt: skip
+def test_program_that_fails_gives_no_rate_and_its_own_words(
+    perftest: Perftest, ends: Ends, tmp_path: Path, fault: Fault, words: str
+) -> None:
+    bad = with_fault(fault, tmp_path / "bad", perftest)
+
+    low, high = ends.run(probe(bad, ends.low), probe(perftest, ends.high))
+
+    assert low.fault is FlowFault.PROGRAM
+    assert words in low.text
+    assert low.sent_bytes_per_s is None
+    if fault is Fault.RETRY:  # at the sending end only: the other direction is sound
+        assert high.sent_bytes_per_s == low.received_bytes_per_s is not None
+
+
+@pytest.mark.parametrize("fault", [Fault.HANG, Fault.HANG_AT_START, Fault.FLOOD])
+def test_program_that_hangs_is_killed_with_its_children(
+    perftest: Perftest, ends: Ends, tmp_path: Path, fault: Fault
+) -> None:
+    bad = with_fault(fault, tmp_path / "bad", perftest)
+
+    low, _high = ends.run(probe(bad, ends.low, 1.0), probe(perftest, ends.high, 1.0), both_ways=False)  # fmt: skip
+
+    assert low.fault is FlowFault.PROGRAM
+    if fault is Fault.FLOOD:  # the kernel takes no more of its output
+        assert "ib_write_bw ended with" in low.text
+    else:
+        assert "ib_write_bw did not end within 2 s and was killed" in low.text
+    assert programs_below(tmp_path) == []
+
+
+def test_end_of_the_test_kills_the_programs_of_both_ends(
+    perftest: Perftest, ends: Ends, tmp_path: Path
+) -> None:
+    bad = with_fault(Fault.HANG, tmp_path / "bad", perftest)
+    found: list[FlowResult] = []
+    test = threading.Thread(
+        target=lambda: found.extend(ends.run(probe(bad, ends.low), probe(bad, ends.high)))
+    )
+    test.start()
+    wait_for(lambda: len(programs_below(tmp_path)) >= 4, "programs and their children")
+
+    ends.low.close()
+    test.join(60)
+
+    assert [one.sent_bytes_per_s for one in found] == [None, None]
+    assert programs_below(tmp_path) == []
+    with pytest.raises(Exception, match="the test was stopped"), ends.low.programs.run([perftest.path], "mlx5_0"):  # fmt: skip
+        pass
+
+
+@pytest.mark.parametrize("moment", ["starts", "runs"])
+def test_program_dies_with_a_node_that_is_killed(
+    perftest: Perftest, tmp_path: Path, moment: str
+) -> None:
+    bad = with_fault(Fault.HANG_AT_START, tmp_path / "bad", perftest)
+    words = [bad.path, "-d", "mlx5_0", "-i", "1", "-p", "18600", "-D", "1"]
+    code = (
+        "import sys, time; from recovery.fabric.tied_programs import TiedPrograms\n"
+        f"with TiedPrograms().run({words!r}, 'mlx5_0') as program:\n"
+        "    print(program.pid, flush=True); program.wait(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as node:
+        assert node.stdout is not None
+        pid = int(node.stdout.readline())
+        if moment == "runs":
+            wait_for(lambda: "ib_write_bw" in _command(pid), "the program")
+        os.kill(node.pid, signal.SIGKILL)
+    wait_for(lambda: _command(pid) == "", "the end of the program")
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+    except OSError:
+        return ""
+
+
+def test_output_is_bounded_by_the_kernel(tmp_path: Path) -> None:
+    programs = TiedPrograms()
+    with programs.run(["/usr/bin/yes"], "mlx5_0") as program:
+        end = program.wait(60)
+
+    assert end.code == -signal.SIGXFSZ
+    assert len(end.output) == OUTPUT_BYTES_MAX
+
+
+def test_only_a_new_program_is_asked_to_listen_on_one_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roce = RailPort("mlx5_2", 2, True, "ens1", 3)
+    infiniband = RailPort("mlx5_0", 1, False)
+    common = ["-p", "18600", "-D", "1", "-F"]
+
+    monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'new')}:/usr/bin:/bin")
+    new = find_perftest()
+    monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'old', is_new=False)}:/usr/bin:/bin")
+    old = find_perftest()
+
+    assert old.words(roce, "10.0.0.1", 18600, 1, "10.0.0.2")[1:] == ["-d", "mlx5_2", "-i", "2", *common, "-x", "3", "10.0.0.2"]  # fmt: skip
+    assert new.words(infiniband, "10.0.0.1", 18600, 1, None)[1:] == ["-d", "mlx5_0", "-i", "1", *common, "--bind_source_ip", "10.0.0.1"]  # fmt: skip
+
+
+def test_missing_and_foreign_programs_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoSourceError, match="ib_write_bw is not installed"):
+        find_perftest()
+    other = tmp_path / "ib_write_bw"
+    other.write_text("#!/bin/sh\necho ib_write_bw: error while loading shared libraries: libibverbs.so.1 >&2\nexit 127\n")  # fmt: skip
+    other.chmod(0o755)
+    with pytest.raises(SourceError, match=r"is not perftest's ib_write_bw: .*libibverbs.so.1"):
+        find_perftest()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "words"),
+    [
+        ("no-device.txt", "Did not detect devices; If device exists, check if driver is up; Unable to find"),
+        ("unknown-option.txt", "unrecognized option '--bind_source_ip'; Invalid Command or flag."),
+    ],
+)  # fmt: skip
+def test_what_the_real_program_says_is_told_in_one_line(recorded: str, words: str) -> None:
+    text = (FIXTURES / recorded).read_text(encoding="utf-8")
+
+    told = failure_of(ProgramEnd(1, "", text), 21.0)
+
+    assert f"ib_write_bw ended with 1: {words}" in told.replace("ib_write_bw: unrecognized", "unrecognized")  # fmt: skip
+    assert "\n" not in told
