@@ -30,6 +30,7 @@ GRACE_S: Final = 3.0  # beyond the time of sending, until what is under way has 
 WAITING_MAX: Final = 1024  # connections whose order has not come yet
 # The number of a path is added. Where another program has the port, the next of these ranges is taken.
 SOURCE_PORTS_FIRST: Final = (43_000, 47_096, 51_192, 55_288)
+_ANY_PORT: Final = 0  # where other programs of this host have all of them: that is no fault of the network
 # What the kernel may hold that was not sent yet: so long at the rate reached so far. A busy processor is bridged, and a slow path soon empty.
 _UNSENT_S: Final = 0.1
 _UNSENT_BYTES_MIN: Final = 1 << 15
@@ -219,7 +220,7 @@ class Prober:
     def _connect(self, flow: FlowOrder) -> socket.socket:
         source = self.rails[flow.rail][0]
         known = self._ports.get((flow.rail, flow.path))
-        tries = [first + flow.path for first in SOURCE_PORTS_FIRST]
+        tries = [*(first + flow.path for first in SOURCE_PORTS_FIRST), _ANY_PORT]
         if known is not None:  # the same path again, if it can be had
             tries = [known, *(port for port in tries if port != known)]
         for port in tries:
@@ -229,7 +230,7 @@ class Prober:
                 if port == tries[-1] or not _is_port_taken(error):
                     raise
             else:
-                self._ports[flow.rail, flow.path] = port
+                self._ports[flow.rail, flow.path] = connection.getsockname()[1]
                 return connection
         raise AssertionError("the last try returns or raises")
 

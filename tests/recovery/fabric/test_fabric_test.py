@@ -1,10 +1,12 @@
 """Coordinator and peers on loopback: who may take part, what they measure, and how a test ends."""
 
+import contextlib
 import socket
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -21,6 +23,7 @@ from recovery.fabric.fabric_place import FabricPlace, find_place
 from recovery.fabric.fabric_report import FabricReport
 from recovery.fabric.fabric_test import run_fabric_test
 from recovery.fabric.tcp_probe import (
+    SOURCE_PORTS_FIRST,
     ProbeListener,
     Prober,
     TcpCounts,
@@ -180,6 +183,31 @@ def test_connection_without_the_flows_token_is_no_flow() -> None:
 
     assert result.fault is FlowFault.UNREACHABLE
     assert result.received_bytes_per_s is None
+
+
+def test_ports_that_other_programs_have_are_no_fault_of_the_network() -> None:
+    # An address of its own: the ports of others are free to other tests.
+    here, path = "127.0.11.7", 5
+    with contextlib.ExitStack() as others:
+        for first in SOURCE_PORTS_FIRST:
+            others.enter_context(socket.create_server((here, first + path)))
+        ends = [Prober([(here, ProbeListener(here))]) for _ in range(2)]
+        ports = [end.rails[0][1].port for end in ends]
+        orders = [
+            FlowOrder(
+                1, "ab" * 16, connects, 0, here, ports[not connects], path, connects, not connects
+            )
+            for connects in (False, True)
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda end, order: end.run((order,), 0.5), ends, orders))
+        for end in ends:
+            end.close()
+
+    (received,), (sent,) = found
+    assert received.fault is sent.fault is None
+    assert received.received_bytes_per_s is not None
+    assert sent.source_port not in {0, *(first + path for first in SOURCE_PORTS_FIRST)}
 
 
 def test_rate_counts_only_the_time_in_which_there_was_something_to_send() -> None:
