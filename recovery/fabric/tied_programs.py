@@ -19,7 +19,7 @@ from typing import Final
 from rankmend.errors import LaunchError
 
 OUTPUT_BYTES_MAX: Final = 1 << 18
-_TIED: Final = Path(__file__).with_name("tied_exec.py")
+_TIED: Final = Path(__file__).with_name("tied_child.py")
 _KILL_S_MAX: Final = 3.0  # for a killed program to be gone
 _LOOK_S: Final = 0.02
 
@@ -35,7 +35,7 @@ class ProgramEnd:
 
 @dataclass(slots=True)
 class TiedProgram:
-    """A program that runs. Its starter waits for it, in the same thread: the kernel kills it when that thread ends."""
+    """A program that runs, below `tied_child`, which ends with the pipe to its standard input."""
 
     process: "subprocess.Popen[bytes]"
     _files: tuple[int, int]
@@ -91,6 +91,8 @@ class TiedPrograms:
         finally:
             if program is not None:
                 self._end(device, program)
+                if program.process.stdin is not None:
+                    program.process.stdin.close()
             for file in files:
                 os.close(file)
 
@@ -105,7 +107,6 @@ class TiedPrograms:
     def _start(
         self, words: Sequence[str], device: str, files: tuple[int, int]
     ) -> "subprocess.Popen[bytes]":
-        bounds = (str(os.getpid()), str(OUTPUT_BYTES_MAX))
         with self._lock:
             if self._is_closed:
                 raise LaunchError("the test was stopped")
@@ -114,8 +115,8 @@ class TiedPrograms:
                 raise LaunchError(f"a killed {Path(words[0]).name} still holds {device}")
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", _TIED, *bounds, *words],
-                    stdin=subprocess.DEVNULL, stdout=files[0], stderr=files[1], start_new_session=True,
+                    [sys.executable, "-I", "-S", _TIED, str(OUTPUT_BYTES_MAX), *words],
+                    stdin=subprocess.PIPE, stdout=files[0], stderr=files[1], start_new_session=True,
                 )  # fmt: skip
             except OSError as error:
                 raise LaunchError(f"cannot run {words[0]}: {error.strerror}") from error

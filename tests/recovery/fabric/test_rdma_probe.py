@@ -196,18 +196,11 @@ def test_program_dies_with_a_node_that_is_killed(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as node:
         assert node.stdout is not None
-        pid = int(node.stdout.readline())
-        if moment == "runs":
-            wait_for(lambda: "ib_write_bw" in _command(pid), "the program")
+        node.stdout.readline()
+        if moment == "runs":  # it and its own child, and what ties them
+            wait_for(lambda: len(programs_below(tmp_path)) == 4, "the program and its child")
         os.kill(node.pid, signal.SIGKILL)
-    wait_for(lambda: _command(pid) == "", "the end of the program")
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode()
-    except OSError:
-        return ""
+    wait_for(lambda: programs_below(tmp_path) == [], "the end of the program and of its child")
 
 
 def test_output_is_bounded_by_the_kernel(tmp_path: Path) -> None:
