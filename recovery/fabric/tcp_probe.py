@@ -30,7 +30,8 @@ GRACE_S: Final = 3.0  # beyond the time of sending, until what is under way has 
 WAITING_MAX: Final = 1024  # connections whose order has not come yet
 # The number of a path is added. Where another program has the port, the next of these ranges is taken.
 SOURCE_PORTS_FIRST: Final = (43_000, 47_096, 51_192, 55_288)
-_ANY_PORT: Final = 0  # where other programs of this host have all of them: that is no fault of the network
+# Where other programs of this host have all of them, any will do: that is no fault of the network.
+_ANY_PORT: Final = 0
 # What the kernel may hold that was not sent yet: so long at the rate reached so far. A busy processor is bridged, and a slow path soon empty.
 _UNSENT_S: Final = 0.1
 _UNSENT_BYTES_MIN: Final = 1 << 15
