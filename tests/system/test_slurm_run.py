@@ -227,7 +227,7 @@ def test_second_step_with_the_same_checkpoints_is_refused_on_every_node(
     )
     (place / "two.sh").write_text(
         f"#!/bin/bash\n{line} > one.out 2>&1 &\nfirst=$!\n"
-        "until grep -q 'makes progress' one.out; do sleep 0.2; done\n"
+        "until grep -qs 'makes progress' one.out; do sleep 0.2; done\n"
         f"{line} > two.out 2>&1\necho second $?\nscancel --signal=TERM $SLURM_JOB_ID\nwait $first\necho first $?\n"
     )
     job = submit(slurm, place, "--nodes=4", "--output=two-steps.out", str(place / "two.sh"))
