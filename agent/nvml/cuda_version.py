@@ -21,7 +21,12 @@ def ask_cuda_version(nvml: Any) -> str:
     fork. Waits `ANSWER_S_MAX` seconds at most: a driver that hangs is the collector's to report.
     """
     answer, theirs = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # the node is out of processes or memory: the GPUs are read all the same
+        os.close(answer)
+        os.close(theirs)
+        return ""
     if pid == 0:
         try:
             _answer(nvml, theirs)
