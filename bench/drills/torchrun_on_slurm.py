@@ -150,7 +150,7 @@ class SlurmRun(WatchedRun):
             _start_node(self.cluster(), self.dead_node)
         super(SlurmRun, self)._let_go()
 
-    def is_restart_due(self) -> bool:
+    def is_recovery_due(self) -> bool:
         return True  # each fault of this section ends the attempt
 
     def ends_stops(self) -> bool:

@@ -24,7 +24,7 @@ def tell_watched(
     )  # there the other's death ends it
     if is_named_due:
         detected = DrillCheck("a stopped rank is named", named_s is not None, f"after {named_s} s")
-    elif run.is_restart_due():
+    elif run.is_recovery_due():
         detected = DrillCheck("the restart is accounted for", bool(mttr_s), f"{mttr_s}")
     else:
         detected = DrillCheck(

@@ -162,14 +162,14 @@ class WatchedRun(DrillRun):
     def _let_go(self) -> None:
         """Wait until the faults are noticed and over, and the job goes on."""
         if any(fault.fault == STOP for fault in self.scenario.faults):
-            self._wait_noticed(lambda: bool(self.named_after_s() or self._restarted()))
+            self._wait_noticed(lambda: bool(self.named_after_s() or self.mttr_s()))
         for one in self._injectors:  # whoever looks for what is wrong goes on with it in the end
             if one.process.poll() is None and one.fault.fault == STOP and self.ends_stops():
                 one.process.send_signal(signal.SIGTERM)
             elif one.fault.fault == "core-load":
                 self._until(lambda one=one: one.process.poll() is not None, "the load ends")  # type: ignore[misc]
-        if self.is_restart_due():
-            self._wait_noticed(self._restarted)
+        if self.is_recovery_due():  # a job that ends first leaves its failure open
+            self._wait_noticed(self._has_recovered)
         (self.folder / "let-go").touch()
 
     def _wait_noticed(self, is_so: Callable[[], bool]) -> None:
@@ -177,16 +177,17 @@ class WatchedRun(DrillRun):
         with contextlib.suppress(OverdueError):
             self._until(lambda: is_so() or time.monotonic() > until_s, "it is noticed")
 
-    def is_restart_due(self) -> bool:
-        """Return whether whoever started the job is to start it again."""
-        return any(fault.fault in _ENDS for fault in self.scenario.faults)
+    def is_recovery_due(self) -> bool:
+        """Return whether the job is to train again: its launcher starts it again, or its rank is no longer stopped."""
+        return any(fault.fault in (STOP, *_ENDS) for fault in self.scenario.faults)
 
     def ends_stops(self) -> bool:
         """Return whether a stopped rank goes on once it was named."""
         return True
 
-    def _restarted(self) -> bool:
-        return bool(self.mttr_s())
+    def _has_recovered(self) -> bool:
+        stalls = self.stalls()
+        return bool(stalls) and all(one.recovered_s is not None for one in stalls)
 
     # What was said of it.
 
