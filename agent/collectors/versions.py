@@ -4,7 +4,7 @@ Source: <procfs>/sys/kernel/osrelease, <procfs>/driver/nvidia/version (NVIDIA dr
         "proc interface"), and in sysfs (Linux Documentation/ABI): class/dmi/id/bios_version,
         devices/system/cpu/cpu0/microcode/version, module/<driver>/version,
         class/infiniband/<device>/{fw_ver,hca_type}, class/nvme/<device>/{firmware_rev,model}.
-        NCCL: the names of the system's own libraries; what ranks load is `rankmend_rank_nccl_info` (agent/collectors/ranks.py).
+        NCCL: the names of the system's own libraries; what ranks load is `rankmend_rank_nccl_info` (agent/ranks/series.py).
         Settings that slow GPUDirect as an old driver would: bus/pci/devices/<GPU or NIC>/iommu_group/type
         (testing/sysfs-kernel-iommu_groups), and the ACS of the bridges above (agent/sources/pcie_acs.py).
 Cost:   some 20 small reads, 3 folders and the PCI topology, once a minute; no privilege but for ACS, which the root helper reads.

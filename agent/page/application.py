@@ -13,9 +13,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from agent.collectors.ranks import RanksCollector, describe_rank
+from agent.collectors.ranks import RanksCollector
 from agent.metrics import Family, Metric, MetricType
 from agent.page.exposition import Exposition, content_type_of, is_openmetrics
+from agent.page.rank_page import describe_rank
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sampling.runner import runner_metrics
 from rankmend.version import RANKMEND_VERSION

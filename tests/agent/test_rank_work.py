@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.collectors.ranks import rank_metrics
+from agent.ranks.series import rank_metrics
 from agent.ranks.table import ShownRank, read_rank
 from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, open_owned

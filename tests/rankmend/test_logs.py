@@ -1,5 +1,6 @@
 """What a log line looks like in each process, and that a console stops none of them."""
 
+import io
 import logging
 import os
 import subprocess
@@ -138,3 +139,20 @@ def test_all_that_a_daemon_said_is_flushed_at_its_end() -> None:
     assert shown.index(b"printed 7\n") < shown.index(b'"line 8"')
     assert shown.endswith(b"RuntimeError: a traceback waits no longer than a log line\n")
     console.close()
+
+
+def test_a_record_is_one_line_whatever_is_in_it() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter())
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logger.exception("it broke", extra={"why": 'a "quoted"\nword', "plain": "x", "none": ""})
+
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert 'level=error message="it broke" why="a \\"quoted\\"\\nword" plain=x none=""' in line
+    assert "ValueError: two\\nlines" in line
