@@ -18,7 +18,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from agent.metrics import PORT_LABELS, Family, Metric, counter, gauge
+from agent.collectors.nic_files import (
+    BYTES_OF_GBIT,
+    COUNTERS,
+    QUICK_COUNTERS,
+    PortCounter,
+    parse_counter,
+    parse_rate,
+    parse_state,
+)
+from agent.metrics import Metric
 from agent.sources.kept_files import KeptFiles
 from agent.sources.pci_topology import (
     is_excluded,
@@ -35,183 +44,14 @@ from rankmend.errors import NoSourceError, SourceError
 RESCAN_RUNS: Final = 60  # how often files are looked for on devices that are known
 SLOW_S: Final = 5.0  # between two reads of what is not read each time
 FILES_MAX: Final = 512  # per folder of counters; an mlx5 has 50
-_BYTES_OF_GBIT: Final = 1e9 / 8
-_WORDS: Final = 4  # port_*_data count octets divided by 4
-
-Labels = tuple[tuple[str, str], ...]
-
-FAMILIES: Final[tuple[Family, ...]] = (
-    gauge(
-        "nic_device_info",
-        "",
-        ("device", "pci_bus_id", "driver", "driver_version", "firmware", "model", "board"),
-        "What an RDMA device is; always 1.",
-    ),
-    gauge(
-        "nic_port_info",
-        "",
-        (*PORT_LABELS, "link_layer", "network_device"),
-        "Link layer of an RDMA port, and the network device that belongs to it; always 1.",
-    ),
-    gauge(
-        "nic_port_state_id",
-        "",
-        PORT_LABELS,
-        "State of the port: 1 down, 2 init, 3 armed, 4 active, 5 active deferred.",
-    ),
-    gauge(
-        "nic_port_physical_state_id",
-        "",
-        PORT_LABELS,
-        "Physical state: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery, 7 test.",
-    ),
-    gauge("nic_rate_bytes_per_second", "bytes per second", PORT_LABELS, "Rate of the link now."),
-    gauge(
-        "nic_rate_max_bytes_per_second",
-        "bytes per second",
-        PORT_LABELS,
-        "Rate that the link ought to have: as configured, else the most that a port of this board has had here.",
-    ),
-    gauge(
-        "nic_unreadable_files",
-        "",
-        PORT_LABELS,
-        "Files of the port that could not be read in the last run; their values are missing.",
-    ),
-    gauge(
-        "nic_saturated",
-        "",
-        (*PORT_LABELS, "counter"),
-        "1 when a narrow counter stands at its end and counts no further; no series otherwise.",
-    ),
-    *(
-        counter(f"nic_{name}", unit, PORT_LABELS, text)
-        for name, unit, text in (
-            ("symbol_errors", "", "Minor link errors on one or more lanes."),
-            ("link_error_recoveries", "", "Link error recoveries that succeeded."),
-            ("link_downed", "", "Link error recoveries that failed and took the link down."),
-            ("receive_errors", "", "Packets received with an error."),
-            ("receive_remote_physical_errors", "", "Packets received that were marked as bad."),
-            ("receive_switch_relay_errors", "", "Packets that the switch could not forward."),
-            ("transmit_discards", "", "Packets discarded: the port was down or congested."),
-            ("transmit_constraint_errors", "", "Packets not sent because of partition or filter."),
-            ("receive_constraint_errors", "", "Packets discarded because of partition or filter."),
-            ("local_link_integrity_errors", "", "Times that local errors exceeded their limit."),
-            ("excessive_buffer_overrun_errors", "", "Overruns of the input buffer."),
-            ("vl15_drops", "", "Management packets dropped for lack of buffers."),
-            ("transmit_wait_ticks", "", "Ticks during which there was data and none was sent."),
-            ("transmit_bytes", "bytes", "Bytes sent on all lanes."),
-            ("receive_bytes", "bytes", "Bytes received on all lanes."),
-            ("transmit_packets", "", "Packets sent."),
-            ("receive_packets", "", "Packets received, those with errors among them."),
-            ("transmit_unicast_packets", "", "Unicast packets sent."),
-            ("receive_unicast_packets", "", "Unicast packets received."),
-            ("transmit_multicast_packets", "", "Multicast packets sent."),
-            ("receive_multicast_packets", "", "Multicast packets received."),
-        )
-    ),
-    counter(
-        "nic_hardware",
-        "",
-        (*PORT_LABELS, "counter"),
-        "Counters of the card under the driver's own names: ECN, CNP, retransmits, out of sequence; docs/reference/nic.md.",
-    ),
-    gauge(
-        "nic_resources",
-        "",
-        (*PORT_LABELS, "counter"),
-        "Objects in use on the card, by the driver's own names (active_, watermark_).",
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class PortCounter:
-    """A counter of the InfiniBand specification."""
-
-    metric: str
-    factor: int = 1
-    saturates_at: int | None = None  # where it stops: narrow counters do not wrap
-
-
-def _bits(width: int) -> int:
-    return (1 << width) - 1
-
-
-# Widths: PortCounters of the InfiniBand specification, as PORT_PMA_ATTR in the kernel has them.
-# Data and packets have 64 bits where the card has PortCountersExtended; else 32.
-COUNTERS: Final = {
-    name: PortCounter(f"rankmend_nic_{metric}_total", factor, _bits(width))
-    for name, metric, factor, width in (
-        ("symbol_error", "symbol_errors", 1, 16),
-        ("link_error_recovery", "link_error_recoveries", 1, 8),
-        ("link_downed", "link_downed", 1, 8),
-        ("port_rcv_errors", "receive_errors", 1, 16),
-        ("port_rcv_remote_physical_errors", "receive_remote_physical_errors", 1, 16),
-        ("port_rcv_switch_relay_errors", "receive_switch_relay_errors", 1, 16),
-        ("port_xmit_discards", "transmit_discards", 1, 16),
-        ("port_xmit_constraint_errors", "transmit_constraint_errors", 1, 8),
-        ("port_rcv_constraint_errors", "receive_constraint_errors", 1, 8),
-        ("local_link_integrity_errors", "local_link_integrity_errors", 1, 4),
-        ("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors", 1, 4),
-        ("VL15_dropped", "vl15_drops", 1, 16),
-        ("port_xmit_wait", "transmit_wait_ticks", 1, 32),
-        ("port_xmit_data", "transmit_bytes", _WORDS, 32),
-        ("port_rcv_data", "receive_bytes", _WORDS, 32),
-        ("port_xmit_packets", "transmit_packets", 1, 32),
-        ("port_rcv_packets", "receive_packets", 1, 32),
-        ("unicast_xmit_packets", "transmit_unicast_packets", 1, 64),
-        ("unicast_rcv_packets", "receive_unicast_packets", 1, 64),
-        ("multicast_xmit_packets", "transmit_multicast_packets", 1, 64),
-        ("multicast_rcv_packets", "receive_multicast_packets", 1, 64),
-    )
-}
-# asked each time; the others count errors and congestion, which no check judges within 5 s
-_QUICK_COUNTERS: Final = frozenset(
-    {
-        "link_downed",
-        "link_error_recovery",
-        "port_xmit_wait",
-        "port_xmit_data",
-        "port_rcv_data",
-        "port_xmit_packets",
-        "port_rcv_packets",
-    }
-)
 _STATES: Final = (
     ("state", "rankmend_nic_port_state_id"),
     ("phys_state", "rankmend_nic_port_physical_state_id"),
 )
 _NO_COUNTERS: Final = frozenset({"lifespan"})  # a setting: how old a counter may be, in ms
 _RESOURCE: Final = re.compile(r"(active|watermark)_.*")  # objects in use now (bnxt_re)
-_NOT_AVAILABLE: Final = "N/A"  # "N/A (no PMA)": the card does not have this counter
-_STATE: Final = re.compile(r"(\d{1,3}): ?\S.*")
-_RATE: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) Gb/sec(?: \(\d{1,2}X(?: [A-Z0-9]+)?\))?")
 
-
-def parse_state(text: str) -> int:
-    """Return the number in the text of a port's state, such as ``4: ACTIVE``."""
-    match = _STATE.fullmatch(text)
-    if match is None or not text.isascii():
-        raise SourceError(f"port state is not '<id>: <NAME>': {text[:80]!r}")
-    return int(match[1])
-
-
-def parse_rate(text: str) -> float:
-    """Return bytes per second from text such as ``400 Gb/sec (4X NDR)``."""
-    match = _RATE.fullmatch(text)
-    if match is None or not text.isascii():
-        raise SourceError(f"port rate is not '<number> Gb/sec (<lanes>X <kind>)': {text[:80]!r}")
-    return float(match[1]) * _BYTES_OF_GBIT
-
-
-def parse_counter(text: str) -> int:
-    """Return the value of a counter, or raise NoSourceError where the card does not have it."""
-    if text.startswith(_NOT_AVAILABLE):
-        raise NoSourceError(f"no such counter: {text[:80]!r}")
-    if not text.isascii() or not text.isdigit() or len(text) > 20:  # a 64-bit number
-        raise SourceError(f"counter is no decimal number of 64 bits: {text[:80]!r}")
-    return int(text)
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +193,8 @@ class NicCollector:
             labels=labels,
             info=Metric("rankmend_nic_port_info", 1, info),
             group=f"{board} {link_layer}" if board else "",
-            counters=tuple(one for one in counters if one[2] in _QUICK_COUNTERS),
-            slow_counters=tuple(one for one in counters if one[2] not in _QUICK_COUNTERS),
+            counters=tuple(one for one in counters if one[2] in QUICK_COUNTERS),
+            slow_counters=tuple(one for one in counters if one[2] not in QUICK_COUNTERS),
             hardware=_find_hardware(folders, labels, unlisted),
             unlisted=tuple(dict.fromkeys(unlisted)),
         )
@@ -459,7 +299,7 @@ class NicCollector:
             if fnmatchcase(port.device, pattern) or fnmatchcase(
                 f"{port.device}/{port.number}", pattern
             ):
-                return gbit * _BYTES_OF_GBIT
+                return gbit * BYTES_OF_GBIT
         return self._rate_max_by_group.get(port.group)
 
 

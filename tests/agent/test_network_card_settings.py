@@ -11,7 +11,7 @@ import pytest
 from agent.assembly import network_cards
 from agent.assembly.network_cards import NetworkCardSettings, make_collectors
 from agent.collectors.ethtool import LINK_ERRORS
-from agent.collectors.nic import COUNTERS
+from agent.collectors.nic_files import COUNTERS
 from agent.config import load
 from agent.sources.pci_topology import Plane
 from rankmend.errors import ConfigError

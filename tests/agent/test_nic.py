@@ -14,14 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.collectors.nic import (
-    COUNTERS,
-    RESCAN_RUNS,
-    NicCollector,
-    parse_counter,
-    parse_rate,
-    parse_state,
-)
+from agent.collectors.nic import RESCAN_RUNS, NicCollector
+from agent.collectors.nic_files import COUNTERS, parse_counter, parse_rate, parse_state
 from agent.sources.kept_files import HOLD_RUNS_MAX, KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_collectors import unpack_ttar
