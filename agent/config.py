@@ -6,13 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from agent import plugins
+from agent import expected_devices, plugins
 from agent.assembly import host, network_cards, privileged
 from agent.assembly.host import HostSettings
 from agent.assembly.network_cards import NetworkCardSettings
 from agent.assembly.privileged import RedfishSettings
-from agent.collectors import inventory
-from agent.collectors.inventory import ExpectedDevices
+from agent.expected_devices import ExpectedDevices
 from agent.sampling.runner import INTERVAL_S_MAX, INTERVAL_S_MIN
 from rankmend.alerting import http_base
 from rankmend.errors import ConfigError
@@ -163,7 +162,7 @@ def check(config: AgentConfig) -> None:
                 f"interval of {interval_s} s for {name}: from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}"
             )
     _check_gpu(config)
-    inventory.check(config.expect)
+    expected_devices.check(config.expect)
     if config.progress_glob is not None and not config.progress_glob.startswith("/"):
         raise ConfigError(f"progress_glob is not an absolute path: {config.progress_glob!r}")
     if config.state_dir is not None and not Path(config.state_dir).is_dir():

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from agent.collectors.edac import EdacCollector
-from agent.collectors.gpu import GpuCollector, GpuStateCollector
-from agent.collectors.host import HostCollector
-from agent.control_socket import Command
+from agent.collectors.answered_devices import (
+    answered_dimms,
+    answered_gpus,
+    answered_memory_bytes,
+)
+from agent.expected_devices import ALL_PLANES, ExpectedDevices
 from agent.metrics import Family, Metric, gauge
-from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.collection import CollectorView
 from agent.sources.device_scan import (
     driven_functions,
     has_gpu_without_driver,
@@ -45,19 +45,17 @@ from detectors.node.inventory import (
     DeviceStanding,
     InventoryLook,
     cards_elsewhere,
+    each_card_once,
     forget,
     forget_memory,
     update,
 )
 from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import ConfigError, SourceError, StorageError
+from rankmend.errors import SourceError, StorageError
 
 RESCAN_RUNS: Final = 12  # a minute: names can stay while what they mean changes
 FORGOTTEN_RUNS: Final = 12  # so long a forgotten device is shown as well, which ends its finding
 MISSING_CHARS_MAX: Final = 300
-COUNT_MAX: Final = 1024
-MEMORY_GIB_MAX: Final = 1 << 20
-ALL_PLANES: Final = ""
 MEMORY: Final = "memory"  # the name under which it is counted and forgotten
 _GIB: Final = 1 << 30
 
@@ -106,40 +104,6 @@ FAMILIES: Final[tuple[Family, ...]] = (
 )
 
 
-class ExpectedDevices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What this node should have. docs/reference/inventory.md"""
-
-    gpus: int | None = None
-    nics: int | dict[str, int] | None = None  # in all, or by plane
-    disks: int | None = None
-    dimms: int | None = None
-    memory_gib: float | None = None  # at least, as MemTotal of /proc/meminfo has it
-
-    def nics_by_plane(self) -> dict[str, int]:
-        if self.nics is None:
-            return {}
-        return self.nics if isinstance(self.nics, dict) else {ALL_PLANES: self.nics}
-
-
-def check(expect: ExpectedDevices) -> None:
-    """Raise ConfigError for what the types alone don't refuse."""
-    planes = [plane.value for plane in Plane]
-    for plane in expect.nics_by_plane():
-        if plane not in (*planes, ALL_PLANES):
-            raise ConfigError(f"expect.nics: no plane {plane!r}; there are {', '.join(planes)}")
-    counts = {
-        "gpus": expect.gpus,
-        "disks": expect.disks,
-        "dimms": expect.dimms,
-        **{f"nics.{plane}": count for plane, count in expect.nics_by_plane().items()},
-    }
-    for name, count in counts.items():
-        if count is not None and not 0 <= count <= COUNT_MAX:
-            raise ConfigError(f"expect.{name} of {count}: 0 to {COUNT_MAX}")
-    if expect.memory_gib is not None and not 0 < expect.memory_gib <= MEMORY_GIB_MAX:
-        raise ConfigError(f"expect.memory_gib of {expect.memory_gib}: above 0, to {MEMORY_GIB_MAX}")
-
-
 class InventoryCollector:
     name = "inventory"
     interval_s = 5.0
@@ -181,18 +145,18 @@ class InventoryCollector:
         self._scan()
         views = {view.name: view for view in self._views()}
         found = dict(self._scanned)
-        gpus, is_unloaded = _gpus(views), False
+        gpus, is_unloaded = answered_gpus(views), False
         if gpus == []:
             is_unloaded = has_gpu_without_driver(self._sysfs)
             gpus = None if is_unloaded else gpus
-        for kind, devices in ((DeviceKind.GPU, gpus), (DeviceKind.DIMM, _dimms(views))):
+        for kind, devices in ((DeviceKind.GPU, gpus), (DeviceKind.DIMM, answered_dimms(views))):
             if devices is not None:
                 found[kind] = devices
         with self._lock:
             addresses = [one.device.pci_bus_id for one in self._memory.known]
             driven = driven_functions(self._sysfs, [address for address in addresses if address])
             rdma_driven = rdma_functions(self._sysfs, driven)
-            size = _memory_bytes(views)
+            size = answered_memory_bytes(views)
             if size is not None:
                 size = read_cpu_memory_bytes(self._sysfs) or size
             functions = list_functions(self._sysfs) if self._is_guest else None
@@ -367,12 +331,6 @@ def _cards(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
     )
 
 
-def each_card_once(cards: Sequence[Device]) -> list[Device]:
-    """Return the cards without the network devices that RDMA devices have."""
-    rdma = {card.pci_bus_id for card in cards if card.kind is DeviceKind.NIC} - {""}
-    return [card for card in cards if card.kind is DeviceKind.NIC or card.pci_bus_id not in rdma]
-
-
 def _kind(kind: str, plane: str = "") -> tuple[tuple[str, str], ...]:
     return (("kind", kind), ("plane", plane))
 
@@ -392,74 +350,3 @@ def describe(device: Device) -> str:
     about = dict.fromkeys(text for text in (device.pci_bus_id, device.identity) if text)
     about.pop(device.name, None)
     return f"{device.name} ({', '.join(about)})" if about else device.name
-
-
-def _series(views: Mapping[str, CollectorView], collector: str, metric: str) -> list[Metric]:
-    view = views.get(collector)
-    if view is None or view.is_stale or view.outcome is not CollectorOutcome.MEASURED:
-        return []
-    return [series for series in view.metrics if series.name == metric]
-
-
-def _memory_bytes(views: Mapping[str, CollectorView]) -> int | None:
-    sizes = _series(views, HostCollector.name, "rankmend_host_memory_size_bytes")
-    return int(sizes[0].value) if sizes else None
-
-
-def _dimms(views: Mapping[str, CollectorView]) -> list[Device] | None:
-    """Return the memory modules that have an EDAC driver, or None where there is none."""
-    modules = _series(views, EdacCollector.name, "rankmend_edac_module_info")
-    found = []
-    for about in (dict(series.labels) for series in modules):
-        place = f"{about['controller']}/{about['module']}"
-        found.append(Device(DeviceKind.DIMM, place, about["label"] or place, is_permanent=False))
-    return found or None
-
-
-def _gpus(views: Mapping[str, CollectorView]) -> list[Device] | None:
-    """Return the GPUs that the driver lists, or None while that can't be told."""
-    readings = views.get(GpuCollector.name)
-    if readings is None or readings.is_stale:
-        return None
-    if readings.outcome is CollectorOutcome.ABSENT:
-        return []
-    states = {
-        name: _series(views, GpuStateCollector.name, f"rankmend_gpu_{name}")
-        for name in ("success", "lost", "collector_stuck", "collector_released")
-    }
-    is_held_up = any(
-        series.value
-        for name in ("collector_stuck", "collector_released")
-        for series in states[name]
-    )
-    if readings.outcome is not CollectorOutcome.MEASURED or not states["success"] or is_held_up:
-        return None
-    # one that is lost has a finding of its own; one that is neither is no longer listed
-    listed = {
-        series.labels for name in ("success", "lost") for series in states[name] if series.value
-    }
-    return [
-        Device(DeviceKind.GPU, about["uuid"], f"gpu{about['gpu']}", about["pci_bus_id"])
-        for about in (dict(labels) for labels in sorted(listed))
-        if about["uuid"]
-    ]
-
-
-def inventory_commands(inventory: InventoryCollector) -> dict[str, Command]:
-    """Return what an operator can ask of the inventory, by name."""
-
-    def forget_devices(request: Mapping[str, Any]) -> str:
-        names = request.get("devices")
-        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        if names is not None and not is_list:
-            raise SourceError(f"devices is no list of names: {str(names)[:80]!r}")
-        gone = inventory.forget(names)
-        if not gone:
-            wanted = "of these names " if names else ""
-            raise SourceError(
-                f"no device {wanted}is missing; 'rankmend check node' names those that are"
-            )
-        log.warning("devices forgotten", extra={"devices": "; ".join(gone)})
-        return "forgotten: " + "; ".join(gone)
-
-    return {"forget": forget_devices}

@@ -5,13 +5,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.collectors.inventory import inventory_commands
 from agent.config import AgentConfig
 from agent.control_socket import ControlSocket, control_path
 from agent.daemon import memory
 from agent.daemon.main_loop import STOPPING, MainLoop
 from agent.daemon.node_agent import NodeAgent, Stoppable
 from agent.findings.journal import FindingStore
+from agent.inventory_commands import inventory_commands
 from agent.nvml.commands import gpu_commands
 from agent.page.application import make_app
 from agent.page.http_server import HttpServer, make_context

@@ -5,9 +5,9 @@ from typing import Final
 
 from agent.collectors.edac import EdacCollector
 from agent.collectors.host import HostCollector
-from agent.collectors.inventory import each_card_once
 from agent.doctor.gpu import ask_nvml, load_nvml
 from agent.sources.device_scan import is_guest, scan_disks, scan_nics
+from detectors.node.inventory import each_card_once
 from rankmend.child_call import call_in_child
 from rankmend.errors import RankmendError, SourceError
 

@@ -219,6 +219,12 @@ def _is_detached(device: Device, look: InventoryLook) -> bool:
     return device.kind is DeviceKind.ETHERNET and _is_taken_by_host(device, look)
 
 
+def each_card_once(cards: Sequence[Device]) -> list[Device]:
+    """Return the cards without the network devices that RDMA devices have."""
+    rdma = {card.pci_bus_id for card in cards if card.kind is DeviceKind.NIC} - {""}
+    return [card for card in cards if card.kind is DeviceKind.NIC or card.pci_bus_id not in rdma]
+
+
 def cards_elsewhere(memory: DeviceMemory, look: InventoryLook) -> list[Device]:
     """Return the network cards that exist but can't be seen because a container holds them.
 

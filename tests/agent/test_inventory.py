@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent import config as configuration
-from agent.collectors.inventory import ExpectedDevices, InventoryCollector, inventory_commands
+from agent.collectors.inventory import InventoryCollector
+from agent.expected_devices import ExpectedDevices
+from agent.inventory_commands import inventory_commands
 from agent.metrics import Metric
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sources.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
