@@ -13,6 +13,10 @@ class NoSourceError(RankmendError):
     """This node has no such source: absent, never zero."""
 
 
+class RootOnlyError(SourceError):
+    """The kernel keeps this from everybody but root of the host."""
+
+
 class TornReadError(SourceError):
     """The writer was at work during every try; read again later."""
 

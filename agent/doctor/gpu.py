@@ -5,7 +5,7 @@ Sources: agent/collectors/versions.py, agent/sources/pcie_acs.py, agent/collecto
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from agent.collectors.services import SystemdUnit, parse_units
@@ -35,11 +35,13 @@ def read_gpu(
     expected: int | None = None,
     systemctl: UnitSource | None = None,
     load: Callable[[], Any] = load_nvml,
+    ask_acs: Callable[[], Mapping[str, str]] | None = None,
 ) -> GpuFacts:
-    """``systemctl`` None: systemd is not asked. ``load`` returns the module pynvml."""
+    """``systemctl`` None: systemd is not asked. ``load`` returns the module pynvml. ``ask_acs`` asks the agent, None: nobody."""
     version = _read(places, "driver/nvidia/version")
     driver = parse_nvidia_version(version) if version else None
     release = _RELEASE.match(_read(places, "sys/kernel/osrelease"))
+    ports, is_by_agent = read_switch_ports(places, ask_acs)
     answer, error, count, persistence_off = None, "", None, 0
     if places.is_live and driver is not None:
         answer, error, count, persistence_off = ask_nvml(load)
@@ -58,20 +60,32 @@ def read_gpu(
         has_rdma=bool(list_known(places.sysfs / "class" / "infiniband", [])),
         has_peermem=(places.sysfs / "module" / "nvidia_peermem").is_dir(),
         kernel=(int(release[1]), int(release[2])) if release else None,
-        switch_ports=read_switch_ports(places),
+        switch_ports=ports,
+        is_acs_by_agent=is_by_agent,
     )
 
 
-def read_switch_ports(places: Places) -> tuple[SwitchPort, ...]:
-    """Return the ports of PCIe switches above GPUs and network cards; root ports pass nothing on by themselves."""
+def read_switch_ports(
+    places: Places, ask: Callable[[], Mapping[str, str]] | None = None
+) -> tuple[tuple[SwitchPort, ...], bool]:
+    """Return the ports of PCIe switches above GPUs and network cards, and whether the agent told of some.
+
+    Root ports are left out: they pass nothing on by themselves. ``ask`` asks the agent of what only root may read.
+    """
     try:
-        ports = [one for one, is_of_switch in list_bridges(places.sysfs).items() if is_of_switch]
+        bridges = [one for one, is_of_switch in list_bridges(places.sysfs).items() if is_of_switch]
     except SourceError:
-        return ()
-    return tuple(
-        SwitchPort(one.bridge, None if one.error else redirects_in_words(one.control) != OFF)
-        for one in read_acs(places.sysfs, ports)
-    )
+        return (), False
+    read = list(read_acs(places.sysfs, bridges))
+    told = ask() if ask is not None and any(one.is_root_only for one in read) else {}
+    ports = []
+    for one in read:
+        words = None if one.error else redirects_in_words(one.control)
+        if one.is_root_only:
+            words = told.get(one.bridge)
+        has_redirect = None if words is None else words != OFF
+        ports.append(SwitchPort(one.bridge, has_redirect, one.is_root_only and words is None))
+    return tuple(ports), any(one.is_root_only and one.bridge in told for one in read)
 
 
 def ask_nvml(load: Callable[[], Any]) -> tuple[NvmlAnswer, str, int | None, int]:

@@ -85,14 +85,24 @@ def _socket_state(path: Path) -> SocketState:
     return SocketState.LISTENS
 
 
+def page_address(config: AgentConfig) -> str:
+    """Return where a program of this host finds the agent's page; raise ConfigError."""
+    host, port = _own_address(config)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _own_address(config: AgentConfig) -> tuple[str, int]:
+    host, port = parse_address(config.listen)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host), port  # noqa: S104 - to ask
+
+
 def _ask_page(config: AgentConfig) -> tuple[str, str]:
     """Return the page's address, and why it is not served; empty: it is."""
     try:
-        host, port = parse_address(config.listen)
+        host, port = _own_address(config)
+        address = page_address(config)
     except RankmendError as error:
         return config.listen, str(error)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - to ask
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if (
         config.tls is not None
     ):  # it may ask for a certificate that we don't have: that it listens will do

@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.sources.pci_topology import read_topology
 from detectors.formats.pcie_acs import CONFIG_BYTES, parse_acs
-from rankmend.errors import SourceError
+from rankmend.errors import RootOnlyError, SourceError
 
 BRIDGES_MAX: Final = 256  # a node of 8 GPUs and 16 NICs has some 50
 
@@ -23,6 +23,7 @@ class BridgeAcs:
     bridge: str  # its PCI address
     control: int | None = None  # the register; None: it has none, or can't be read
     error: str = ""  # why it can't be read
+    is_root_only: bool = False  # this process may not read it
 
 
 def list_bridges(sysfs_root: Path, excluded: Sequence[str] = ()) -> dict[str, bool]:
@@ -41,7 +42,7 @@ def read_acs(sysfs_root: Path, bridges: Iterable[str]) -> Iterator[BridgeAcs]:
         try:
             yield BridgeAcs(bridge, parse_acs(_read(sysfs_root, bridge)))
         except SourceError as error:
-            yield BridgeAcs(bridge, error=str(error))
+            yield BridgeAcs(bridge, None, str(error), isinstance(error, RootOnlyError))
 
 
 def encode_line(one: BridgeAcs) -> str:

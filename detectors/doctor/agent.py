@@ -9,6 +9,7 @@ from detectors.doctor.check import (
     HostPart,
     HostVerdict,
     broken,
+    hidden,
     lacking,
     not_applicable,
     ok,
@@ -133,7 +134,7 @@ def _judge_room(folder: FolderFacts) -> HostVerdict:
         return broken(left, f"df {quoted(folder.path)}  # and make room")
     if folder.is_forbidden:
         theirs = f"{folder.path} belongs to another user"
-        return unknown(theirs, as_root="root sees whether it can be written to")
+        return hidden(theirs, "root sees whether it can be written to")
     return ok(f"{folder.path} ({folder.file_system or 'file system unknown'})")
 
 

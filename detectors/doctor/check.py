@@ -32,7 +32,8 @@ class HostOutcome(Enum):
     OK = "ok"
     LACKING = "lacking"  # something is lost, the rest works
     BROKEN = "broken"  # it is there, or somebody has set it, and it does not work
-    UNKNOWN = "unknown"  # no answer, or only root may see it: neither good nor bad
+    UNKNOWN = "unknown"  # no answer: neither good nor bad
+    HIDDEN = "hidden"  # only root, or the service's own user, may see it
     NOT_APPLICABLE = "not_applicable"  # this host needs none
 
 
@@ -87,6 +88,7 @@ class CheckResult:
 _CODES: Final = {
     HostOutcome.OK: 0,
     HostOutcome.NOT_APPLICABLE: 0,
+    HostOutcome.HIDDEN: 0,  # as ever for this user: a gate that fails by it would never pass
     HostOutcome.LACKING: 1,
     HostOutcome.UNKNOWN: 1,
     HostOutcome.BROKEN: 2,
@@ -112,6 +114,10 @@ def broken(found: str, mend: str, as_root: str = "") -> HostVerdict:
 
 def unknown(found: str, mend: str = "", as_root: str = "") -> HostVerdict:
     return HostVerdict(HostOutcome.UNKNOWN, found, mend, as_root)
+
+
+def hidden(found: str, as_root: str) -> HostVerdict:
+    return HostVerdict(HostOutcome.HIDDEN, found, as_root=as_root)
 
 
 def not_applicable(found: str) -> HostVerdict:

@@ -12,6 +12,7 @@ from detectors.doctor.check import (
     HostPart,
     HostVerdict,
     broken,
+    hidden,
     lacking,
     not_applicable,
     ok,
@@ -123,7 +124,7 @@ def _config(facts: ControllerFacts) -> HostVerdict:
             mend = "systemctl reload rankmend-controller  # once it is corrected"
             return broken(facts.config_error, mend)
         case ConfigState.HIDDEN:
-            return unknown(facts.config_error, as_root="root reads it")
+            return hidden(facts.config_error, "root reads it")
 
 
 def _state(facts: ControllerFacts) -> HostVerdict:
@@ -185,7 +186,7 @@ def _valid(files: CertificateFiles) -> HostVerdict:
 
 def _judge_certificate(one: CertificateFacts) -> HostVerdict:
     if one.is_hidden:
-        return unknown(f"{one.path}: this user may not read it", "", "root reads it")
+        return hidden(f"{one.path}: this user may not read it", "root reads it")
     if one.error or one.days_left is None:
         return broken(one.error or f"{one.path} can't be read", _RENEW)
     if one.days_until_valid > 0:
@@ -218,6 +219,7 @@ def _private(files: CertificateFiles) -> HostVerdict:
 _RANK: Final = (
     HostOutcome.NOT_APPLICABLE,
     HostOutcome.OK,
+    HostOutcome.HIDDEN,
     HostOutcome.UNKNOWN,
     HostOutcome.LACKING,
     HostOutcome.BROKEN,

@@ -15,6 +15,7 @@ from detectors.doctor.check import (
     HostPart,
     HostVerdict,
     broken,
+    hidden,
     lacking,
     not_applicable,
     ok,
@@ -47,9 +48,8 @@ class SwitchPort:
     """A port of a PCIe switch above a GPU or a network card."""
 
     bus_id: str
-    has_redirect: (
-        bool | None
-    )  # ACS sends traffic between devices up to the root; None: not readable
+    has_redirect: bool | None  # ACS sends traffic between devices up to the root; None: unknown
+    is_root_only: bool = False  # unknown because this process may not read it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class GpuFacts:
     has_peermem: bool = False
     kernel: tuple[int, int] | None = None
     switch_ports: tuple[SwitchPort, ...] = ()
+    is_acs_by_agent: bool = False  # it told what this process may not read
 
 
 def _driver(facts: GpuFacts) -> HostVerdict:
@@ -199,11 +200,17 @@ def _acs(facts: GpuFacts) -> HostVerdict:
             f"ACS redirects traffic at {len(on)} of {counted(len(ports), 'port')} of PCIe switches"
         )
         return lacking(said, f"{line}  # {why}")
-    hidden = sum(port.has_redirect is None for port in ports)
-    if hidden:
-        said = f"the ACS of {counted(hidden, 'port')} of PCIe switches can't be read"
-        return unknown(said, as_root="root sees whether ACS redirects traffic there")
-    return ok(f"ACS redirects nothing at {counted(len(ports), 'port')} of PCIe switches")
+    silent = [port for port in ports if port.has_redirect is None]
+    of = f"{counted(len(silent), 'port')} of PCIe switches"
+    if silent and all(port.is_root_only for port in silent):
+        return hidden(
+            f"only root may read the ACS of {of}, and no agent here tells it",
+            "sudo rankmend doctor gpu sees whether ACS redirects traffic there",
+        )
+    if silent:
+        return unknown(f"the ACS of {of} can't be read")
+    by = " (the agent's reading)" if facts.is_acs_by_agent else ""
+    return ok(f"ACS redirects nothing at {counted(len(ports), 'port')} of PCIe switches{by}")
 
 
 _P: Final = HostPart.GPU

@@ -11,10 +11,11 @@ import struct
 from enum import Flag
 from typing import Final
 
-from rankmend.errors import SourceError
+from rankmend.errors import RootOnlyError, SourceError
 
 CONFIG_BYTES: Final = 4096
 _PLAIN_BYTES: Final = 256  # without the extended space, as old PCI bridges have it
+_OPEN_BYTES: Final = 64  # what the kernel gives to anybody (pci_read_config)
 _EXTENDED_AT: Final = 0x100
 _ACS_ID: Final = 0x000D
 _GONE: Final = 0xFFFFFFFF  # all reads of a device that is off the bus
@@ -43,10 +44,10 @@ OFF: Final = "off"
 
 def parse_acs(config: bytes) -> int | None:
     """Return the control register, or None for a bridge without this capability; raise SourceError."""
+    if len(config) == _OPEN_BYTES:
+        raise RootOnlyError("64 bytes of configuration space: only root may read the rest")
     if len(config) < _PLAIN_BYTES:
-        raise SourceError(
-            f"{len(config)} bytes of configuration space: only root may read more than 64"
-        )
+        raise SourceError(f"the configuration space ends after {len(config)} bytes")
     at = _EXTENDED_AT
     seen: set[int] = set()
     while at and at + 8 <= len(config):

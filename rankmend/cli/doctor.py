@@ -35,6 +35,7 @@ _STYLES: Final = {
     "lacking": "yellow",
     "broken": "bold red",
     "unknown": "magenta",
+    "hidden": "dim",
     "not_applicable": "dim",
 }
 AGENT_CONFIG: Final = Path("/etc/rankmend/agent.toml")
@@ -131,8 +132,8 @@ def doctor(
     Changes nothing, needs no root, and ends by --timeout even if a driver or a mount hangs. PART limits it to gpu,
     rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage, python or kubernetes.
 
-    Exit codes: 0 all there, 1 something is lacking or could not be checked, 2 something is broken or the command line
-    is wrong.
+    Exit codes: 0 all there, or open to root alone; 1 something is lacking or could not be checked; 2 something is
+    broken or the command line is wrong.
     """
     from detectors.doctor.check import exit_code
 
@@ -247,10 +248,18 @@ def _agent_config(wanted: _Wanted) -> "AgentConfig":
 def _read_gpu(wanted: _Wanted) -> Any:
     from agent.collectors.services import Systemctl
     from agent.config import expected_gpus
+    from agent.doctor.exported_acs import ask_agents_acs
     from agent.doctor.gpu import read_gpu
 
-    expected = expected_gpus(_agent_config(wanted)) if wanted.is_live else None
-    return read_gpu(_places(wanted), expected, Systemctl() if wanted.is_live else None)
+    if not wanted.is_live:
+        return read_gpu(_places(wanted))
+    config = _agent_config(wanted)
+    return read_gpu(
+        _places(wanted),
+        expected_gpus(config),
+        Systemctl(),
+        ask_acs=partial(ask_agents_acs, config),
+    )
 
 
 def _read_rdma(wanted: _Wanted) -> Any:

@@ -35,6 +35,7 @@ FABRIC = (
     "Id=nvidia-fabricmanager.service\nLoadState={load}\nActiveState={active}\nSubState=x\n"
     "UnitFileState=enabled\nNRestarts=0\nResult=success\n"
 )
+PORT = "sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:00.0"
 PROGRAMS = ("usr/bin/ipmitool", "usr/sbin/smartctl", "usr/sbin/nvme")
 
 
@@ -272,10 +273,11 @@ GAPS: dict[str, tuple[Callable[[Host], None], str, HostOutcome, str]] = {
     ),
     "no peermem": (without("sys/module"), "gpu_direct_rdma", LACKING, "modprobe nvidia_peermem"),
     "ACS redirects": (acs_on, "gpu_acs", LACKING, "setpci -s $port ECAP_ACS+0x6.w=0000"),
+    "ACS not readable": (with_file(f"{PORT}/config", "64"), "gpu_acs", UNKNOWN, ""),
     "ACS for root only": (
-        with_file("sys/devices/pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:00.0/config", "64"),
+        with_file(f"{PORT}/config", "0" * 63),  # and the end of the line
         "gpu_acs",
-        UNKNOWN,
+        HostOutcome.HIDDEN,
         "",
     ),
     "no RDMA driver": (no_rdma_driver, "rdma_driver", LACKING, "modprobe -a mlx5_ib"),

@@ -3,28 +3,39 @@
 import json
 import os
 import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.assembly.families import FAMILIES
 from agent.assembly.privileged import make_read_acs
 from agent.collectors.versions import VersionsCollector
+from agent.config import AgentConfig
+from agent.doctor.exported_acs import ask_agents_acs
 from agent.doctor.gpu import read_switch_ports
 from agent.doctor.places import Places
+from agent.page.exposition import Exposition
 from agent.root_helper.client import ask_acs
 from agent.root_helper.program_list import Paths, programs_of
 from agent.root_helper.program_runner import ProgramRunner
 from agent.root_helper.questions import HelperAnswer, HelperQuery, ProgramOutcome, ProgramResult
+from agent.sampling.collection import CollectorOutcome, CollectorView
+from agent.sampling.runner import runner_metrics
 from agent.sources.pcie_acs import BridgeAcs, decode_lines, list_bridges, read_acs
-from detectors.doctor.check import HostOutcome, judge
+from detectors.doctor.check import HostOutcome, exit_code, judge
 from detectors.doctor.gpu import GPU_CHECKS, GpuFacts, SwitchPort
 from detectors.formats.pcie_acs import parse_acs, redirects_in_words
 from rankmend.clock import SystemClock
-from rankmend.errors import NoSourceError, SourceError
-from tests.support.agent import PATIENT, values_of
+from rankmend.errors import NoSourceError, RootOnlyError, SourceError
+from tests.support.agent import PATIENT, answer_of, values_of
 from tests.support.nics import make_node, write
 from tests.support.pcie import ALL_REDIRECTS, bridge_config, set_config
 
@@ -78,8 +89,11 @@ def test_bridge_without_an_extended_space_has_no_acs() -> None:
 
 
 def test_what_others_than_root_get_tells_nothing() -> None:
-    with pytest.raises(SourceError, match="64 bytes of configuration space: only root"):
+    with pytest.raises(RootOnlyError, match="64 bytes of configuration space: only root"):
         parse_acs(bridge_config(ALL_REDIRECTS, size=64))
+    with pytest.raises(SourceError, match="ends after 3 bytes") as raised:
+        parse_acs(b"abc")
+    assert not isinstance(raised.value, RootOnlyError)
 
 
 def test_bridge_that_is_off_the_bus_tells_nothing() -> None:
@@ -251,7 +265,7 @@ def judge_acs(*ports: SwitchPort, cards: int = 2) -> tuple[HostOutcome, str, str
 def test_doctor_judges_ports_of_switches_and_no_root_ports(sys: Path, tmp_path: Path) -> None:
     set_config(sys, "0000:15:01.0", bridge_config(ALL_REDIRECTS))  # as firmware for ARM sets it
 
-    ports = read_switch_ports(Places(tmp_path / "proc", sys, tmp_path))
+    ports, _is_by_agent = read_switch_ports(Places(tmp_path / "proc", sys, tmp_path))
 
     assert {port.bus_id: port.has_redirect for port in ports} == {
         bridge: bridge.startswith("0000:17")
@@ -291,3 +305,89 @@ def test_config_that_is_no_file_holds_nobody_up(sys: Path) -> None:
 
     assert stat.S_ISFIFO(config.stat().st_mode)
     assert found.error
+
+
+@contextmanager
+def serving(page: bytes) -> Iterator[str]:
+    """Serve a page as the agent does; yield the address."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/metrics" else 404)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def close_to_others(sys: Path) -> None:
+    """Leave of each configuration space what the kernel gives to anybody."""
+    for bridge in BRIDGES:
+        config = sys / "bus/pci/devices" / bridge / "config"
+        config.write_bytes(config.read_bytes()[:64])
+
+
+def test_user_without_rights_is_told_so_and_no_gate_fails_by_it(sys: Path, tmp_path: Path) -> None:
+    close_to_others(sys)
+
+    ports, is_by_agent = read_switch_ports(Places(tmp_path / "proc", sys, tmp_path), dict)
+
+    facts = GpuFacts(cards=2, switches=0, switch_ports=ports, is_acs_by_agent=is_by_agent)
+    (result,) = [one for one in judge(GPU_CHECKS, facts) if one.check == "gpu_acs"]
+    assert result.outcome is HostOutcome.HIDDEN
+    assert result.as_root.startswith("sudo rankmend doctor gpu")
+    assert exit_code([result]) == 0
+
+
+def test_port_that_fails_for_root_too_is_unknown_among_hidden_ones() -> None:
+    hidden = SwitchPort("0000:17:00.0", None, is_root_only=True)
+
+    assert judge_acs(hidden, SwitchPort("0000:38:01.0", None))[0] is HostOutcome.UNKNOWN
+    assert judge_acs(hidden, SwitchPort("0000:38:01.0", True))[0] is HostOutcome.LACKING
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_user_without_rights_gets_the_agents_reading(
+    sys: Path, tmp_path: Path, *, is_mended: bool
+) -> None:
+    """The agent's page, with what root's helper has read, through a socket."""
+    if is_mended:
+        for bridge in ("0000:17:00.0", "0000:17:02.0"):
+            set_config(sys, bridge, bridge_config(0))
+    by_root = list(read_acs(sys, BRIDGES))
+    close_to_others(sys)
+    collector = VersionsCollector(tmp_path / "proc", sys, read_acs=lambda: by_root)
+    view = CollectorView(
+        *("versions", 60.0, CollectorOutcome.MEASURED, "", 0.5, 0.1, None, 0.5, 0, False),
+        answer_of(collector.collect()),
+    )
+    exposition = Exposition(lambda: [view], runner_metrics, lambda: 100.0, FAMILIES)
+
+    with serving(exposition.page(openmetrics=False, compressed=False)) as address:
+        ask = partial(ask_agents_acs, AgentConfig(listen=address))
+        ports, is_by_agent = read_switch_ports(Places(tmp_path / "proc", sys, tmp_path), ask)
+
+    facts = GpuFacts(cards=2, switches=0, switch_ports=ports, is_acs_by_agent=is_by_agent)
+    (result,) = [one for one in judge(GPU_CHECKS, facts) if one.check == "gpu_acs"]
+    assert is_by_agent
+    assert result.found == (
+        "ACS redirects nothing at 6 ports of PCIe switches (the agent's reading)"
+        if is_mended
+        else "ACS redirects traffic at 2 of 6 ports of PCIe switches"
+    )
+    assert result.outcome is (HostOutcome.OK if is_mended else HostOutcome.LACKING)
+
+
+def test_agent_that_is_not_there_tells_nothing() -> None:
+    assert ask_agents_acs(AgentConfig(listen="127.0.0.1:1")) == {}
