@@ -1,4 +1,4 @@
-"""The topology file: which node hangs on which switches, rack, power feeds, coolant loops and NVLink domain, which rail each of its NICs is, how sure that is, and where it is from.
+"""The topology file: which node hangs on which switches, rack, power feeds, coolant loops, NVLink domain and block of Slurm, which rail each of its NICs is, how sure that is, and where it is from.
 
 JSON, so that a person can read it and every part can use it: `detectors.parts.fleet_parts` gives its parts to blame, `leaf_switches` its leaves to the judge
 of fabric tests. Where sources disagree about a node's leaf, the surer one holds; both stay in the file.
@@ -131,11 +131,22 @@ class NvlinkDomain:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeBlock:
+    """Nodes that the site has told Slurm are near each other: an NVLink domain, a rack, what hangs on some switches. The name alone doesn't say."""
+
+    name: str
+    nodes: tuple[str, ...]
+    confidence: float = CONFIDENCE[EdgeOrigin.SLURM]
+    origin: EdgeOrigin = EdgeOrigin.SLURM
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkTopology:
     edges: tuple[TopologyEdge, ...]
     format: str = FORMAT
     layouts: tuple[NodeLayout, ...] = ()
     nvlink_domains: tuple[NvlinkDomain, ...] = ()
+    blocks: tuple[NodeBlock, ...] = ()
 
 
 def edge(
@@ -158,8 +169,9 @@ def merge(
     sources: Iterable[Iterable[TopologyEdge]],
     layouts: tuple[NodeLayout, ...] = (),
     nvlink_domains: tuple[NvlinkDomain, ...] = (),
+    blocks: Iterable[NodeBlock] = (),
 ) -> NetworkTopology:
-    """Return all edges, each once, in one order. Raises SourceError for too many."""
+    """Return all edges and blocks, each once, in one order. Raises SourceError for too many, and for a block that has other nodes in another source."""
     edges = sorted(
         {one for source in sources for one in source},
         key=lambda one: (
@@ -169,7 +181,12 @@ def merge(
     )
     if len(edges) > EDGES_MAX:
         raise SourceError(f"{len(edges)} edges of topology: more than {EDGES_MAX}")
-    return NetworkTopology(tuple(edges), FORMAT, layouts, nvlink_domains)
+    named: dict[str, NodeBlock] = {}
+    for block in blocks:
+        if named.setdefault(block.name, block).nodes != block.nodes:
+            raise SourceError(f"block {block.name} has other nodes in another source")
+    in_order = tuple(named[name] for name in sorted(named))
+    return NetworkTopology(tuple(edges), FORMAT, layouts, nvlink_domains, in_order)
 
 
 def leaf_switches(topology: NetworkTopology) -> dict[str, str]:
@@ -216,9 +233,10 @@ def decode_topology(body: bytes | str) -> NetworkTopology:
         )
     listed = sum(len(one.nodes) for one in topology.layouts)
     listed += sum(len(one.nodes) for one in topology.nvlink_domains)
+    listed += sum(len(one.nodes) for one in topology.blocks)
     if listed > EDGES_MAX or any(len(one.nics) > NICS_MAX or len(one.gpus) > GPUS_MAX for one in topology.layouts):  # fmt: skip
         raise SourceError(
-            f"topology file with {listed} nodes in layouts and NVLink domains: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
+            f"topology file with {listed} nodes in layouts, NVLink domains and blocks: at most {EDGES_MAX}, each layout of {NICS_MAX} NICs and {GPUS_MAX} GPUs at most"
         )
     for name in _names(topology):
         if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not is_printable(name):
@@ -240,6 +258,9 @@ def _names(topology: NetworkTopology) -> Iterator[str]:
     for domain in topology.nvlink_domains:
         yield domain.name
         yield from domain.nodes
+    for block in topology.blocks:
+        yield block.name
+        yield from block.nodes
 
 
 def cluster_by_latency(

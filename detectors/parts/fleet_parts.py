@@ -1,6 +1,7 @@
 """The parts that each node hangs on, from the topology file. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -11,6 +12,7 @@ from detectors.network_topology import (
     HangsOn,
     LayoutNic,
     NetworkTopology,
+    NodeBlock,
     NodeLayout,
     TopologyEdge,
 )
@@ -28,6 +30,7 @@ class SharedKind(Enum):
     NODE = "node"
     RAIL = "rail"
     NVLINK_DOMAIN = "NVLink domain"
+    BLOCK = "block"  # of Slurm's topology/block: nodes that the site calls near each other
     LEAF = "leaf switch"
     SWITCH = "switch"  # above the leaves
     RACK = "rack"
@@ -36,7 +39,12 @@ class SharedKind(Enum):
 
 
 _SWITCH_KINDS: Final = frozenset({SharedKind.LEAF, SharedKind.SWITCH})
-NETWORK: Final = _SWITCH_KINDS | {SharedKind.NIC, SharedKind.RAIL, SharedKind.NVLINK_DOMAIN}
+NETWORK: Final = _SWITCH_KINDS | {
+    *(SharedKind.NIC, SharedKind.RAIL, SharedKind.NVLINK_DOMAIN),
+    SharedKind.BLOCK,  # what makes its nodes near each other is some network
+}
+# Where the file has one of these, the block that a scheduler told may be another name of it.
+_BLOCK_KINDS: Final = _SWITCH_KINDS | {SharedKind.BLOCK, SharedKind.NVLINK_DOMAIN}
 _KINDS: Final = {
     HangsOn.RACK: SharedKind.RACK,
     HangsOn.POWER_FEED: SharedKind.POWER_FEED,
@@ -172,28 +180,66 @@ def find_parts(topology: NetworkTopology) -> FleetParts:
         part = HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, domain.name))
         for node in domain.nodes:
             joined.setdefault(node, []).append(part)
+    network = {
+        node: (*joined.get(node, ()), *_switches(of_node.get(node, []), above_switch))
+        for node in dict.fromkeys((*of_node, *joined))
+    }
+    in_block: dict[str, list[HungPart]] = {}
+    for block in _own_blocks(topology.blocks, network):
+        part = HungPart(FleetPart(SharedKind.BLOCK, block.name))
+        for node in dict.fromkeys(block.nodes):
+            in_block.setdefault(node, []).append(part)
     return FleetParts(
         {
             node: (
-                *joined.get(node, ()),
-                *_switches(edges := of_node.get(node, []), above_switch),
-                *_site_parts(edges, above_rack),
+                *in_block.get(node, ()),
+                *network.get(node, ()),
+                *_site_parts(of_node.get(node, []), above_rack),
             )
-            for node in dict.fromkeys((*of_node, *joined))
+            for node in dict.fromkeys((*network, *in_block))
         },
         layouts={node: layout for layout in topology.layouts for node in layout.nodes},
     )
 
 
-def with_domains(parts: FleetParts, domains: Mapping[str, Sequence[str]]) -> FleetParts:
-    """Return the parts with the switches above nodes as their scheduler told them, the widest first, where the file names none of theirs."""
+@dataclass(frozen=True, slots=True)
+class ToldDomain:
+    """What a node hangs on as its scheduler told it: the widest switch first, or its block."""
+
+    names: tuple[str, ...] = ()
+    is_block: bool = False
+
+
+NO_DOMAIN: Final = ToldDomain()
+
+
+def with_domains(parts: FleetParts, domains: Mapping[str, ToldDomain]) -> FleetParts:
+    """Return the parts with the switches or the block of nodes as their scheduler told them, where the file names none of theirs."""
     told: dict[str, tuple[HungPart, ...]] = {}
-    for node, switches in domains.items():
+    for node, domain in domains.items():
         held = parts.on.get(node, ())
-        if switches and not any(one.part.kind in _SWITCH_KINDS for one in held):
-            above = [HungPart(FleetPart(SharedKind.SWITCH, one)) for one in reversed(switches[:-1])]
-            told[node] = (HungPart(FleetPart(SharedKind.LEAF, switches[-1])), *above, *held)
+        known = _BLOCK_KINDS if domain.is_block else _SWITCH_KINDS
+        if domain.names and not any(one.part.kind in known for one in held):
+            lowest = SharedKind.BLOCK if domain.is_block else SharedKind.LEAF
+            above = [FleetPart(SharedKind.SWITCH, one) for one in reversed(domain.names[:-1])]
+            own = [FleetPart(lowest, domain.names[-1]), *above]
+            told[node] = (*(HungPart(one) for one in own), *held)
     return replace(parts, on={**parts.on, **told}) if told else parts
+
+
+def _own_blocks(
+    blocks: Sequence[NodeBlock], network: Mapping[str, Sequence[HungPart]]
+) -> Iterator[NodeBlock]:
+    """Yield the blocks that are no other name of an NVLink domain or switch: these have other nodes."""
+    if not blocks:
+        return
+    parts_of = {node: {one.part for one in hung} for node, hung in network.items()}
+    below = Counter(part for parts in parts_of.values() for part in parts)
+    for block in blocks:
+        nodes = set(block.nodes)
+        shared = set.intersection(*(parts_of.get(node, set()) for node in nodes)) if nodes else ()
+        if not any(below[part] == len(nodes) for part in shared):
+            yield block
 
 
 def _switches(

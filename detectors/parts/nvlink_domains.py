@@ -3,12 +3,18 @@
 Source: nvmlGpuFabricInfoV_t in nvml.h. A cluster of zeros is that of a node with NVSwitches of its own, whose links lead to no other node.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
-from detectors.network_topology import CONFIDENCE, EdgeOrigin, NvlinkDomain
+from detectors.network_topology import CONFIDENCE, EdgeOrigin, NetworkTopology, NvlinkDomain
 from detectors.parts.node_facts import NodeFacts
-from detectors.wording import names_in_words
+from detectors.wording import counted, names_in_words
+
+# As of ports of a leaf switch that are of one rail (detectors.parts.rails).
+_STRAY_SHARE: Final = 0.75
+_STRAY_AMONG_MIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,37 @@ class SplitNode:
 
     def in_words(self) -> str:
         return f"{self.node}: its GPUs are in several NVLink domains: {names_in_words(list(self.domains))}"
+
+
+@dataclass(frozen=True, slots=True)
+class StrayNode:
+    """A node in a block of Slurm whose other nodes are of another NVLink domain."""
+
+    node: str
+    block: str
+    domain: str
+    usual: str  # domain of the block's other nodes
+    nodes: int  # these
+
+    def in_words(self) -> str:
+        return (
+            f"{self.node}: {EdgeOrigin.SLURM.value} says block {self.block}, {EdgeOrigin.NVML.value} says NVLink domain {self.domain}; "
+            f"{counted(self.nodes, 'node')} of this block are in {self.usual}"
+        )
+
+
+def find_strays(topology: NetworkTopology) -> Iterator[StrayNode]:
+    """Yield the nodes that Slurm's blocks and NVLink put among different neighbours. A block may have several domains, so only an odd node or two counts."""
+    domain_of = {node: one.name for one in topology.nvlink_domains for node in one.nodes}
+    for block in topology.blocks:
+        known = [node for node in block.nodes if node in domain_of]
+        if len(known) < _STRAY_AMONG_MIN:
+            continue
+        usual, count = Counter(domain_of[node] for node in known).most_common(1)[0]
+        if count >= _STRAY_SHARE * len(known):
+            for node in known:
+                if domain_of[node] != usual:
+                    yield StrayNode(node, block.name, domain_of[node], usual, count)
 
 
 def find_domains(

@@ -219,7 +219,7 @@ Examples:
     multiple=True,
     type=_file,
     metavar="FILE",
-    help="Slurm's topology.conf. Repeatable.",
+    help="Slurm's topology.conf or topology.yaml, or what `scontrol show topology` prints. Repeatable.",
 )
 @click.option(
     "--site",
@@ -267,10 +267,10 @@ def topology(
 
     Commands with --topology read it. Where sources disagree on a node's leaf switch, the surer one holds: the subnet manager's and
     LLDP's word before a file that a person wrote, round trips last. Disagreements are printed: on a port's switch, on a node's rails with
-    nodes that are built alike, and of a port's rail with that of its switch.
+    nodes that are built alike, of a port's rail with that of its switch, and of a node's NVLink domain with that of its block.
     """
     from detectors.network_topology import contradictions, encode_topology, merge
-    from detectors.parts.nvlink_domains import find_domains
+    from detectors.parts.nvlink_domains import find_domains, find_strays
     from detectors.parts.rails import find_crossed, find_layouts
     from rankmend.cli.check_fleet import list_pages
     from recovery.fabric.topology_sources import read_pages, read_sources
@@ -279,10 +279,11 @@ def topology(
         facts = read_pages(list_pages(pages))
         layouts, doubts = find_layouts(facts)
         domains, split = find_domains(facts)
-        found = merge(read_sources(lldp, ib, slurm, results, site), layouts, domains)
-        if not found.edges and not layouts:
+        edges, blocks = read_sources(lldp, ib, slurm, results, site)
+        found = merge(edges, layouts, domains, blocks)
+        if not (found.edges or layouts or blocks):
             fail(
-                "no source names a switch, rack or NIC: give --lldp, --ibnetdiscover, --slurm, --site, --pages or --result",
+                "no source names a switch, block, rack or NIC: give --lldp, --ibnetdiscover, --slurm, --site, --pages or --result",
                 _USAGE,
             )
         body = encode_topology(found)
@@ -303,6 +304,7 @@ def topology(
     said = [one.in_words() for one in doubts]
     said += [one.in_words() for one in split]
     said += [one.in_words() for one in find_crossed(found)]
+    said += [one.in_words() for one in find_strays(found)]
     for words in said:
         echo(f"rankmend: {words}", err=True)
 
@@ -341,8 +343,8 @@ def blame(
 ) -> None:
     """Name the smallest part that explains why NODES (host lists) failed or slowed down together.
 
-    Parts are leaf switches and switches above them, NVLink domains, racks, power feeds and coolant loops. Where two explain it equally
-    well, none is named. With /NIC behind a host list only these NICs are bad, and each NIC of a rail counts for itself: parts are also
+    Parts are leaf switches and switches above them, NVLink domains, blocks of Slurm, racks, power feeds and coolant loops. Where two explain it
+    equally well, none is named. With /NIC behind a host list only these NICs are bad, and each NIC of a rail counts for itself: parts are also
     nodes and rails.
 
     Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.

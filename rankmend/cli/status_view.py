@@ -33,6 +33,7 @@ _NOTES_SHOWN: Final = 5
 # What a node hangs on, by column; one that no node has a word in is left out.
 _PLACES: "Final[dict[str, Callable[[wire.NodeView], str]]]" = {
     "NVLink domain": lambda node: node.nvlink_domain,
+    "block": lambda node: node.block,
     "leaf": lambda node: node.leaf,
     "rack": lambda node: node.rack,
 }

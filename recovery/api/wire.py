@@ -190,6 +190,7 @@ class NodeView(Struct):
     leaf: str = ""  # switch, as the topology file tells; empty: not known
     rack: str = ""
     nvlink_domain: str = ""
+    block: str = ""  # of Slurm's topology/block
 
 
 class CostView(Struct):

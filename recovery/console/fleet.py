@@ -53,6 +53,7 @@ class NodeRow:
     heard_age_s: float | None
     leaf: str = ""  # switch; empty: not known
     nvlink_domain: str = ""
+    block: str = ""  # of Slurm's topology/block
 
     @property
     def path(self) -> str:
@@ -142,7 +143,8 @@ def _row(
     found = tuple((view.job_id, jobs.get(view.job_id, view.job_id)) for view in views)
     leaf = next((view.leaf for view in views if view.leaf), "")
     domain = next((view.nvlink_domain for view in views if view.nvlink_domain), "")
-    return NodeRow(name, state, rack, why, ranks, found, age_s, leaf, domain)
+    block = next((view.block for view in views if view.block), "")
+    return NodeRow(name, state, rack, why, ranks, found, age_s, leaf, domain, block)
 
 
 def _own_rack(name: str) -> str:

@@ -8,8 +8,8 @@ from detectors.formats.ibnetdiscover import parse_ibnetdiscover
 from detectors.formats.lldp import parse_lldp
 from detectors.formats.node_pages import read_node_pages
 from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import TopologyEdge, cluster_by_latency
+from detectors.formats.slurm_topology import parse_network
+from detectors.network_topology import NodeBlock, TopologyEdge, cluster_by_latency
 from detectors.parts.node_facts import NodeFacts
 from rankmend.errors import SourceError
 from rankmend.files import read_capped
@@ -25,9 +25,10 @@ def read_sources(
     slurm: Sequence[Path],
     results: Sequence[Path],
     site: Sequence[Path] = (),
-) -> list[tuple[TopologyEdge, ...]]:
-    """Return the edges of each file. Raises SourceError that names the file."""
+) -> tuple[list[tuple[TopologyEdge, ...]], list[NodeBlock]]:
+    """Return the edges of each file, and the blocks of all. Raises SourceError that names the file."""
     found = []
+    blocks: list[NodeBlock] = []
     for path in lldp:
         found.append(
             _named(path, lambda path: parse_lldp(path.name.partition(".")[0], _read(path)))
@@ -37,12 +38,14 @@ def read_sources(
             _named(path, lambda path: parse_ibnetdiscover(_read(path).decode("utf-8", "replace")))
         )
     for path in slurm:
-        found.append(_named(path, lambda path: parse_edges(_read(path))))
+        told = _named(path, lambda path: parse_network(_read(path)))
+        found.append(told.edges)
+        blocks += told.blocks
     for path in site:
         found.append(_named(path, lambda path: parse_site_parts(_read(path))))
     for path in results:
         found.append(latency_edges(read_report(path)))
-    return found
+    return found, blocks
 
 
 def read_pages(paths: Sequence[Path]) -> list[NodeFacts]:

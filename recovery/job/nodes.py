@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
+from detectors.parts.fleet_parts import ToldDomain
 from recovery.checkpoints.model import CheckpointVerdict, Share
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
@@ -447,9 +448,12 @@ class JobNodes:
             and now_s - self._heard[node].at_s < policy.node_silent_s
         }
 
-    def domains(self) -> dict[str, tuple[str, ...]]:
-        """Return the switches above each node, as its scheduler told its launcher."""
-        return {node: heard.report.domain for node, heard in self._heard.items()}
+    def domains(self) -> dict[str, ToldDomain]:
+        """Return what each node hangs on, as its scheduler told its launcher."""
+        return {
+            node: ToldDomain(heard.report.domain, heard.report.domain_is_block)
+            for node, heard in self._heard.items()
+        }
 
     @property
     def highest_attempt(self) -> int:

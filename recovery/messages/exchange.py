@@ -492,8 +492,9 @@ class Report(QuickStruct, frozen=True):
     copier: Endpoint | None = (
         None  # that takes copies of other nodes' snapshots; None: there is none
     )
-    # What a fault may take with this node, from the widest part to the narrowest: switches, as Slurm names them.
+    # What a fault may take with this node, from the widest part to the narrowest: switches or a block, as Slurm names them.
     domain: tuple[str, ...] = ()
+    domain_is_block: bool = False  # ``domain`` is a block of Slurm's topology/block, no switch
     copies: tuple[HeldSnapshot, ...] = ()  # whole copies of other nodes' snapshots
     copy_faults: tuple[CopyFaultTold, ...] = ()  # of the newest request, until they are made good
     can_probe: bool = False  # this launcher takes part in tests of the network if it is asked to

@@ -141,6 +141,7 @@ def view_nodes(job: Job, desk: ClusterController) -> list[wire.NodeView]:
                 leaf=desk.parts.name_of(node, SharedKind.LEAF) or "",
                 rack=desk.parts.name_of(node, SharedKind.RACK) or "",
                 nvlink_domain=desk.parts.name_of(node, SharedKind.NVLINK_DOMAIN) or "",
+                block=desk.parts.name_of(node, SharedKind.BLOCK) or "",
                 boot_id=member.boot_id if member is not None else "",
                 held=held,
                 starts=[

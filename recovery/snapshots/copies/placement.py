@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.parts.fleet_parts import FleetParts, SharedKind
+from detectors.parts.fleet_parts import NO_DOMAIN, FleetParts, SharedKind, ToldDomain
 
 Domain = tuple[str, ...]  # from the widest part to the narrowest: ("spine1", "leaf3"); (): unknown
 Groups = tuple[tuple[str, ...], ...]
@@ -39,7 +39,7 @@ _PART: Final = re.compile(r"[\w\[\],:-]+", re.ASCII)
 class PlacedNode:
     node: str
     domain: Domain = ()
-    # What else it shares with others and may fail with them: rack or, where none is known, NVLink domain; coolant loop, power feed; "": unknown.
+    # What else it shares with others and may fail with them: rack or, where none is known, NVLink domain, else Slurm's block; coolant loop, power feed; "": unknown.
     shares: tuple[str, ...] = ()
 
 
@@ -63,28 +63,29 @@ def placed_node(node: str, told: Domain, parts: FleetParts) -> PlacedNode:
         domain = (*reversed(above), leaf.part.name)
     told_of = {
         kind: "+".join(sorted(one.part.name for one in hung if one.part.kind is kind))
-        for kind in (*_SHARED, SharedKind.NVLINK_DOMAIN)
+        for kind in (*_SHARED, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
     }
-    # An NVLink domain of several nodes stands in one rack, or two: what powers and cools these takes them all.
-    told_of[SharedKind.RACK] = told_of[SharedKind.RACK] or told_of[SharedKind.NVLINK_DOMAIN]
+    # An NVLink domain of several nodes stands in one rack, or two: what powers and cools these takes them all. So do most blocks.
+    nearest = (SharedKind.RACK, SharedKind.NVLINK_DOMAIN, SharedKind.BLOCK)
+    told_of[SharedKind.RACK] = next((told_of[kind] for kind in nearest if told_of[kind]), "")
     shares = [told_of[kind] for kind in _SHARED]
     return PlacedNode(node, domain, tuple(shares) if any(shares) else ())
 
 
-def failure_domain(environment: Mapping[str, str]) -> Domain:
-    """Return the switches above this node, as Slurm tells them; () if it tells none, or nothing that we understand."""
+def failure_domain(environment: Mapping[str, str]) -> ToldDomain:
+    """Return the switches above this node, or its block, as Slurm tells them; none if it tells none, or nothing that we understand."""
     address = environment.get("SLURM_TOPOLOGY_ADDR", "")
     pattern = environment.get("SLURM_TOPOLOGY_ADDR_PATTERN", "")
     if len(address) > ADDRESS_CHARACTERS_MAX or not _PATTERN.fullmatch(pattern):
-        return ()
+        return NO_DOMAIN
     parts = address.split(".")
     if len(parts) > ADDRESS_PARTS_MAX or len(parts) != pattern.count(".") + 1:
-        return ()
+        return NO_DOMAIN
     if not all(_PART.fullmatch(part) for part in parts):
-        return ()
+        return NO_DOMAIN
     if environment.get("SLURMD_NODENAME", parts[-1]) != parts[-1]:
-        return ()  # inherited from another node, over ssh
-    return tuple(parts[:-1])
+        return NO_DOMAIN  # inherited from another node, over ssh
+    return ToldDomain(tuple(parts[:-1]), is_block=pattern.startswith("block."))
 
 
 def place(nodes: Sequence[PlacedNode], copies: int = 1, before: Groups = ()) -> Groups:

@@ -84,7 +84,7 @@ def test_a_reader_of_the_first_format_finds_nothing_in_the_edges_that_it_does_no
     told = json.loads(encode_topology(topology))
 
     assert decode_topology(encode_topology(topology)) == topology
-    assert set(told) == {"edges", "format", "layouts", "nvlink_domains"}
+    assert set(told) == {"edges", "format", "layouts", "nvlink_domains", "blocks"}
     assert told["format"] == "rankmend-topology-1"
     assert [set(one) for one in told["edges"]] == [
         {"below", "above", "below_is_node", "port", "confidence", "origin", "kind", "below_kind"}

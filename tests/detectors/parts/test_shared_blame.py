@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_edges, parse_parts
+from detectors.formats.slurm_topology import parse_network, parse_parts
 from detectors.network_topology import (
     EdgeOrigin,
     LayoutNic,
@@ -27,6 +27,7 @@ from detectors.parts.fleet_parts import (
     FleetParts,
     HungPart,
     SharedKind,
+    ToldDomain,
     find_parts,
     with_domains,
 )
@@ -65,7 +66,7 @@ racks = ["r2"]
 
 
 def fleet() -> FleetParts:
-    return find_parts(merge([parse_edges(SLURM), parse_site_parts(SITE)]))
+    return find_parts(merge([parse_network(SLURM).edges, parse_site_parts(SITE)]))
 
 
 def nodes(*numbers: int) -> list[str]:
@@ -220,7 +221,7 @@ def test_a_leaf_that_lldp_knows_by_interface_is_held_against_the_ranks_of_that_n
 
 def test_an_nvlink_domain_can_slow_communication_and_heats_nothing() -> None:
     domain = NvlinkDomain("d.1", tuple(nodes(*range(5, 9))), 0.99)
-    parts = find_parts(merge([parse_edges(SLURM)], nvlink_domains=(domain,)))
+    parts = find_parts(merge([parse_network(SLURM).edges], nvlink_domains=(domain,)))
     workers = [PlacedWorker(node, node) for node in nodes(*range(32))]
 
     def words(symptom: SharedSymptom) -> list[str]:
@@ -293,7 +294,7 @@ def test_faults_that_begin_together_are_one_group() -> None:
 def test_a_surer_leaf_holds_and_what_supplies_a_rack_supplies_its_nodes() -> None:
     topology = merge(
         [
-            parse_edges(SLURM),
+            parse_network(SLURM).edges,
             parse_site_parts(SITE),
             [edge("n0", "leaf9", EdgeOrigin.LLDP, port="eth0")],
         ]
@@ -309,7 +310,7 @@ def test_a_surer_leaf_holds_and_what_supplies_a_rack_supplies_its_nodes() -> Non
 
 
 def test_racks_of_another_source_fill_what_the_topology_does_not_tell() -> None:
-    told = find_parts(merge([parse_edges(SLURM)]))
+    told = find_parts(merge([parse_network(SLURM).edges]))
     parts = FleetParts(told.on, {"n0": "k1", "y": "k1"}.get)
 
     assert parts.name_of("n0", SharedKind.RACK) == "k1"
@@ -319,18 +320,25 @@ def test_racks_of_another_source_fill_what_the_topology_does_not_tell() -> None:
 
 
 def test_switches_that_a_scheduler_tells_fill_what_the_topology_does_not() -> None:
-    told = find_parts(merge([parse_edges("n0 leaf1\n")]))
+    told = find_parts(merge([parse_network("n0 leaf1\n").edges]))
 
     joined = replace(told, on={**told.on, "n3": (HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, "d")),)})  # fmt: skip
     parts = with_domains(
         joined,
-        {"n0": ("top", "other"), "n1": ("top", "leaf2"), "n2": (), "n3": ("leaf2",)},
+        {
+            "n0": ToldDomain(("top", "other")),
+            "n1": ToldDomain(("top", "leaf2")),
+            "n2": ToldDomain(),
+            "n3": ToldDomain(("leaf2",)),
+            "n4": ToldDomain(("b1",), is_block=True),
+        },
     )
 
     assert {str(one) for one in parts.of_node("n0")} == {"leaf switch leaf1"}
     assert {str(one) for one in parts.of_node("n1")} == {"leaf switch leaf2", "switch top"}
     assert parts.of_node("n2") == frozenset()
     assert {str(one) for one in parts.of_node("n3")} == {"leaf switch leaf2", "NVLink domain d"}
+    assert {str(one) for one in parts.of_node("n4")} == {"block b1"}
 
 
 @pytest.mark.parametrize(
@@ -377,4 +385,4 @@ def test_a_file_of_an_earlier_version_has_switches_only() -> None:
     body = b'{"format": "rankmend-topology-1", "edges": [{"below": "n1", "above": "l1", "below_is_node": true, "port": "", "confidence": 0.9, "origin": "lldp"}]}'
 
     assert parse_parts(body.decode()).name_of("n1", SharedKind.LEAF) == "l1"
-    assert b'"kind": "switch"' in encode_topology(NetworkTopology(parse_edges(body.decode())))
+    assert b'"kind": "switch"' in encode_topology(parse_network(body.decode()))

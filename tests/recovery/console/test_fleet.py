@@ -36,12 +36,12 @@ def test_a_node_with_ranks_trains_and_one_without_is_a_spare() -> None:
     assert [row.state for row in fleet.nodes] == [NodeUse.TRAINING, NodeUse.SPARE, NodeUse.IDLE]
 
 
-def test_a_node_has_the_leaf_and_nvlink_domain_that_one_of_its_jobs_tells() -> None:
-    views = node_of("a", leaf="leaf1", nvlink_domain="d.1"), node_of("a", job_id="j2")
+def test_a_node_has_the_leaf_nvlink_domain_and_block_that_one_of_its_jobs_tells() -> None:
+    views = node_of("a", leaf="leaf1", nvlink_domain="d.1", block="b1"), node_of("a", job_id="j2")
 
     (row,) = fleet_of(*views).nodes
 
-    assert (row.leaf, row.nvlink_domain) == ("leaf1", "d.1")
+    assert (row.leaf, row.nvlink_domain, row.block) == ("leaf1", "d.1", "b1")
 
 
 @pytest.mark.parametrize("age_s", [None, 16.0])

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import NvlinkDomain, merge
+from detectors.formats.slurm_topology import parse_network
+from detectors.network_topology import NodeBlock, NvlinkDomain, merge
 from detectors.parts.fleet_parts import find_parts
 from detectors.replicas.layout import parse_parallel
 from rankmend.errors import ConfigError
@@ -304,7 +304,7 @@ RACKS = "[[rack]]\nname='r1'\nnodes=['a','b','f']\n[[rack]]\nname='r2'\nnodes=['
 def test_the_nearest_spare_takes_the_place_of_a_lost_node(
     before: str, usable: str, after: str
 ) -> None:
-    parts = find_parts(merge([parse_edges(LEAVES), parse_site_parts(RACKS)]))
+    parts = find_parts(merge([parse_network(LEAVES).edges, parse_site_parts(RACKS)]))
     members = {node: member(node, joined=at) for at, node in enumerate(usable)}
 
     made = choose_placement(SETTINGS, places(*before), members, len(before), parts)
@@ -317,8 +317,27 @@ def test_a_spare_of_the_same_nvlink_domain_comes_before_one_below_the_same_leaf(
     usable: str, after: str
 ) -> None:
     domain = NvlinkDomain("d.1", ("a", "g"), 0.99)
-    parts = find_parts(merge([parse_edges(LEAVES)], nvlink_domains=(domain,)))
+    parts = find_parts(merge([parse_network(LEAVES).edges], nvlink_domains=(domain,)))
     members = {node: member(node, joined=at) for at, node in enumerate(reversed(usable))}
+
+    made = choose_placement(SETTINGS, places(*"abcd"), members, 4, parts)
+
+    assert [place.node for place in made] == list(after)
+
+
+@pytest.mark.parametrize(
+    ("block", "usable", "after"),
+    [
+        ("ag", "egbcd", "gbcd"),  # smaller than the leaf of a, b and e
+        ("ag", "ebcd", "ebcd"),
+        ("afghijklm", "egbcd", "ebcd"),  # larger than it: a block of several leaves
+    ],
+)
+def test_a_spare_of_the_same_block_comes_before_one_of_a_larger_leaf(
+    block: str, usable: str, after: str
+) -> None:
+    parts = find_parts(merge([parse_network(LEAVES).edges], blocks=[NodeBlock("b1", tuple(block))]))
+    members = {node: member(node, joined=at) for at, node in enumerate(usable)}
 
     made = choose_placement(SETTINGS, places(*"abcd"), members, 4, parts)
 
@@ -327,7 +346,7 @@ def test_a_spare_of_the_same_nvlink_domain_comes_before_one_below_the_same_leaf(
 
 def test_a_spare_below_the_part_that_broke_is_taken_last() -> None:
     """a, b and h are lost together: leaf1 explains them, and e hangs on it, too."""
-    parts = find_parts(merge([parse_edges(LEAVES), parse_site_parts(RACKS)]))
+    parts = find_parts(merge([parse_network(LEAVES).edges, parse_site_parts(RACKS)]))
 
     def chosen_of(usable: str) -> list[str]:
         members = {node: member(node, joined=at) for at, node in enumerate(usable)}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from detectors.finding import Severity
 from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_edges
+from detectors.formats.slurm_topology import parse_network
 from detectors.network_topology import EdgeOrigin, NetworkTopology, edge, merge
 from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import find_parts
@@ -377,7 +377,7 @@ def test_a_message_links_to_no_console_that_is_not_served() -> None:
 PARTS = find_parts(
     merge(
         [
-            parse_edges("SwitchName=leaf1 Nodes=n[0-3]\nSwitchName=leaf2 Nodes=n[4-7]\n"),
+            parse_network("SwitchName=leaf1 Nodes=n[0-3]\nSwitchName=leaf2 Nodes=n[4-7]\n").edges,
             parse_site_parts("[[rack]]\nname='r1'\nnodes=['n[2-5]']\n"),
         ]
     )

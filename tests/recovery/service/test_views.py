@@ -13,6 +13,7 @@ import pytest
 from detectors.formats.slurm_topology import parse_parts
 from detectors.network_topology import (
     LayoutNic,
+    NodeBlock,
     NodeLayout,
     NvlinkDomain,
     encode_topology,
@@ -68,11 +69,16 @@ def test_the_deciding_thread_goes_on_while_a_view_is_made(tmp_path: Path) -> Non
     assert seen == ["train"]
 
 
-def test_nodes_show_their_nvlink_domain_with_racks_of_the_configuration(tmp_path: Path) -> None:
+def test_nodes_show_their_nvlink_domain_and_block_with_racks_of_the_configuration(
+    tmp_path: Path,
+) -> None:
     make_folder(tmp_path / "files")
     domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
     layout = NodeLayout(("n1",), nics=(LayoutNic("mlx5_0", rail="0"),))
-    (tmp_path / "topology.json").write_bytes(encode_topology(merge([], (layout,), (domain,))))
+    blocks = [NodeBlock("b1", ("n1", "n2", "n3"))]
+    (tmp_path / "topology.json").write_bytes(
+        encode_topology(merge([], (layout,), (domain,), blocks))
+    )
     told = Discovery(topology_file=str(tmp_path / "topology.json"), racks={"n*": "r1"})
 
     def configured(one: Config) -> Config:
@@ -83,13 +89,13 @@ def test_nodes_show_their_nvlink_domain_with_racks_of_the_configuration(tmp_path
         Speaker(client, "n1", client.join(join_of("n1")).job_id).say()
         desk = up.service.worker.desk
 
-        def places() -> list[tuple[str, str]]:
+        def places() -> list[tuple[str, str, str]]:
             (job,) = up.service.worker.jobs.running.values()
-            return [(one.nvlink_domain, one.rack) for one in view_nodes(job, desk)]
+            return [(one.nvlink_domain, one.block, one.rack) for one in view_nodes(job, desk)]
 
         wait_until(lambda: bool(places()), "the node's report")
 
-        assert places() == [("d.1", "r1")]
+        assert places() == [("d.1", "b1", "r1")]
         assert desk.parts.rail_of("n1", "mlx5_0") == "0"
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats.site_parts import parse_site_parts
-from detectors.formats.slurm_topology import parse_edges
-from detectors.network_topology import NvlinkDomain, merge
-from detectors.parts.fleet_parts import find_parts
+from detectors.formats.slurm_topology import parse_network
+from detectors.network_topology import NodeBlock, NvlinkDomain, merge
+from detectors.parts.fleet_parts import NO_DOMAIN, ToldDomain, find_parts
 from recovery.snapshots.copies.placement import (
     Groups,
     PlacedNode,
@@ -83,19 +83,21 @@ def test_copies_keep_apart_racks_and_coolant_loops_too() -> None:
 def test_a_nodes_place_comes_from_the_topology_file_before_its_scheduler() -> None:
     text = "SwitchName=l1 Nodes=n[1-2]\nSwitchName=top Switches=l1\n"
     site = "[[rack]]\nname='r1'\nnodes=['n1']\n[[power_feed]]\nname='b'\nnodes=['n1']\n[[power_feed]]\nname='a'\nnodes=['n1']"
-    parts = find_parts(merge([parse_edges(text), parse_site_parts(site)]))
+    parts = find_parts(merge([parse_network(text).edges, parse_site_parts(site)]))
 
     assert placed_node("n1", ("s",), parts) == PlacedNode("n1", ("top", "l1"), ("r1", "", "a+b"))
     assert placed_node("n9", ("s",), parts) == PlacedNode("n9", ("s",))
 
 
-def test_an_nvlink_domain_is_a_rack_where_no_rack_is_told() -> None:
+def test_an_nvlink_domain_or_block_is_a_rack_where_no_rack_is_told() -> None:
     site = parse_site_parts("[[rack]]\nname='r1'\nnodes=['n1']")
     domain = NvlinkDomain("d.1", ("n1", "n2"), 0.99)
-    parts = find_parts(merge([site], nvlink_domains=(domain,)))
+    blocks = [NodeBlock("b1", ("n1", "n2", "n3"))]
+    parts = find_parts(merge([site], nvlink_domains=(domain,), blocks=blocks))
 
     assert placed_node("n1", (), parts).shares == ("r1", "", "")
     assert placed_node("n2", (), parts).shares == ("d.1", "", "")
+    assert placed_node("n3", (), parts).shares == ("b1", "", "")
 
 
 def test_an_odd_node_joins_a_ring_of_three() -> None:
@@ -236,11 +238,13 @@ def test_slurm_tells_the_switches_above_a_node(
         "SLURMD_NODENAME": "node12",
     }
 
-    assert failure_domain(environment) == domain
+    assert failure_domain(environment) == ToldDomain(
+        domain, pattern == "block.node" and bool(domain)
+    )
 
 
 def test_without_slurm_the_domain_is_unknown() -> None:
-    assert failure_domain({}) == ()
+    assert failure_domain({}) == NO_DOMAIN
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
