@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree
 
+from bench.gpu.machine import smi_options
 from bench.gpu.rows import NotTriedError
 
 ASK_S_MAX: Final = 20.0
@@ -221,7 +222,7 @@ def ask(index: int = 0) -> SmiAnswer:
     """Return what nvidia-smi says now. Raises NotTriedError where it can't be asked."""
     try:
         answer = subprocess.run(
-            ["nvidia-smi", "-q", "-x"],
+            ["nvidia-smi", *smi_options(), "-q", "-x"],
             capture_output=True,
             text=True,
             check=False,

@@ -18,6 +18,7 @@ from bench.gpu.agent_beside import (
     memory_mib,
     samples_of,
 )
+from bench.gpu.machine import tried_uuid
 from bench.gpu.rows import NotTriedError, Trial
 
 RANKS: Final = 2
@@ -193,10 +194,12 @@ def _read_page(trial: Trial, page: str) -> None:
 
 
 def _driver_pids(nvml: Any) -> dict[int, int | None]:
-    """Return the processes on the first GPU as NVML lists them."""
+    """Return the processes on the GPU that is tried as NVML lists them."""
     nvml.nvmlInitWithFlags(0)
     try:
-        handle = nvml.nvmlDeviceGetHandleByIndex(0)
+        uuid = tried_uuid()
+        by_uuid, by_index = nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetHandleByIndex
+        handle = by_uuid(uuid) if uuid else by_index(0)
         listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         return {one.pid: one.usedGpuMemory for one in listed}
     finally:

@@ -10,6 +10,7 @@ from typing import Final
 from agent.nvml.fields import CLOCKS_EVENT_REASONS
 from bench.gpu import nvidia_smi
 from bench.gpu.load import LoadError, Workers, peak_bf16_per_s
+from bench.gpu.machine import smi_options
 from bench.gpu.rows import NotTriedError, Trial
 from bench.gpu.watch import Watched
 
@@ -170,7 +171,7 @@ def _compute_apps() -> dict[int, int]:
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run(
             [
-                *("nvidia-smi", "--query-compute-apps=pid,used_memory"),
+                *("nvidia-smi", *smi_options(), "--query-compute-apps=pid,used_memory"),
                 "--format=csv,noheader,nounits",
             ],
             capture_output=True,

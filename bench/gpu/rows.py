@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 WHY_CHARACTERS_MAX = 600
+_OUT_OF_MEMORY = "OutOfMemoryError"  # PyTorch's, which this module doesn't import
 
 
 class Outcome(str, Enum):
@@ -37,6 +38,7 @@ class Row:
     figures: Mapping[str, Any] = field(default_factory=dict)
     why: str = ""  # failed or not tried: the reason; passed: what a reader must know
     commit: str = ""  # of rankmend, when it was tried
+    tried_on: str = ""  # GPU, driver and day
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), default=str)
@@ -97,6 +99,8 @@ class Telling:
         except Exception as error:  # noqa: BLE001 - whatever a row meets is its result
             traceback.print_exc(file=sys.stderr)
             outcome, why = Outcome.FAILED, f"{type(error).__name__}: {error}"
+            if type(error).__name__ == _OUT_OF_MEMORY:  # a small card, a MIG instance, or others
+                outcome, why = Outcome.NOT_TRIED, f"the GPU has too little memory left: {error}"
         for name, trial in zip(names, trials, strict=True):
             texts = [why, *trial.failures, *trial.notes]
             told = "; ".join(" ".join(text.split()) for text in texts if text)[:WHY_CHARACTERS_MAX]

@@ -3,7 +3,7 @@
 import html
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from bench.gpu import areas
@@ -32,13 +32,17 @@ class Report:
     machine: Mapping[str, str] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)
 
+    def add(self, row: Row) -> None:
+        """Take a row that was tried on this machine now."""
+        commit = self.machine.get("commit", "")
+        self.rows[row.id] = replace(row, commit=commit, tried_on=_name_of(self.machine))
+
     def write(self, output: Path, page: Path) -> None:
+        """Write both files, each whole at any moment."""
         rows = [asdict(row) for row in self.rows.values()]
         text = json.dumps({"machine": self.machine, "rows": rows}, indent=1, default=str)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text + "\n", encoding="utf-8")
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(self.to_markdown(), encoding="utf-8")
+        _replace(output, text + "\n")
+        _replace(page, self.to_markdown())
 
     def to_markdown(self) -> str:
         """Return the page: the machine, then a table for each area, in the order of the areas."""
@@ -58,8 +62,13 @@ class Report:
 
     def _line(self, row: Row) -> str:
         result = "passed" if row.outcome is Outcome.PASSED else f"**{row.outcome.value}**"
+        tried = []
         if row.commit != self.machine.get("commit"):
-            result += f" (at {row.commit or 'an unknown commit'})"
+            tried.append(f"at {row.commit or 'an unknown commit'}")
+        if row.tried_on != _name_of(self.machine):
+            tried.append(f"on {_cell(row.tried_on) or 'an unknown machine'}")
+        if tried:
+            result += f" ({', '.join(tried)})"
         figures = [f"{name}: {value}" for name, value in row.figures.items()]
         cells = (
             row.claim,
@@ -67,6 +76,19 @@ class Report:
             _LINE_END.join(_cell(text) for text in (*figures, row.why) if text),
         )
         return "| " + " | ".join(cells) + " |\n"
+
+
+def _name_of(machine: Mapping[str, str]) -> str:
+    """Return what tells one machine and day from another."""
+    known = (machine.get("gpu"), machine.get("driver"), machine.get("date"))
+    return ", ".join(text for text in known if text)
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 def _cell(text: str) -> str:
@@ -79,5 +101,6 @@ def read(path: Path) -> Report:
     if not path.exists():
         return Report()
     kept = json.loads(path.read_text(encoding="utf-8"))
-    rows = [Row(**{**row, "outcome": Outcome(row["outcome"])}) for row in kept["rows"]]
+    here = {"tried_on": _name_of(kept["machine"])}  # of a file from before rows said it
+    rows = [Row(**{**here, **row, "outcome": Outcome(row["outcome"])}) for row in kept["rows"]]
     return Report(kept["machine"], {row.id: row for row in rows})

@@ -9,6 +9,7 @@ from typing import Any
 from agent.nvml.child_protocol import CallPage, make_page
 from agent.nvml.sampled_gpu import SampledGpu
 from agent.nvml.sampler import GpuSampler
+from bench.gpu.machine import tried_uuid
 from bench.gpu.rows import NotTriedError
 
 GROUPS = ("fast", "activity", "medium", "slow")
@@ -41,7 +42,7 @@ class TimedPage(CallPage):
 
 
 class Watched:
-    """An opened sampler with its first GPU."""
+    """An opened sampler with the GPU that is tried: the driver's first one, unless another was named."""
 
     def __init__(self, nvml: Any, cuda: str = "") -> None:
         descriptor = make_page()
@@ -55,10 +56,8 @@ class Watched:
             raise NotTriedError(f"NVML can't be opened: {error}") from error
         if not self.sampler.gpus:
             raise NotTriedError("NVML lists no GPU")
-
-    @property
-    def gpu(self) -> SampledGpu:
-        return self.sampler.gpus[0]
+        tried = [one for one in self.sampler.gpus if one.identity.uuid == tried_uuid()]
+        self.gpu: SampledGpu = (tried or self.sampler.gpus)[0]  # with MIG no card has that UUID
 
     def values(self, *groups: str) -> dict[str, float]:
         """Return the values of groups by ``name{label,label}``, each as the agent exports it."""

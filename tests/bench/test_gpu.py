@@ -33,12 +33,22 @@ TORCH = """
 __version__ = "2.0"
 class version:
     cuda = "13.0"
+class _properties:
+    uuid = "11111111-2222-3333-4444-555555555555"
 class cuda:
     is_available = staticmethod(lambda: True)
+    device_count = staticmethod(lambda: 2)
+    get_device_properties = staticmethod(lambda _device: _properties)
     class nccl:
         version = staticmethod(lambda: (2, 27, 3))
 """
-SMI = "#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 580.95.05, 81559 MiB, 96.00'\n"
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
+SMI = f"""#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)"; echo "GPU 1: NVIDIA H100 80GB HBM3 (UUID: {UUID})";;
+*) echo 'NVIDIA H100 80GB HBM3, 580.95.05, 81559 MiB, 96.00';;
+esac
+"""
 
 
 class Site:
@@ -72,19 +82,31 @@ class Site:
         text = MODULE.format(first=first, between=between, second=second, limit_s=limit_s)
         (self.folder / "bench" / "gpu" / "areas" / f"{name}.py").write_text(text)
 
-    def run(self, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    def command(self, *arguments: str) -> list[str]:
+        files = ("--output", str(self.output), "--table", str(self.page))
+        return [sys.executable, "-m", "bench.gpu", *files, *arguments]
+
+    def environment(self, path: str | None = None) -> dict[str, str]:
         path = path or f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "PYTHONPATH": str(self.folder)}
+
+    def run(self, *arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [
-                *(sys.executable, "-m", "bench.gpu", "--output", str(self.output)),
-                *("--table", str(self.page), *arguments),
-            ],
+            self.command(*arguments),
             capture_output=True,
             text=True,
             check=False,
             cwd=self.folder,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(self.folder)},
+            env=self.environment(path),
             timeout=120,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            stdout=subprocess.DEVNULL,
+            cwd=self.folder,
+            env=self.environment(),
         )
 
     def rows(self) -> dict[str, Row]:
@@ -122,6 +144,102 @@ def test_area_that_hangs_is_ended_with_what_it_has_started(site: Site) -> None:
     assert "did not come to this row within 3 s" in rows["nvml.second"].why
     if started.exists():  # the machine was quick enough to come so far
         wait_for(lambda: is_gone(int(started.read_text())), "what it has started is gone")
+
+
+def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) -> None:
+    started = site.folder / "pid"
+    hang = f"import os; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    site.area("nvml", first="trial.figure('ms', 7)", between=hang)
+    run = site.start("--only", "nvml")
+    try:
+        wait_for(lambda: "nvml.first" in site.rows(), "the row is written while the area runs")
+        assert "| The first. | passed | ms: 7 |" in site.page.read_text()
+        wait_for(lambda: started.exists() and started.read_text(), "the area goes on")
+
+        run.terminate()
+        assert run.wait(60) == 128 + 15
+    finally:
+        run.kill()
+
+    assert site.rows()["nvml.first"].outcome is Outcome.PASSED
+    wait_for(lambda: is_gone(int(started.read_text())), "the area is gone with the run")
+
+
+def test_row_that_the_time_does_not_last_for_stays_as_it_was(site: Site) -> None:
+    site.area("nvml", second="trial.figure('ms', 5)")
+    site.run("--only", "nvml", "--commit", "earlier")
+    site.area("nvml", between="time.sleep(600)", limit_s=600.0)
+
+    answer = site.run("--only", "nvml", "--commit", "later", "--budget", "5")
+
+    row = site.rows()["nvml.second"]
+    assert answer.returncode == 0, "a row that was not come to has not failed"
+    assert (row.outcome, row.figures, row.commit) == (Outcome.PASSED, {"ms": 5}, "earlier")
+    assert "passed (at earlier)" in site.page.read_text()
+
+
+def test_row_never_come_to_is_not_tried(site: Site) -> None:
+    site.area("nvml", between="time.sleep(600)", limit_s=600.0)
+
+    answer = site.run("--only", "nvml", "--budget", "5")
+
+    assert answer.returncode == 0
+    assert site.rows()["nvml.second"].outcome is Outcome.NOT_TRIED
+
+
+def test_areas_with_rows_that_never_passed_come_first(site: Site) -> None:
+    site.area("faults", second="trial.check(False, 'wrong')")
+    site.run("--only", "nvml,sections,faults")
+
+    answer = site.run("--only", "nvml,sections,faults")
+
+    places = [answer.stdout.index(f"{name}.first") for name in ("faults", "nvml", "sections")]
+    assert places == sorted(places)
+
+
+def test_row_of_another_gpu_says_so(site: Site) -> None:
+    site.run("--only", "nvml,sections", "--commit", "one")
+    smi = site.folder / "bin" / "nvidia-smi"
+    smi.write_text(SMI.replace("H100 80GB HBM3", "H200"))
+
+    site.run("--only", "sections", "--commit", "one")
+
+    page = site.page.read_text()
+    assert "| gpu | NVIDIA H200 |" in page
+    assert page.count("passed (on NVIDIA H100 80GB HBM3, 580.95.05, ") == 2
+
+
+def test_areas_use_one_gpu_and_ask_nvidia_smi_about_that_one(site: Site) -> None:
+    (site.folder / "bin" / "nvidia-smi").write_text(SMI + f"echo $* >> {site.folder}/asked\n")
+    seen = "trial.figure('seen', os.environ['CUDA_VISIBLE_DEVICES'])"
+    site.area("nvml", first=seen)
+
+    site.run("--only", "nvml")
+
+    assert site.rows()["nvml.first"].figures == {"seen": UUID}
+    assert f"-i {UUID} --query-gpu" in (site.folder / "asked").read_text()
+
+
+def test_instance_of_a_card_is_not_asked_for_as_a_card(site: Site) -> None:
+    (site.folder / "torch.py").write_text(TORCH.replace("11111111", "99999999"))
+    seen = "trial.figure('seen', os.environ.get('BENCH_GPU_UUID', ''))"
+    site.area("nvml", first=seen)
+
+    site.run("--only", "nvml")
+
+    assert site.rows()["nvml.first"].figures == {"seen": ""}
+    assert "| gpu | NVIDIA H100 80GB HBM3 |" in site.page.read_text()
+
+
+def test_gpu_without_memory_left_is_no_failure(site: Site) -> None:
+    lacks = "raise type('OutOfMemoryError', (RuntimeError,), {})('tried to allocate 4 GiB')"
+    site.area("nvml", first=lacks)
+
+    answer = site.run("--only", "nvml")
+
+    assert answer.returncode == 0
+    assert site.rows()["nvml.first"].outcome is Outcome.NOT_TRIED
+    assert "tried to allocate 4 GiB" in site.rows()["nvml.first"].why
 
 
 def is_gone(pid: int) -> bool:
