@@ -1,6 +1,7 @@
 """All collectors of one node with what they share, run at their intervals or once. No sockets, no signals."""
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -30,8 +31,8 @@ from agent.nvml.child_process import ChildProcess
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
 from agent.page.application import make_registry
-from agent.plugins import PluginContext, PluginsCollector
-from agent.ranks.table import RankTable
+from agent.plugins import PluginCollector, PluginContext, PluginsCollector
+from agent.ranks.table import RankSample, RankTable
 from agent.ranks.watched import WatchedRanks
 from agent.sampling.collection import Collector
 from agent.sampling.runner import Runner
@@ -61,106 +62,126 @@ class NodeAgent:
         self.config = config
         self.node = node_name(config.node)
         self.table = RankTable()
-        procfs_root, sysfs_root = Path(config.procfs), Path(config.sysfs)
-        is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
-        # Beside a recorded tree of another node, the jobs of this one are none of its.
-        watched = WatchedRanks() if config.watched_jobs and is_live else None
+        self._procfs_root, self._sysfs_root = Path(config.procfs), Path(config.sysfs)
+        # Beside a recorded tree of another node, the jobs and helpers of this one are none of its.
+        self._is_live = (config.procfs, config.sysfs) == (AgentConfig().procfs, AgentConfig().sysfs)
+        watched = WatchedRanks() if config.watched_jobs and self._is_live else None
         self.ranks = RanksCollector(
             self.table, clock, config.progress_glob, watched, _rank_pods(config)
         )
         plugged = plugins.load(
             plugins.choose(config.plugins),
-            PluginContext(procfs_root, sysfs_root, is_live, clock),
+            PluginContext(self._procfs_root, self._sysfs_root, self._is_live, clock),
             FAMILIES,
         )
         self.families = with_plugins(plugged)
-        self.kernel_policy = kernel_policy = load_policy(
+        self.kernel_policy = load_policy(
             Path(config.kernel_policy) if config.kernel_policy else None
         )
-        self.kernel_log = KernelLogCollector(
-            clock,
-            kernel_policy,
-            _kernel_log_path(config),
-            saved_path=Path(config.state_dir) / "kernel-log.json" if config.state_dir else None,
-            trusts_user=config.kmsg_trusts_user,
-            injected_path=INJECTED_LOG if config.injected_kernel_log else None,
-            on_events=lambda _events: self.runner.hurry(self.findings.name),
-        )
+        self.kernel_log = self._make_kernel_log()
         self.findings = FindingsCollector(
             clock,
             self.node,
-            load_checks(self.families, _policy_path(config), kernel_policy),
+            load_checks(self.families, _policy_path(config), self.kernel_policy),
             config.findings.silenced,
             self.kernel_log,
-            kernel_policy,
+            self.kernel_policy,
         )
-        gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
-        self.gpus = GpuMonitor(
-            clock,
-            gpu_interval_s,
-            config.gpu.call_s_max,
-            partial(ChildProcess, has_profiling=config.gpu.profiling),
-            kept=ReleaseFile(Path(config.state_dir) / "gpu-release.json")
-            if config.state_dir
-            else None,
-            on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
-        )
-        expected_gpus = configuration.expected_gpus(config)
-        ask_helper = privileged.make_ask(config.helper_socket, clock, is_live)
+        self._gpu_interval_s = configuration.interval_of(config, "gpu", GpuCollector.interval_s)
+        self.gpus = self._make_gpu_monitor()
         self.rank_nics = RankNicsCollector()
         self.planes = PlanesCollector(clock)
         self.gpu_jobs = GpuJobsCollector(
             self.gpus,
-            gpu_interval_s,
-            lambda: self.ranks.newest.samples,
+            self._gpu_interval_s,
+            self._rank_samples,
             lambda: self.ranks.newest_watched.jobs,
-            procfs_root,
-            _job_places(config, is_live),
+            self._procfs_root,
+            _job_places(config, self._is_live),
         )
-        self.inventory = InventoryCollector(
-            sysfs_root,
-            procfs_root,
+        self.inventory = self._make_inventory()
+        self.collectors = self._order_collectors(plugged)
+        self.schedule = Schedule(clock)
+        self.runner = Runner(
+            self.collectors,
             clock,
+            self.schedule,
+            self.families,
+            self._intervals_s(),
+            set(config.disabled),
+        )
+        for collector in (self.findings, self.rank_nics, self.planes, self.inventory):
+            collector.watch(self.runner.views)
+
+    def _rank_samples(self) -> tuple[RankSample, ...]:
+        return self.ranks.newest.samples
+
+    def _make_kernel_log(self) -> KernelLogCollector:
+        config = self.config
+        return KernelLogCollector(
+            self._clock,
+            self.kernel_policy,
+            _kernel_log_path(config),
+            saved_path=_state_path(config, "kernel-log.json"),
+            trusts_user=config.kmsg_trusts_user,
+            injected_path=INJECTED_LOG if config.injected_kernel_log else None,
+            on_events=lambda _events: self.runner.hurry(self.findings.name),
+        )
+
+    def _make_gpu_monitor(self) -> GpuMonitor:
+        release_path = _state_path(self.config, "gpu-release.json")
+        return GpuMonitor(
+            self._clock,
+            self._gpu_interval_s,
+            self.config.gpu.call_s_max,
+            partial(ChildProcess, has_profiling=self.config.gpu.profiling),
+            kept=ReleaseFile(release_path) if release_path else None,
+            on_events=lambda: self.runner.hurry("gpu_state", "gpu", self.findings.name),
+        )
+
+    def _make_inventory(self) -> InventoryCollector:
+        config, kept_path = self.config, _state_path(self.config, "inventory.json")
+        return InventoryCollector(
+            self._sysfs_root,
+            self._procfs_root,
+            self._clock,
             config.expect,
             config.nic.exclude,
             config.nic.plane_by_pattern(),
-            InventoryFile(Path(config.state_dir) / "inventory.json") if config.state_dir else None,
+            InventoryFile(kept_path) if kept_path else None,
         )
-        self.collectors: tuple[Collector, ...] = (
+
+    def _order_collectors(self, plugged: Sequence[PluginCollector]) -> tuple[Collector, ...]:
+        """Return all collectors in the order of the page; makes those that nothing else here needs."""
+        config, clock = self.config, self._clock
+        procfs_root, sysfs_root = self._procfs_root, self._sysfs_root
+        expected_gpus = configuration.expected_gpus(config)
+        ask_helper = privileged.make_ask(config.helper_socket, clock, self._is_live)
+        read_acs = read_memory = None
+        if self._is_live:
+            read_acs = privileged.make_read_acs(
+                ask_helper, config.helper_socket, sysfs_root, config.nic.exclude
+            )
+            read_memory = privileged.make_read_memory(ask_helper, config.helper_socket, clock)
+        return (
             self.ranks,
             *host.make_collectors(
                 config.host,
                 procfs_root,
                 sysfs_root,
                 clock,
-                lambda: self.ranks.newest.samples,
+                self._rank_samples,
                 config.nic.exclude,
-                privileged.make_read_acs(
-                    ask_helper, config.helper_socket, sysfs_root, config.nic.exclude
-                )
-                if is_live
-                else None,
+                read_acs,
             ),
             NetworkCollector(procfs_root),
             ThermalCollector(sysfs_root),
             GpuCollector(
-                self.gpus,
-                gpu_interval_s,
-                expected_gpus,
-                lambda: self.ranks.newest.samples,
-                procfs_root,
+                self.gpus, self._gpu_interval_s, expected_gpus, self._rank_samples, procfs_root
             ),
-            GpuStateCollector(self.gpus, gpu_interval_s, expected_gpus),
+            GpuStateCollector(self.gpus, self._gpu_interval_s, expected_gpus),
             self.gpu_jobs,
-            *network_cards.make_collectors(
-                config.nic,
-                sysfs_root,
-                procfs_root,
-                privileged.make_read_memory(ask_helper, config.helper_socket, clock)
-                if is_live
-                else None,
-                clock,
-            ),
+            *network_cards.make_collectors(config.nic, sysfs_root, procfs_root, read_memory, clock),
             self.rank_nics,
             self.planes,
             self.inventory,
@@ -171,19 +192,6 @@ class NodeAgent:
             AgentCollector(clock, self.table),
             self.findings,
         )
-        self.schedule = Schedule(clock)
-        self.runner = Runner(
-            self.collectors,
-            clock,
-            self.schedule,
-            self.families,
-            self._intervals_s(),
-            set(config.disabled),
-        )
-        self.findings.watch(self.runner.views)
-        self.rank_nics.watch(self.runner.views)
-        self.planes.watch(self.runner.views)
-        self.inventory.watch(self.runner.views)
 
     def collect_page(self) -> str:
         """Run every collector once, return the page, and let go of everything."""
@@ -225,6 +233,11 @@ class NodeAgent:
             )
             for collector in self.collectors
         }
+
+
+def _state_path(config: AgentConfig, name: str) -> Path | None:
+    """Return where the agent keeps a file over restarts, or None where it has no such place."""
+    return Path(config.state_dir) / name if config.state_dir else None
 
 
 def _policy_path(config: AgentConfig) -> Path | None:
