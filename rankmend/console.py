@@ -29,10 +29,24 @@ class Console:
         first = Outlet("console")
         second = first if _is_same_file(out, err) else Outlet("console-err")
         self._outlets = {_OUT: first, _ERR: second}
+        self._lock = threading.RLock()  # reentrant: a signal handler may print
+        self._open_line: set[Outlet] = set()  # where a rank's line has no end yet: a progress bar
 
     def put(self, number: int, data: bytes, *, is_own: bool = False) -> None:
-        """Show lines on standard output (1) or standard error (2), or drop them. Never waits."""
-        self._outlets[number].put(self._targets[number], data, is_own=is_own)
+        """Show lines on standard output (1) or standard error (2), or drop them. Never waits.
+
+        A line of rankmend itself (``is_own``) never stands behind a progress bar or a prompt of a rank.
+        """
+        outlet = self._outlets[number]
+        with self._lock:
+            if is_own and outlet in self._open_line:
+                data = b"\n" + data
+            if not outlet.put(self._targets[number], data, is_own=is_own):
+                return
+            if is_own or data.endswith(b"\n"):
+                self._open_line.discard(outlet)
+            else:
+                self._open_line.add(outlet)
 
     def has_room(self, number: int) -> bool:
         """Return False while it is worth waiting for a reader that is slow and reads."""

@@ -136,6 +136,8 @@ _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '(
 _LAST_ERROR: Final = "\nLast error:"
 _TERMINATED: Final = "terminate called without an active exception"
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
+# The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
+_REFUSED: Final = re.compile(r"^(?:\S+: error|[Ee]rror): .+$")
 _NOT_STARTED: Final = re.compile(
     r"^\S*python[\d.]*: ((?:can't open file|No module named|Error while finding module).*)$"
 )
@@ -155,7 +157,7 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     """Return the last error that a rank wrote, or None; never raises.
 
     Knows Python's tracebacks (chained, in groups, prefixed by torch, cut off at the start),
-    faulthandler's, C++'s uncaught exceptions, and the interpreter that found no script.
+    faulthandler's, C++'s uncaught exceptions, the interpreter that found no script, and a parser that refused an option.
     """
     lines = [_clean(line) for line in last_lines[-LINES_MAX:]]
     last: _Found | None = None
@@ -168,7 +170,7 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
         number = max(found.end, number + 1)
         if not found.is_weak or last is None or last.is_weak or _are_apart(last, found):
             last = found
-    return last.error if last else None
+    return last.error if last else _refusal(lines)
 
 
 def parse_elastic_error(text: str) -> ErrorText | None:
@@ -306,6 +308,12 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
     if before is not None and _is_chained(lines[before.end : start]):
         start = before.start
     return _found(lines, start, end, match[1], match[2] or "")
+
+
+def _refusal(lines: list[str]) -> ErrorText | None:
+    """Return what a script's parser of options refused. Its usage above may fill any number of lines."""
+    last = next((line for line in reversed(lines) if line), "")
+    return _error("", last, last) if _REFUSED.match(last) else None
 
 
 def _thrown_at(lines: list[str], number: int, type_name: str) -> _Found:

@@ -46,6 +46,10 @@ _SIGKILL: Final = 9
 _SIGPIPE: Final = 13
 _CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # caused by the process itself
 _REQUESTS: Final = frozenset({1, 2, 3, 10, 12, 15})  # sent by people and schedulers
+_PYTHON_BASE: Final = 256  # sys.exit(subprocess.call(...)) exits with -n, so 256 - n
+_BY_PYTHON: Final = frozenset(
+    _PYTHON_BASE - number for number in (4, 6, 7, 8, 9, 11, 15)
+)  # no exit code of a script's own is near
 _SHELL_BASE: Final = 128  # a shell exits with 128 + n after signal n killed its child
 
 _SIGNAL_NOTES: Final = {
@@ -204,7 +208,8 @@ def _signal_of(end: RankEnd) -> tuple[int | None, str]:
     if end.signal is not None:
         return end.signal, signal_name(end.signal)
     said = f"exit code {end.exit_code}"
-    number = (end.exit_code or 0) - _SHELL_BASE
+    code = end.exit_code or 0
+    number = _PYTHON_BASE - code if code in _BY_PYTHON else code - _SHELL_BASE
     if number in SIGNALS:
         return number, f"{said} ({SIGNALS[number]} of its child)"
     return None, said

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import re
+import shlex
 import time
 from pathlib import Path
 from typing import Final
@@ -132,11 +133,13 @@ def identify_folder(beside: Path) -> str:
     return content.decode().strip()
 
 
-def check_writable(folder: Path) -> None:
-    """Create the folder if only it is missing, and prove that a file in it reaches the storage.
+def check_writable(named: Path) -> None:
+    """Create the folder if it is missing, and prove that a file in it reaches the storage.
 
-    Its path must be UTF-8, since the journal, claims and messages hold it.
+    The folders above it are made only below the working folder: above an absolute path, a missing one may be storage that is
+    not mounted. The path must be UTF-8, since the journal, claims and messages hold it.
     """
+    folder = named.absolute()
     try:
         path = str(folder.resolve())
         f"{folder}{path}".encode()
@@ -148,17 +151,28 @@ def check_writable(folder: Path) -> None:
     # No process id in it: launchers in containers have the same one on every node.
     probe = folder / f".rankmend-probe-{os.urandom(8).hex()}.tmp"
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=not named.is_absolute(), exist_ok=True)
         try:
             _write(probe, b"rankmend\n")
         finally:
             probe.unlink(missing_ok=True)
         refuse_foreign_link(folder / BESIDE, ConfigError)
     except OSError as error:
+        missing = _first_missing(folder) if error.errno == errno.ENOENT else None
+        if missing is not None:
+            raise ConfigError(
+                f"checkpoint folder {folder} can't be made: {missing} does not exist. If its storage is "
+                f"mounted here, make it: mkdir -p {shlex.quote(str(folder))}"
+            ) from error
         name = errno.errorcode.get(error.errno or 0, "unknown error")
         raise ConfigError(
             f"checkpoint folder {folder} can't be written: {name} ({error.strerror or error})"
         ) from error
+
+
+def _first_missing(folder: Path) -> Path | None:
+    """Return the highest folder above this one that is not there."""
+    return next((one for one in reversed(folder.parents) if not one.exists()), None)
 
 
 def _parse_attempt(content: bytes) -> int | None:

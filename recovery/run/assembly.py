@@ -26,6 +26,7 @@ from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import ProcessRef, fence_leftovers
 from recovery.launcher.processes.standing import ForeignMarks, identify
 from recovery.launcher.ranks.command import (
+    PLACEHOLDERS,
     RankCommand,
     build_command,
     build_contained_command,
@@ -58,6 +59,8 @@ def say(text: str) -> None:
 
 
 def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCommand:
+    if options.checkpoint_dir is None:
+        _refuse_placeholder(options.arguments)
     if options.rank_prefix is not None:
         return _make_contained_command(options, options.rank_prefix, environment)
     if options.rank_prefix_env is not None:
@@ -73,6 +76,16 @@ def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCom
         no_python=options.no_python,
         is_script=options.run_path,
     )
+
+
+def _refuse_placeholder(arguments: Sequence[str]) -> None:
+    """Refuse a placeholder that would never be filled in: each restart would begin at step 0."""
+    for name in PLACEHOLDERS:
+        if any(name in argument for argument in arguments):
+            raise ConfigError(
+                f"{name} is among the script's arguments, and there is no --checkpoint-dir to find a checkpoint in: "
+                "name the folder where the script saves"
+            )
 
 
 def _make_contained_command(

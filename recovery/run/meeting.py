@@ -114,7 +114,7 @@ def _shared_folder(
 ) -> Path | None:
     """Return the folder for the note, or raise ConfigError if the launchers share no secret."""
     if options.checkpoint_dir is not None:
-        check_writable(options.checkpoint_dir.absolute())
+        check_writable(options.checkpoint_dir)
         return options.checkpoint_dir.absolute() / BESIDE
     if options.slurm_run:
         return make_meeting_folder(environment, key.folder_name)

@@ -77,7 +77,7 @@ class NodeSetup:
         output_plan = make_output_plan(options, slots)
         beside = None
         if options.checkpoint_dir is not None:
-            check_writable(options.checkpoint_dir.absolute())
+            check_writable(options.checkpoint_dir)
             beside = options.checkpoint_dir.absolute() / BESIDE
         state = state_folder(options, environment)
         return cls(options, environment, command, slots, output_plan, beside, state)
@@ -263,7 +263,7 @@ def own_folder(
     """Take the checkpoint folder, if any, for the job; its other launchers may hold it already."""
     folder = options.checkpoint_dir
     if folder is not None:
-        check_writable(folder.absolute())
+        check_writable(folder)
     # Behind a prefix, a container's tool may close the files that a rank would inherit.
     locks = options.rank_prefix is None
     return own(folder, kind, key, environment, say, take_over=options.take_over, locks=locks)

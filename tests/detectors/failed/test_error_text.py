@@ -389,3 +389,20 @@ def test_nothing_else_with_these_words_is_taken_for_nccls() -> None:
 
     assert said is not None
     assert said.line == "ValueError: x"
+
+
+def test_what_a_parser_of_options_refused_is_the_error(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    options = "".join(f"p.add_argument('--option-{number}')\n" for number in range(300))
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{options}p.parse_args()\n")
+
+    command = [sys.executable, str(script), "--resume", "ckpt/step_20.pt"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    told = "train.py: error: unrecognized arguments: --resume ckpt/step_20.pt"
+    assert error_line(error_in(*result.stderr.splitlines()[-60:])) == told
+    assert error_line(error_in("Usage: train.py", "", "Error: No such option: --resume")) == (
+        "Error: No such option: --resume"
+    )
+    assert error_in(*traceback_of("ValueError: x"), "train.py: error: x").type_name == "ValueError"
+    assert parse_error(["train.py: error: x", "step 3"]) is None

@@ -117,6 +117,9 @@ def test_ranks_that_ended_well_or_were_stopped_are_no_failure() -> None:
         (exited(2, DO_NOT_RETRY, BAD_BATCH), Blame.PROGRAM, "do_not_retry"),
         (exited(2, 137), Blame.RANK, "killed:SIGKILL"),  # a shell tells of its child
         (exited(2, 143), Blame.USER, "user:SIGTERM"),
+        (exited(2, 247), Blame.RANK, "killed:SIGKILL"),  # a Python that ended with its child's -9
+        (exited(2, 245), Blame.RANK, "crashed:SIGSEGV"),
+        (exited(2, 255), Blame.RANK, "exit:255"),  # sys.exit(-1) is no SIGHUP
         (died(2, 15), Blame.USER, "user:SIGTERM"),
         (died(2, 2), Blame.USER, "user:SIGINT"),
         (died(2, 7), Blame.RANK, "crashed:SIGBUS"),

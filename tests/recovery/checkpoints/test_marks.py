@@ -139,9 +139,37 @@ def test_launchers_of_one_process_id_prove_a_shared_folder_at_the_same_time() ->
         assert list(Path(name).iterdir()) == []
 
 
-def test_a_folder_without_parent_is_named_with_its_errno(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a/b can't be written: ENOENT \(No such file"):
-        check_writable(tmp_path / "a" / "b")
+def test_folders_above_a_relative_path_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    check_writable(Path("runs/one/ckpt"))
+
+    assert (tmp_path / "runs/one/ckpt").is_dir()
+
+
+def test_folders_above_an_absolute_path_are_not_made_and_the_missing_one_is_named(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_writable(tmp_path / "a" / "b" / "c d")
+
+    assert f"can't be made: {tmp_path}/a does not exist" in str(raised.value)
+    assert f"mkdir -p '{tmp_path}/a/b/c d'" in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_leads_nowhere_above_a_relative_path_is_no_folder_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared").symlink_to(tmp_path / "not mounted")
+
+    with pytest.raises(ConfigError, match="shared"):
+        check_writable(Path("shared/one/ckpt"))
+
+    assert not (tmp_path / "not mounted").exists()
 
 
 def test_a_file_in_place_of_the_folder_is_named_with_its_errno(tmp_path: Path) -> None:
