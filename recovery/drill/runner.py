@@ -44,6 +44,10 @@ class OverdueError(RankmendError):
     """The drill's time is over."""
 
 
+class FolderGoneError(RankmendError):
+    """Somebody has removed the drill's folder."""
+
+
 class JobProcess(Protocol):
     """What runs the job: one launcher, or those of several nodes as if they were one."""
 
@@ -66,7 +70,8 @@ class _Injector:
 
     @property
     def is_made(self) -> bool:
-        return self.process.poll() == 0 or _IN_FORCE in self.said.read_bytes()
+        said = read_if_there(self.said, _SAID_BYTES_MAX, SourceError) or b""
+        return self.process.poll() == 0 or _IN_FORCE in said
 
 
 @dataclass(slots=True)
@@ -78,10 +83,15 @@ class DrillRun:
     tell: Tell
     began_s: float = field(default_factory=time.monotonic)
     _injectors: list[_Injector] = field(default_factory=list)
+    _log_id: tuple[int, int] | None = None  # device and inode
 
     @property
     def state(self) -> Path:
         return self.folder / "state"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "job.log"
 
     @property
     def checkpoints(self) -> Path:
@@ -90,9 +100,10 @@ class DrillRun:
     def run(self) -> DrillOutcome:
         """Run the job with its faults until it has ended, or its time is over."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "job.log").open("wb") as log:
+        with self.log.open("wb") as log:
+            self._log_id = _id_of(self.log)
             job = self._start(log.fileno())
-        self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.folder / 'job.log'}")
+        self.tell(f"job started: {self.scenario.job.ranks} ranks, log {self.log}")
         code = None
         try:
             for faults in at_once(self.scenario.faults):
@@ -104,11 +115,15 @@ class DrillRun:
             self.tell(f"job ended with exit code {code}")
         except OverdueError as error:
             self.tell(str(error))
+        except (OSError, RankmendError):
+            self._require_folder()  # whatever failed: the cause is that files are missing
+            raise
         finally:
             try:
                 not_undone = self._end_injectors()
             finally:
                 self._end(job)
+        self._require_folder()
         return self._outcome(code, not_undone)
 
     def checks(self, outcome: DrillOutcome) -> tuple[DrillCheck, ...]:
@@ -163,9 +178,15 @@ class DrillRun:
     def _until(self, is_so: Callable[[], bool], what: str) -> None:
         until_s = self.began_s + self.scenario.job.deadline_s
         while not is_so():
+            self._require_folder()
             if time.monotonic() > until_s:
                 raise OverdueError(f"not within {self.scenario.job.deadline_s:g} s: {what}")
             time.sleep(_POLL_S)
+
+    def _require_folder(self) -> None:
+        """Raise FolderGoneError once the drill's files are gone. The folder itself may be there: services make it anew."""
+        if _id_of(self.log) != self._log_id:
+            raise FolderGoneError(f"{self.folder} was removed while the drill ran")
 
     def _await_phase(self, job: JobProcess, fault: DrillFault) -> None:
         """Wait until the job is where the fault is to meet it, or raise once it has ended."""
@@ -277,7 +298,8 @@ class DrillRun:
                     f"{one.fault.fault} came too late: the fault beside it had ended its target"
                 )
             elif code != 0:
-                said = one.said.read_text(errors="replace").strip()[-300:]
+                data = read_if_there(one.said, _SAID_BYTES_MAX, SourceError) or b""
+                said = data.decode("utf-8", "replace").strip()[-300:]
                 problems.append(f"{one.fault.fault}: {said}")
         return tuple(problems)
 
@@ -307,6 +329,14 @@ class DrillRun:
             return int(found["step"]), int(found["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error
+
+
+def _id_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _lead_s() -> float:

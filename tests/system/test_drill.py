@@ -1,6 +1,7 @@
 """`rankmend drill` on a real job: the exit code and the reports say what held."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,27 @@ def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path
     text = page.read_text()
     assert "did not hold" in text
     assert 'class="detect"' in text or "detect:" in text
+
+
+def test_drill_whose_folder_is_removed_ends_soon_and_says_why(tmp_path: Path) -> None:
+    scenario = tmp_path / "long.toml"
+    scenario.write_text(
+        '[job]\nsteps = 100000\ndeadline_s = 3000\n[[faults]]\nfault = "stop"\non = "rank:1"\n'
+        "for_s = 2000\nat_step = 5\n[holds]\nincidents = 1\n"
+    )
+    command = [sys.executable, "-m", "rankmend.cli", "drill", str(scenario)]
+
+    with subprocess.Popen(
+        [*command, f"--dir={tmp_path / 'runs'}"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "fault:" in line)
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)  # some of it may be made anew
+        rest = process.communicate(timeout=280)[1]
+
+    assert "stop on rank:drill/1" in said
+    assert process.returncode == 1
+    assert "was removed while the drill ran" in rest
 
 
 @pytest.mark.torch
