@@ -19,6 +19,7 @@ from recovery.journal.reach import Reach, farther, is_farther
 from recovery.journal.records import Record
 
 # Between two looks at all ranks: a look costs 3 us a rank, 5 % of the time, in a long stall 0.25 %.
+_FIRST_STEP: Final = 1  # at the latest: loops count from 0 or 1
 _LOOK_S_PER_RANK: Final = 6e-5
 _LOOK_S_MAX_PER_RANK: Final = 20 * _LOOK_S_PER_RANK
 _LOOK_RATIO: Final = 0.05  # pause between two looks, as a share of the time without progress
@@ -176,7 +177,16 @@ class AttemptHealth:
             marks.first_step,
             marks.rendezvous_began_age_s,
             marks.rendezvous_ended_age_s,
+            self._unused_step(marks.first_step),
         )
+
+    def _unused_step(self, first_step: int | None) -> int | None:
+        """Return the step that the attempt was given, if its ranks began at the very first one all the same."""
+        started = self._ledger.started
+        given = None if started is None else started.choice.begins_at
+        if given is None or first_step is None or self._seen.is_relative:
+            return None
+        return given if first_step <= _FIRST_STEP < given else None
 
     def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:
         """Return a record of the ranks' progress if there is new progress and a record is due."""

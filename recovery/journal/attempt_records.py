@@ -194,6 +194,7 @@ class AttemptVerified:
     first_step: int | None = None  # lowest first step number of any rank
     rendezvous_began_age_s: float | None = None
     rendezvous_ended_age_s: float | None = None
+    unused_step: int | None = None  # they were given this step, and begin as if they had nothing
 
 
 @dataclass(frozen=True, slots=True)

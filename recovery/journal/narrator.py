@@ -188,8 +188,16 @@ def _(record: AttemptEnded) -> str | None:
 @narrate.register
 def _(record: AttemptVerified) -> str:
     if record.telling_ranks:
-        return f"attempt {record.attempt} makes progress on {counted(len(record.telling_ranks), 'rank')}"
+        line = f"attempt {record.attempt} makes progress on {counted(len(record.telling_ranks), 'rank')}"
+        return line if record.unused_step is None else f"{line}, {_unused(record)}"
     return f"attempt {record.attempt} runs; its ranks report no steps"
+
+
+def _unused(record: AttemptVerified) -> str:
+    return (
+        f"but begins at step {record.first_step}, although it was given step {record.unused_step}: either the script does not "
+        "load it (does it take {checkpoint}, or ask rankmend.resume()?), or it counts its steps anew"
+    )
 
 
 @narrate.register

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
-from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import CaughtUp
 from recovery.journal.job_records import OutcomeKind
+from recovery.journal.narrator import narrate
 from recovery.messages.exchange import RankExit, StepTiming
 from tests.recovery.job.test_controller import Bench
 
@@ -119,3 +120,27 @@ def test_catching_up_is_dated_by_the_first_new_step_and_not_by_the_report_that_t
     (caught_up,) = bench.records(CaughtUp)
     assert caught_up.step == 11
     assert caught_up.age_s == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize(("begins", "said"), [(1, True), (6, False)])
+def test_attempt_that_begins_anew_although_it_was_given_a_checkpoint_is_told(
+    bench: Bench, begins: int, said: bool
+) -> None:
+    fail(bench, 1, signal=9)
+    restart(bench, begins)
+
+    verified = bench.records(AttemptVerified)[-1]
+    assert (verified.first_step, verified.unused_step) == (begins, 5 if said else None)
+    told = narrate(verified)
+    assert told is not None
+    assert ("begins at step 1, although it was given step 5" in told) is said
+
+
+def test_attempt_without_a_checkpoint_begins_at_the_first_step_as_it_should() -> None:
+    bench = Bench().start()
+    bench.tell()
+    bench.run_attempt(1)
+    bench.step(1, 1)
+    bench.step(2, 2)
+
+    assert bench.records(AttemptVerified)[-1].unused_step is None
