@@ -140,6 +140,8 @@ def _read_line(line: str, told: _Told) -> None:
         told.hang(_name(words[0]), True, _name(words[1]))
     elif "switchname" in pairs:
         switch = _name(pairs["switchname"])
+        if pairs.get("level", "0") != "0":
+            pairs["nodes"] = ""  # `scontrol` prints all nodes below: these hang on lower switches
         for key, is_node in (("nodes", True), ("switches", False)):
             for below in expand_hosts(pairs[key]) if pairs.get(key) else ():
                 told.hang(below, is_node, switch)
