@@ -9,7 +9,7 @@ a kind or origin that it does not know. Later readers pass over such an edge.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Final
@@ -19,7 +19,9 @@ import msgspec
 from rankmend.errors import SourceError
 from rankmend.printable import is_printable
 
-EDGES_MAX: Final = 400_000  # 20,000 nodes with 16 rails, and switches
+# 20,000 nodes with 16 rails take 320,000, and each tier of a fat tree above the leaves as many again.
+EDGES_MAX: Final = 1_000_000
+BYTES_MAX: Final = 256 << 20  # so many edges with names of 40 characters
 FORMAT: Final = "rankmend-topology-1"
 _LEVELS: Final = ("group", "pod")  # of what round trips show, the narrowest first
 _GAPS_MAX: Final = 8  # that are tried, the clearest first: one slow pair must not hide the others
@@ -218,7 +220,15 @@ def contradictions(topology: NetworkTopology) -> tuple[tuple[TopologyEdge, Topol
 
 
 def encode_topology(topology: NetworkTopology) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(topology), indent=1)
+    """Return the file, each edge on one line. Raises SourceError where it would be too long to be read."""
+    edges = b",\n  ".join(msgspec.json.encode(one) for one in topology.edges)
+    told = msgspec.json.format(msgspec.json.encode(replace(topology, edges=())), indent=1)
+    body = told.replace(
+        b'"edges": []', b'"edges": [\n  ' + edges + b"\n ]" if edges else b'"edges": []', 1
+    )
+    if len(body) > BYTES_MAX:
+        raise SourceError(f"a topology file of {len(body)} bytes: at most {BYTES_MAX} are read")
+    return body
 
 
 def decode_topology(body: bytes | str) -> NetworkTopology:

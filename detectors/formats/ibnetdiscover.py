@@ -5,6 +5,7 @@ is a cable: the own port, then the GUID and the port of the other end.
 """
 
 import re
+from collections import Counter
 from typing import Final
 
 from detectors.network_topology import EdgeOrigin, TopologyEdge, edge
@@ -71,12 +72,8 @@ def parse_ibnetdiscover(text: str) -> tuple[TopologyEdge, ...]:
 
 def _unique(names: dict[str, str]) -> dict[str, str]:
     """Return the names; of switches that share a description the GUID is added. A host has one name for all its cards."""
-    switches = [name for guid, name in names.items() if guid.startswith("S")]
-    twice = (
-        {name for name in switches if switches.count(name) > 1}
-        if len(switches) < 5000
-        else set(switches)
-    )
+    count = Counter(name for guid, name in names.items() if guid.startswith("S"))
+    twice = {name for name, switches in count.items() if switches > 1}
     return {
         guid: f"{name or 'switch'} {guid[2:]}"
         if guid.startswith("S") and (name in twice or not name)

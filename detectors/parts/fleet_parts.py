@@ -1,6 +1,6 @@
 """The parts that each node hangs on, from the topology file. Pure."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -136,7 +136,8 @@ class FleetParts:
         for node in self.on:
             for one in self.hung(node):
                 found.setdefault(one.part, set()).add(node)
-        return {part: frozenset(nodes) for part, nodes in found.items()}
+        shared: dict[frozenset[str], frozenset[str]] = {}  # spines have the same nodes below
+        return {part: shared.setdefault(own := frozenset(nodes), own) for part, nodes in found.items()}  # fmt: skip
 
     def hung(self, node: str) -> tuple[HungPart, ...]:
         """Return what a node hangs on; a long name counts as its short one where only that is known."""
@@ -180,8 +181,9 @@ def find_parts(topology: NetworkTopology) -> FleetParts:
         part = HungPart(FleetPart(SharedKind.NVLINK_DOMAIN, domain.name))
         for node in domain.nodes:
             joined.setdefault(node, []).append(part)
+    switches = _Switches(above_switch)
     network = {
-        node: (*joined.get(node, ()), *_switches(of_node.get(node, []), above_switch))
+        node: (*joined.get(node, ()), *switches.of_node(of_node.get(node, [])))
         for node in dict.fromkeys((*of_node, *joined))
     }
     in_block: dict[str, list[HungPart]] = {}
@@ -242,31 +244,48 @@ def _own_blocks(
             yield block
 
 
-def _switches(
-    edges: Iterable[TopologyEdge], above: Mapping[str, Iterable[str]]
-) -> tuple[HungPart, ...]:
-    best: dict[str, TopologyEdge] = {}
-    for one in edges:
-        if one.kind is HangsOn.SWITCH:
-            held = best.get(one.port)
-            if held is None or (-one.confidence, one.above) < (-held.confidence, held.above):
-                best[one.port] = one
-    if any(port for port in best):
-        sure = max(one.confidence for port, one in best.items() if port)
-        if "" in best and best[""].confidence <= sure:
-            del best[""]  # a cable's own word holds before a file that names no port
-    leaves = [one for _port, one in sorted(best.items())]
-    found = [HungPart(FleetPart(SharedKind.LEAF, one.above), one.port) for one in leaves]
-    for leaf in leaves:
-        seen = {leaf.above}
-        due = list(islice(above.get(leaf.above, ()), ABOVE_MAX))
+class _Switches:
+    """The switches that nodes hang on. What hangs on one leaf shares what is above it: a fleet has many nodes below few switches."""
+
+    def __init__(self, above: Mapping[str, Iterable[str]]) -> None:
+        self._above = above
+        self._from: dict[tuple[str, str], tuple[HungPart, ...]] = {}
+
+    def of_node(self, edges: Iterable[TopologyEdge]) -> tuple[HungPart, ...]:
+        """Return the leaves of all ports, then the switches above them."""
+        best: dict[str, TopologyEdge] = {}
+        for one in edges:
+            if one.kind is HangsOn.SWITCH:
+                held = best.get(one.port)
+                if held is None or (-one.confidence, one.above) < (-held.confidence, held.above):
+                    best[one.port] = one
+        if any(port for port in best):
+            sure = max(one.confidence for port, one in best.items() if port)
+            if "" in best and best[""].confidence <= sure:
+                del best[""]  # a cable's own word holds before a file that names no port
+        chains = [self._chain(one.above, one.port) for _port, one in sorted(best.items())]
+        above = (part for chain in chains for part in chain[1:])
+        return (
+            *(chain[0] for chain in chains),
+            *islice(above, max(0, ABOVE_MAX - len(chains))),
+        )
+
+    def _chain(self, leaf: str, port: str) -> tuple[HungPart, ...]:
+        """Return the leaf, and the switches above it from near to far."""
+        known = self._from.get((leaf, port))
+        if known is not None:
+            return known
+        found = [HungPart(FleetPart(SharedKind.LEAF, leaf), port)]
+        seen = {leaf}
+        due = deque(islice(self._above.get(leaf, ()), ABOVE_MAX))
         while due and len(found) < ABOVE_MAX:
-            switch = due.pop(0)
+            switch = due.popleft()
             if switch not in seen:  # a ring of cables ends here
                 seen.add(switch)
-                found.append(HungPart(FleetPart(SharedKind.SWITCH, switch), leaf.port))
-                due += islice(above.get(switch, ()), ABOVE_MAX)
-    return tuple(dict.fromkeys(found))
+                found.append(HungPart(FleetPart(SharedKind.SWITCH, switch), port))
+                due += islice(self._above.get(switch, ()), ABOVE_MAX)
+        self._from[leaf, port] = tuple(found)
+        return self._from[leaf, port]
 
 
 def _site_parts(

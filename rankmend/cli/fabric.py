@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _USAGE: Final = 2
 _FOUND: Final = 3  # exit code where a part is slow
 _KINDS: Final = ("find", "pairs", "ring", "bisect", "all-to-all", "collectives", "paths", "flows")
-_TOPOLOGY_BYTES_MAX: Final = 64 << 20
 _file = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -465,10 +464,11 @@ def _read_leaves(path: Path | None) -> dict[str, str]:
 
 
 def _read_topology(path: Path) -> bytes:
+    from detectors.network_topology import BYTES_MAX
     from rankmend.errors import SourceError
     from rankmend.files import read_capped
 
-    return read_capped(path, _TOPOLOGY_BYTES_MAX, SourceError)
+    return read_capped(path, BYTES_MAX, SourceError)
 
 
 def _tell(report: "FabricReport", *, as_json: bool) -> None:

@@ -154,12 +154,13 @@ def _walk_redfish(
 
 
 def _read_parts(topology: Path | None) -> "FleetParts":
+    from detectors import network_topology
     from detectors.formats.slurm_topology import parse_parts
     from detectors.parts.fleet_parts import NO_PARTS
 
     if topology is None:
         return NO_PARTS
-    return parse_parts(read_capped(topology, BYTES_MAX, SourceError))
+    return parse_parts(read_capped(topology, network_topology.BYTES_MAX, SourceError))
 
 
 def _nodes_with(symptom: "SharedSymptom", pages: "Sequence[Path]") -> tuple[set[str], set[str]]:

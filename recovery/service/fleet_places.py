@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from detectors.formats.slurm_topology import parse_parts
+from detectors.network_topology import BYTES_MAX
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts, SharedKind
 from rankmend.errors import ConfigError, SourceError
 from rankmend.files import read_capped
 from recovery.service.controller_config import Discovery
 from recovery.service.discovery import rack_finder
-
-TOPOLOGY_BYTES_MAX: Final = 64 << 20
 
 
 def read_fleet_parts(told: Discovery) -> FleetParts:
@@ -23,9 +21,7 @@ def read_fleet_parts(told: Discovery) -> FleetParts:
     found = NO_PARTS
     if told.topology_file is not None:
         path = Path(told.topology_file)
-        body = read_capped(
-            path, TOPOLOGY_BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}"
-        )
+        body = read_capped(path, BYTES_MAX, ConfigError, name=f"[discovery] topology_file {path}")
         try:
             found = parse_parts(body)
         except SourceError as error:

@@ -385,4 +385,4 @@ def test_a_file_of_an_earlier_version_has_switches_only() -> None:
     body = b'{"format": "rankmend-topology-1", "edges": [{"below": "n1", "above": "l1", "below_is_node": true, "port": "", "confidence": 0.9, "origin": "lldp"}]}'
 
     assert parse_parts(body.decode()).name_of("n1", SharedKind.LEAF) == "l1"
-    assert b'"kind": "switch"' in encode_topology(parse_network(body.decode()))
+    assert b'"kind":"switch"' in encode_topology(parse_network(body.decode()))
