@@ -159,6 +159,15 @@ def memory_mib(pid: int) -> tuple[float, float]:
     return kib.get("Pss:", 0) / 1024, kib.get("Rss:", 0) / 1024
 
 
+def has_mapped(pid: int, library: str) -> bool:
+    """Return whether a process has a file of this name mapped."""
+    try:
+        text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(f"/{library}" in line for line in text.splitlines())
+
+
 def largest_mib(pid: int, count: int) -> str:
     """Return the PSS of the mappings of a process that take the most, by name."""
     by_name: dict[str, int] = {}

@@ -4,6 +4,7 @@ import contextlib
 import statistics
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +15,13 @@ from bench.gpu.agent_beside import (
     cpu_s,
     environment,
     family_of,
+    has_mapped,
     largest_mib,
     memory_mib,
     samples_of,
 )
 from bench.gpu.machine import tried_uuid
+from bench.gpu.nvml_memory import ask_memory
 from bench.gpu.rows import NotTriedError, Trial
 
 RANKS: Final = 2
@@ -147,26 +150,43 @@ def try_agent(trial: Trial, session: AgentWithRanks) -> None:
         time.sleep(max(0.0, 1.0 - scrapes_s[-1]))
     lasted_s = time.monotonic() - session.began_s
     used_s = cpu_s(pid) - session.cpu_began_s
-    family = family_of(pid)
-    memory = {one: memory_mib(one) for one in family}
-    total_mib = sum(pss for pss, _rss in memory.values())
-    child = [one for one in family if one != pid]
+    child = [one for one in family_of(pid) if one != pid]
     trial.figure("seconds", lasted_s)
     trial.figure("cpu_percent_of_a_core", 100 * used_s / lasted_s)
     trial.figure("child_cpu_percent_of_a_core", 100 * sum(map(cpu_s, child)) / lasted_s)
+    judge_memory(trial, pid, ask_memory())
+    trial.figure("scrape_median_ms", 1e3 * statistics.median(scrapes_s))
+    trial.figure("scrape_max_ms", 1e3 * max(scrapes_s))
+    PAGE.write_text(page, encoding="utf-8")
+    _read_page(trial, page)
+
+
+def judge_memory(trial: Trial, pid: int, library: Mapping[str, float]) -> None:
+    """Hold the memory of the agent and its children against the budget.
+
+    ``library``: what the driver's library allocates by itself in any process that reads the GPUs; nothing of rankmend's
+    can make it less, and the budget doesn't have it.
+    """
+    family = family_of(pid)
+    memory = {one: memory_mib(one) for one in family}
+    child = [one for one in family if one != pid]
+    total_mib = sum(pss for pss, _rss in memory.values())
+    own_mib = total_mib - library["nvml"]
     trial.figure("processes", len(family))
     trial.figure("pss_mib", total_mib)
+    trial.figure("nvml_itself_mib", library["nvml"])
+    trial.figure("own_pss_mib", own_mib)
+    trial.figure("child_own_mib", sum(memory[one][0] for one in child) - library["nvml"])
+    trial.figure("libcuda_given_back_mib", library["libcuda"])
     trial.figure("agent_pss_mib", memory[pid][0])
     trial.figure("agent_rss_mib", memory[pid][1])
     trial.figure("children_pss_mib", sum(memory[one][0] for one in child))
     trial.figure("children_rss_mib", sum(memory[one][1] for one in child))
     for one, whose in [(pid, "agent"), *((one, "child") for one in child)]:
         trial.figure(f"{whose}_largest_pss_mib", largest_mib(one, 6))
-    trial.figure("scrape_median_ms", 1e3 * statistics.median(scrapes_s))
-    trial.figure("scrape_max_ms", 1e3 * max(scrapes_s))
-    trial.check(0 < total_mib <= PSS_MIB_MAX, f"{total_mib:.1f} MiB PSS, {PSS_MIB_MAX:.0f} allowed")
-    PAGE.write_text(page, encoding="utf-8")
-    _read_page(trial, page)
+    trial.check(0 < own_mib <= PSS_MIB_MAX, f"{own_mib:.1f} MiB PSS, {PSS_MIB_MAX:.0f} allowed")
+    keeping = [one for one in family if has_mapped(one, "libcuda.so")]
+    trial.check(not keeping, f"processes {keeping} of {pid} keep libcuda loaded")
 
 
 def _read_page(trial: Trial, page: str) -> None:

@@ -19,7 +19,8 @@ COPY_BYTES: Final = 4 << 30
 HELD_BYTES: Final = 2 << 30
 CONTEXT_BYTES_MAX: Final = 3 << 30  # context, cuBLAS workspace, and what PyTorch keeps
 WINDOW_S: Final = 2.5
-GEMM_TOLERANCE, COPY_TOLERANCE = 0.15, 0.20
+# An H200 was 12 % above for the GEMM: a pipe is active in cycles in which it does less than its most. Copy: 0.3 % below.
+GEMM_TOLERANCE, COPY_TOLERANCE = 0.20, 0.20
 IDLE_MAX: Final = 0.05
 SM, TENSOR, DRAM = "sm_active_ratio", "pipe_active_ratio{tensor}", "dram_active_ratio"
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2  # nvmlClockType_t
@@ -108,10 +109,12 @@ def try_load(
             trial.figure(f"{name}_idle", idle[key] * scale if key in idle else "absent")
     trial.check(found.compared, "nothing could be compared")
     trial.check(not found.differing, "; ".join(found.differing.values()))
-    used = values.get("utilization_ratio", 0.0)
-    trial.check(used >= 0.9, f"utilization_ratio is {used:.2f} under a GEMM")
-    more = values.get("power_watts", 0.0) > idle.get("power_watts", 0.0)
-    trial.check(more, "no more power than idle")
+    if (used := values.get("utilization_ratio")) is not None:
+        trial.check(used >= 0.9, f"utilization_ratio is {used:.2f} under a GEMM")
+    if (watts := values.get("power_watts")) is not None:
+        trial.check(watts > idle.get("power_watts", 0.0), "no more power than idle")
+    if lacking := [name for name in ("utilization_ratio", "power_watts") if name not in values]:
+        trial.note(f"this card gives no {' and no '.join(lacking)}")
     _compare_reasons(trial, watched, before, after)
 
 

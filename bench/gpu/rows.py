@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
 WHY_CHARACTERS_MAX = 600
 _OUT_OF_MEMORY = "OutOfMemoryError"  # PyTorch's, which this module doesn't import
@@ -75,11 +75,13 @@ class Trial:
 class Telling:
     """Tells the rows of an area, each as soon as it is done."""
 
-    def __init__(self, area: str, claims: Mapping[str, str]) -> None:
+    def __init__(self, area: str, claims: Mapping[str, str], out: TextIO | None = None) -> None:
+        """``out``: where the rows go; stdout if None, which then carries nothing else."""
         self._area, self._claims = area, claims
-        # What the libraries print goes to stderr: stdout carries rows and nothing else.
-        self._out = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
-        os.dup2(2, 1)
+        if out is None:  # what the libraries print goes to stderr
+            out = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+            os.dup2(2, 1)
+        self._out = out
 
     @contextmanager
     def row(self, name: str) -> Iterator[Trial]:

@@ -1,25 +1,29 @@
 """What the GPU report compares and judges, on NVML's stand-in: a true difference is named, and nothing else is."""
 
 import ctypes
+import io
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pynvml
 import pytest
 
 from agent.nvml.child_protocol import make_page
 from bench.gpu import fault_evidence, nvidia_smi, own_queries
+from bench.gpu.agent_beside import agent_beside, has_mapped
 from bench.gpu.areas import faults, nvml
 from bench.gpu.fault_evidence import Ears, Evidence, accusations
 from bench.gpu.load import Load, LoadError, Workers, peak_bf16_per_s
-from bench.gpu.nvml_agent import AgentWithRanks, try_ranks
-from bench.gpu.nvml_load import try_gemm, try_processes
-from bench.gpu.rows import NotTriedError, Trial
+from bench.gpu.nvml_agent import AgentWithRanks, judge_memory, try_ranks
+from bench.gpu.nvml_load import try_gemm, try_load, try_processes
+from bench.gpu.nvml_memory import ask_memory
+from bench.gpu.rows import NotTriedError, Outcome, Row, Telling, Trial
 from bench.gpu.watch import GROUPS, TimedPage, watching
 from detectors.failed.error_text import read_end
 from detectors.failed.said_error import FailureCause
@@ -320,6 +324,165 @@ def test_slowest_call_is_named() -> None:
     assert page.slowest()[0] == "slow"
 
 
+# ---- cards and drivers that differ
+
+
+class Kind(NamedTuple):
+    """A card, driver or user that differs from an H100 of R580 that root reads."""
+
+    lacks: tuple[str, ...]  # functions and fields, by their beginnings
+    answers: Mapping[str, str]
+    smi: tuple[tuple[str, str], ...]
+
+
+KINDS = {
+    "mig": Kind(
+        ("nvmlDeviceGetUtilizationRates", "gpm/", "nvmlGpmQueryDeviceSupport"),
+        {"0/nvmlDeviceGetMigMode": "1 1"},
+        (
+            *(("98 %", "N/A"), ("61 %", "N/A")),
+            *(("<current_mig>Disabled", "<current_mig>Enabled"),),
+            *(("<pending_mig>Disabled", "<pending_mig>Enabled"),),
+        ),
+    ),
+    "virtual": Kind(  # what a guest with a share of a card does not get
+        (
+            *("nvmlDeviceGetUtilizationRates", "gpm/", "nvmlGpmQueryDeviceSupport", "field/"),
+            *("nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit"),
+            *("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetPersistenceMode"),
+            *("nvmlDeviceGetMarginTemperature", "nvmlDeviceGetTemperature", "nvmlDeviceGetClock"),
+            *("nvmlDeviceGetMaxClock", "nvmlDeviceGetApplications", "nvmlDeviceGetSerial"),
+            *("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetRowRemapper", "nvmlDeviceGetRepair"),
+            *("nvmlDeviceGetCurrPcie", "nvmlDeviceGetMaxPcie", "nvmlDeviceGetPcie"),
+            *("nvmlDeviceGetNvLink", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceGetGpuFabric"),
+            *("nvmlDeviceGetInforom", "nvmlDeviceGetBoardPart", "nvmlDeviceGetVbios"),
+        ),
+        {"nvmlEventSetCreate": "E3"},
+        (
+            *(("98 %", "N/A"), ("61 %", "N/A"), ("310.50 W", "N/A"), ("700.00 W", "N/A")),
+            *(("45 C", "N/A"), ("42 C", "N/A"), ("58 C", "N/A"), ("1980 MHz", "N/A")),
+            *(("2619 MHz", "N/A"), ("2560 bank(s)", "N/A"), ("1653924000000", "N/A")),
+            *(("<persistence_mode>Enabled", "<persistence_mode>N/A"),),
+            *(("<remapped_row_corr>0", "<remapped_row_corr>N/A"),),
+            *(("<remapped_row_pending>No", "<remapped_row_pending>N/A"),),
+            *(
+                ("<current_ecc>Enabled", "<current_ecc>N/A"),
+                ("<pending_ecc>Enabled", "<pending_ecc>N/A"),
+            ),
+            *(("<sram_correctable>0", "<sram_correctable>N/A"),),
+            *(
+                ("parity>0", "parity>N/A"),
+                ("secded>0", "secded>N/A"),
+                ("sw_power_cap>0 us", "sw_power_cap>N/A"),
+            ),
+            *(
+                ("<max_link_gen>5", "<max_link_gen>N/A"),
+                ("<current_link_gen>5", "<current_link_gen>N/A"),
+            ),
+            *(("width>16x</max", "width>N/A</max"), ("width>16x</current", "width>N/A</current")),
+            *(
+                ("<replay_counter>0", "<replay_counter>N/A"),
+                ("<gpu_recovery_action>None", "<gpu_recovery_action>N/A"),
+            ),
+            *(("692-2G520-0200-000", "N/A"), ("G520.0200.00.05", "N/A"), ("96.00.A5.00.01", "N/A")),
+        ),
+    ),
+    "persistence off": Kind(
+        (),
+        {"0/nvmlDeviceGetPersistenceMode": "0"},
+        (("<persistence_mode>Enabled", "<persistence_mode>Disabled"),),
+    ),
+    "ECC off": Kind(
+        (
+            *(f"field/{number}/" for number in range(3, 29)),
+            *("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetTotalEcc", "nvmlDeviceGetRepair"),
+        ),
+        {"0/field/1/0": "0", "0/field/2/0": "0"},
+        (
+            ("<current_ecc>Enabled", "<current_ecc>Disabled"),
+            ("<pending_ecc>Enabled", "<pending_ecc>Disabled"),
+            ("<sram_correctable>0", "<sram_correctable>N/A"),
+            *(("parity>0", "parity>N/A"), ("secded>0", "secded>N/A")),
+        ),
+    ),
+    "R550": Kind(
+        ("field/269", "field/270", "field/271", "field/230/", "nvmlDeviceGetRepair"),
+        {"nvmlSystemGetDriverVersion": "550.163.01", "nvmlSystemGetCudaDriverVersion": "12040"},
+        (
+            *(("580.95.05", "550.163.01"), (">13.0<", ">12.4<")),
+            ("<gpu_recovery_action>None</gpu_recovery_action>", ""),
+        ),
+    ),
+    "not root": Kind((), {"0/nvmlDeviceGetComputeRunningProcesses": "E4"}, ()),
+}
+
+
+def become(node: StubNode, kind: Kind) -> nvidia_smi.SmiAnswer:
+    """Have the stand-in be of a kind; return what nvidia-smi says of it."""
+    for key in [one for one in node.answers if one.partition("/")[2].startswith(kind.lacks or "-")]:
+        del node.answers[key]
+    node.answers |= kind.answers
+    text = XML.replace(">Active<", ">Not Active<")  # as the stand-in's own reasons
+    for old, new in kind.smi:
+        assert old in text, old
+        text = text.replace(old, new)
+    return nvidia_smi.read_answer(text)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_a_card_driver_or_user_does_not_allow_are_not_tried(
+    node: StubNode, kind: str
+) -> None:
+    answer = become(node, KINDS[kind])
+    told = io.StringIO()
+    power = "0/field/186/0"
+
+    def ask() -> nvidia_smi.SmiAnswer:
+        if power in node.answers:  # takes a milliwatt more each time
+            node.answers[power] = str(int(node.answers[power]) + 1)
+        return answer
+
+    nvml.read_gpu(
+        Telling("nvml", nvml.CLAIMS, told),
+        pynvml,
+        Workers([sys.executable, "-c", WORKER]),
+        ask,
+        lambda _nvml: answer.cuda,
+    )
+
+    rows = [Row.from_json(line) for line in told.getvalue().splitlines()]
+    shown = {"nvml.gpm_idle", "nvml.gpm_gemm", "nvml.gpm_copy"}  # the stand-in works all the time
+    failed = {row.id: row.why for row in rows if row.outcome is Outcome.FAILED}
+    assert {name: why for name, why in failed.items() if name not in shown} == {}
+    if "gpm/" in KINDS[kind].lacks:
+        assert failed == {}
+        assert {row.outcome for row in rows if row.id in shown} == {Outcome.NOT_TRIED}
+    assert len(rows) == len(nvml.CLAIMS) - 3, "all but those of rankmend's own programs"
+
+
+def test_load_on_a_card_without_utilization_or_power_is_compared_as_far_as_it_goes(
+    node: StubNode,
+) -> None:
+    answer = become(node, KINDS["virtual"])
+    workers = Workers([sys.executable, "-c", WORKER])
+    trial = Trial()
+
+    with watching(pynvml, "13.0") as watched:
+        try_load(trial, watched, workers, lambda: answer)
+    workers.end()
+
+    assert trial.failures == []
+    assert trial.notes == ["this card gives no utilization_ratio and no power_watts"]
+
+
+def test_user_without_the_right_leaves_the_row_untried(node: StubNode) -> None:
+    with pytest.raises(NotTriedError, match="no such call"), nvml.lacking_is_told(pynvml):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+    with pytest.raises(pynvml.NVMLError), nvml.lacking_is_told(pynvml):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+
+
 # ---- faults
 
 
@@ -411,6 +574,29 @@ def test_unreadable_kernel_log_is_said() -> None:
     assert evidence.codes == set()
 
 
+def test_xid_that_only_the_kernel_log_has_is_not_missed_by_who_may_not_read_it(
+    tmp_path: Path,
+) -> None:
+    evidence = Evidence("read_misaligned", 77, events=[43])
+    closed, empty = Ears(None, Path("/nowhere/kmsg")), tmp_path / "kmsg"
+    empty.touch()
+    open_ears = Ears(None, empty)
+
+    with pytest.raises(NotTriedError, match="no XID 13, and the kernel log can't be read"):
+        faults.try_xid(Trial(), Heard([evidence], closed), 13, ("read_misaligned",))
+    trial = Trial()
+    faults.try_xid(trial, Heard([evidence], open_ears), 13, ("read_misaligned",))
+
+    assert trial.failures == ["no XID 13: {'read_misaligned': '43'}"]
+
+
+class Heard(NamedTuple):
+    """What is known after the faults, as `Faults` keeps it."""
+
+    heard: list[Evidence]
+    ears: Ears
+
+
 def test_event_of_the_driver_is_heard_by_the_collector(node: StubNode) -> None:
     library = FakeNvml(node)
     waits = iter([(0x8, 31)])
@@ -437,6 +623,34 @@ def test_event_of_the_driver_is_heard_by_the_collector(node: StubNode) -> None:
 
 
 # ---- a real agent and a real job
+
+
+@pytest.mark.real
+def test_memory_of_the_drivers_library_is_told_apart_from_the_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = build(tmp_path)
+    stub = StubNode(1)
+    stub.answers["nvml-mib"] = "64"
+    stub.save(tmp_path / "gpus")
+    monkeypatch.setenv("NVML_STUB_STATE", str(tmp_path / "gpus"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    trial = Trial()
+
+    with agent_beside() as agent:
+        assert agent.wait_for(lambda: agent.samples("rankmend_gpu_temperature_celsius"), 60)
+        judge_memory(trial, agent.process.pid, ask_memory())
+
+    figures = trial.figures
+    assert figures["nvml_itself_mib"] == pytest.approx(64, abs=4)
+    assert figures["libcuda_given_back_mib"] == pytest.approx(32, abs=4)
+    assert figures["own_pss_mib"] == pytest.approx(figures["pss_mib"] - 64, abs=4)
+    assert figures["child_own_mib"] < 32, "libcuda's memory is gone"
+
+
+def test_library_that_a_process_has_loaded_is_found() -> None:
+    assert has_mapped(os.getpid(), "libc.so")
+    assert not has_mapped(os.getpid(), "libc.sox")
 
 
 @pytest.mark.long

@@ -5,12 +5,12 @@ import importlib
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from bench.gpu import nvidia_smi
-from bench.gpu.fault_evidence import Ears, accusations
+from bench.gpu.fault_evidence import Ears, Evidence, accusations
 from bench.gpu.faulty_ranks import END_S_MAX, READY_S_MAX, Faults
 from bench.gpu.rows import NotTriedError, Telling, Trial
 from detectors.failed.error_text import read_end
@@ -147,7 +147,17 @@ def try_killed_loop(trial: Trial, faults: Faults) -> None:
     trial.check(not found, f"the card is accused: {'; '.join(found)}")
 
 
-def try_xid(trial: Trial, faults: Faults, code: int, by: tuple[str, ...]) -> None:
+class WhatFollowed(Protocol):
+    """The part of `Faults` that says what was heard."""
+
+    @property
+    def heard(self) -> Sequence[Evidence]: ...
+
+    @property
+    def ears(self) -> Ears: ...
+
+
+def try_xid(trial: Trial, faults: WhatFollowed, code: int, by: tuple[str, ...]) -> None:
     """Look for an XID among what followed the faults that bring it."""
     heard = [evidence for evidence in faults.heard if evidence.fault in by]
     if not heard:
@@ -161,6 +171,11 @@ def try_xid(trial: Trial, faults: Faults, code: int, by: tuple[str, ...]) -> Non
     if not with_it:
         if code == 43:  # not each driver reports it
             raise NotTriedError(f"this driver reports no XID 43 here: {seen}")
+        if not faults.ears.has_log:  # NVML of R580 sends 31 and 43, and no 13
+            log = faults.ears.why_no_log
+            raise NotTriedError(
+                f"NVML sends no XID {code}, and the kernel log can't be read: {log}"
+            )
         trial.check(False, f"no XID {code}: {seen}")
         return
     ways = []

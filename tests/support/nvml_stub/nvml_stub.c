@@ -15,6 +15,7 @@
  *     0/gpm/5 63.5                              a metric of GPM, in percent; 0/gpm/5/3 of GPU instance 3
  *
  *     libcuda-mib 32                            what asking for the version of CUDA allocates, and keeps
+ *     nvml-mib 12                               what opening the GPUs allocates, and keeps
  *
  * A function without a line answers NOT_SUPPORTED. With -DOLD_DRIVER newer symbols are missing.
  * Layouts are those of nvml.h, written down here anew as far as they are needed.
@@ -158,10 +159,19 @@ static int string(const char *key, void *device, const char *function, char *out
 
 /* ---- the library and its GPUs */
 
-int nvmlInitWithFlags(u32 flags) {
+/* Allocate what a line of this name says, once, and keep it. */
+static void allocate(const char *key, char **memory) {
     char values[64];
-    (void)flags;
-    return answer("nvmlInitWithFlags", values, sizeof values);
+    if (*memory || !find(key, values, sizeof values)) return;
+    size_t size = (size_t)atoi(values) << 20;
+    if ((*memory = malloc(size))) memset(*memory, 1, size);
+}
+int nvmlInitWithFlags(u32 flags) {
+    static char *memory;
+    char values[64];
+    int code = answer("nvmlInitWithFlags", values, sizeof values);
+    if (!code && !(flags & 2)) allocate("nvml-mib", &memory); /* 2: attach no GPU */
+    return code;
 }
 int nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(int code) {
@@ -174,10 +184,7 @@ SYSTEM_TEXT(nvmlSystemGetNVMLVersion)
 /* The real library loads libcuda for this, which stays with its memory. */
 static void load_cuda(void) {
     static char *memory;
-    char values[64];
-    if (memory || !find("libcuda-mib", values, sizeof values)) return;
-    size_t size = (size_t)atoi(values) << 20;
-    if ((memory = malloc(size))) memset(memory, 1, size);
+    allocate("libcuda-mib", &memory);
 }
 int nvmlSystemGetCudaDriverVersion(int *out) {
     char values[64];
