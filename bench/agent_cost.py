@@ -24,9 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rankmend import progress
-from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.hook import layout
+from recovery.launcher.agent_link import AgentLink
 
 ROOT = Path(__file__).parent.parent
 RANK = """

@@ -41,9 +41,10 @@ from agent.root_helper.client import HelperClient  # noqa: E402
 from agent.root_helper.listener import IDLE_S  # noqa: E402
 from agent.root_helper.questions import HelperQuery  # noqa: E402
 from rankmend import progress  # noqa: E402
-from rankmend.agent_socket import AgentLink, OfferedRank  # noqa: E402
+from rankmend.agent_socket import OfferedRank  # noqa: E402
 from rankmend.clock import SystemClock  # noqa: E402
 from rankmend.hook import layout  # noqa: E402
+from recovery.launcher.agent_link import AgentLink  # noqa: E402
 
 PSS_MIB_MAX = 48.0
 READY_S_MAX = 1.0

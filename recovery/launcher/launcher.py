@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rankmend.agent_socket import AgentLink
 from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
 from recovery.checkpoints.pins import CheckpointPins
+from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.decision import pace
 from recovery.launcher.decision.decide import FENCE_S_MAX, decide
 from recovery.launcher.decision.launcher_state import (

@@ -2,8 +2,9 @@
 
 import uuid
 
-from rankmend.agent_socket import AgentLink, OfferedRank, ShownFinding
+from rankmend.agent_socket import OfferedRank, ShownFinding
 from rankmend.checkpoint_figures import CheckpointFigures
+from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.host.hardware import HardwareWatch
 from recovery.launcher.ranks.launch_plan import LaunchPlan
 from recovery.launcher.ranks.launched import LaunchedAttempt

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from detectors.wording import counted
-from rankmend.agent_socket import AgentLink, socket_paths
+from rankmend.agent_socket import socket_paths
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from rankmend.printable import printable_lines
@@ -19,6 +19,7 @@ from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.checkpoints.priority import check_rate
+from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.host.device_count import count_devices
 from recovery.launcher.host.hardware import PAGE_URL, HardwareWatch, read_agent_page
 from recovery.launcher.host.numa import read_bindings

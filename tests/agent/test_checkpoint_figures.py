@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from agent.collectors.ranks import RanksCollector
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
-from rankmend.agent_socket import AgentLink, OfferedRank, ShownCheckpoint, decode
+from rankmend.agent_socket import OfferedRank, ShownCheckpoint, decode
 from rankmend.checkpoint_figures import CheckpointFigures, encode_figures
 from rankmend.errors import SourceError
+from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import (
     JOB_ID,
     PATIENT,

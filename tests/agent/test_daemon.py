@@ -28,10 +28,11 @@ from agent.page.http_server import HttpServer, parse_address
 from agent.ranks.table import RankTable
 from agent.sampling.answers import NO_ANSWER
 from agent.sampling.collection import CollectorOutcome, CollectorView
-from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.node import node_name
+from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import (
     FIXTURE,
     JOB_ID,

@@ -1,7 +1,6 @@
-"""The socket between launcher and agent: its messages, honest launchers, hostile ones."""
+"""The socket between launcher and agent: honest launchers, hostile ones."""
 
 import array
-import json
 import logging
 import math
 import os
@@ -26,17 +25,14 @@ from agent.ranks.launcher_socket import MESSAGES_PER_MINUTE_MAX, RankSocket
 from agent.ranks.table import CONNECTIONS_OF_USER_MAX, RANKS_MAX, RankTable, ShownRank
 from rankmend.agent_socket import (
     MESSAGE_BYTES_MAX,
-    AgentLink,
-    Offer,
     OfferedRank,
-    decode,
-    encode,
-    socket_paths,
 )
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, SourceError
 from rankmend.hook import layout
 from rankmend.progress import ProgressReader
+from recovery.launcher.agent_link import AgentLink
+from tests.rankmend.test_agent_socket import message
 from tests.support.agent import (
     JOB_ID,
     PATIENT,
@@ -49,94 +45,7 @@ from tests.support.agent import (
 )
 
 OTHER_JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000002")
-NUMBERS = st.integers(min_value=0, max_value=2**32 - 1)
-OFFERS = st.builds(
-    Offer,
-    job_id=st.uuids(),
-    job_name=st.text(max_size=128).filter(str.isprintable),
-    attempt=NUMBERS,
-    ranks=st.lists(
-        st.builds(OfferedRank, rank=NUMBERS, local_rank=NUMBERS, pid=NUMBERS),
-        min_size=1,
-        max_size=253,
-        unique_by=lambda rank: rank.rank,
-    ).map(tuple),
-)
-
-
-@PATIENT
-@given(OFFERS)
-def test_offer_survives_its_message(offer: Offer) -> None:
-    assert decode(encode(offer)) == offer
-
-
-@PATIENT
-@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_noise_is_refused(data: bytes) -> None:
-    with pytest.raises(SourceError):
-        decode(data)
-
-
-def message(**changes: object) -> bytes:
-    fields: dict[str, object] = {
-        "version": 1,
-        "job_id": str(JOB_ID),
-        "job_name": "digits",
-        "attempt": 1,
-        "ranks": [{"rank": 0, "local_rank": 0, "pid": 4242}],
-    }
-    return json.dumps(fields | changes).encode()
-
-
-RANK = {"rank": 0, "local_rank": 0, "pid": 1}
-
-
 POD_UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"version": 2},
-        {"version": True},
-        {"job_id": "no-uuid"},
-        {"job_id": 7},
-        {"job_name": "a\nb"},
-        {"job_name": "x" * 129},
-        {"job_name": "\ud800"},
-        {"attempt": -1},
-        {"attempt": True},
-        {"attempt": 1.0},
-        {"attempt": 2**32},
-        {"ranks": {}},
-        {"ranks": [RANK] * 2},
-        {"ranks": [{**RANK, "rank": number} for number in range(254)]},
-        {"ranks": [{"rank": 0, "local_rank": 0}]},
-        {"ranks": [{**RANK, "extra": 1}]},
-        {"ranks": [{**RANK, "pid": "1"}]},
-        {"extra": 1},
-    ],
-)
-def test_message_that_breaks_the_form_is_refused(changes: dict[str, object]) -> None:
-    assert decode(message()).ranks == (OfferedRank(0, 0, 4242),)
-
-    with pytest.raises(SourceError):
-        decode(message(**changes))
-
-
-@pytest.mark.parametrize(
-    "data", [b"[" * 30000, b"9" * 10000, b"{}", b"null", b" " * (MESSAGE_BYTES_MAX + 1)]
-)
-def test_message_made_to_hurt_the_parser_is_refused(data: bytes) -> None:
-    with pytest.raises(SourceError):
-        decode(data)
-
-
-def test_agent_is_looked_for_at_the_service_first_and_then_at_the_users() -> None:
-    assert socket_paths({}) == (Path("/run/rankmend/agent.sock"),)
-    assert socket_paths({"XDG_RUNTIME_DIR": "/run/user/7"})[1] == Path(
-        "/run/user/7/rankmend/agent.sock"
-    )
 
 
 @contextmanager
@@ -213,7 +122,8 @@ def test_launcher_that_is_killed_leaves_no_rank_behind(shm: Path) -> None:
     path = make_progress_file(shm)
     script = (
         "import sys, time, uuid; from pathlib import Path;"
-        "from rankmend.agent_socket import AgentLink, OfferedRank;"
+        "from rankmend.agent_socket import OfferedRank;"
+        "from recovery.launcher.agent_link import AgentLink;"
         "from rankmend.clock import SystemClock;"
         "link = AgentLink([Path(sys.argv[1])], SystemClock());"
         "link.offer(uuid.UUID(sys.argv[3]), 'x', 1, [(OfferedRank(0, 0, 1), Path(sys.argv[2]))]);"

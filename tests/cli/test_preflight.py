@@ -14,8 +14,9 @@ import pytest
 
 from agent.preflight import baseline_file
 from detectors.preflight.baseline import Baseline, BaselineSample
-from rankmend.agent_socket import AgentLink, OfferedRank
+from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
+from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import JOB_ID, make_progress_file, ranks_page, running_agent, wait_for
 from tests.support.faults.fuse_mount import fuse_mount
 

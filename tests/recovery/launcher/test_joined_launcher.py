@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Share
+from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.checkpoint_access import Storage

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.agent_socket import AgentLink
 from rankmend.clock import SystemClock, read_boot_id
+from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import LeaseExpired, SpawnFailed
 from recovery.launcher.launcher import Launcher
