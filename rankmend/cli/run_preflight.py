@@ -4,10 +4,10 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rankmend.cli.output import echo
-from rankmend.cli.preflight import LOCAL_DISK, TRY_LATER, fly
+from rankmend.cli.preflight_check import TRY_LATER, CheckOptions, check_this_node
 
 if TYPE_CHECKING:
     from agent.preflight.result_file import FlightResult
@@ -29,28 +29,18 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
         asked.python_path, os.environ, sys.executable, Path(sys.prefix)
     )
     level = FlightLevel(level_name)
-    options: dict[str, Any] = {
-        "network": level is not FlightLevel.QUICK and _has_other_nodes(),
-        "shared": None,
-        "nnodes": None,
-        "node_rank": None,
-        "rails": (),
-        "dry_run": False,
-        "python_path": interpreter.path,
-        "disk": LOCAL_DISK,
-        "no_disk": False,
-        "checkpoint_dir": asked.checkpoint_dir,
-        "checkpoint_bytes": None,
-        "no_gpu": False,
-        "no_health": find_spec("apscheduler") is None,
-        "baselines": (baseline,) if baseline is not None else (),
-        "state": None if asked.state_dir is None else asked.state_dir / "preflight",
-        "node_name": asked.node_name,
-        "policy_path": None,
-        "config_path": None,
-    }
+    options = CheckOptions(
+        network=level is not FlightLevel.QUICK and _has_other_nodes(),
+        python_path=interpreter.path,
+        checkpoint_dir=asked.checkpoint_dir,
+        no_health=find_spec("apscheduler") is None,
+        baselines=(baseline,) if baseline is not None else (),
+        state=None if asked.state_dir is None else asked.state_dir / "preflight",
+        node_name=asked.node_name,
+    )
     _say(asked, f"pre-flight check at level {level_name}")
-    code, result, _plan = fly(level, None, options)
+    done = check_this_node(level, None, options)
+    code, result = done.exit_code, done.result
     assert result is not None, "this was no dry run"
     if code >= _SIGNALLED:
         sys.exit(code)
