@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from rankmend.cli.abbreviations import expand
 from rankmend.cli.options import NAME
 from rankmend.cli.output import echo
+from rankmend.cli.torchrun_options import (
+    VARIABLE_PREFIX,
+    RunCommand,
+    both,
+    read_variables_of_torchrun,
+    warn_unknown_variables,
+)
 from rankmend.cli.units import DURATION, RATE
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 from rankmend.printable import printable
@@ -26,69 +32,13 @@ NUMA_MODES: Final = ("node", "socket", "exclusive", "core-complex")
 # Ignored on one node, where launchers have no rendezvous.
 _IGNORED_ALONE: Final = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "local_addr")
 
-
 _CONTROLLER_VARIABLE: Final = "RANKMEND_CONTROLLER"
 # Each says where the nodes meet, or that they don't: given, the variable above does not count.
 _WITHOUT_SERVICE: Final = ("standalone", "rdzv_endpoint", "master_addr")
 
-_OF_TORCHRUN: Final[set[str]] = set()
-# torchrun reads no variable for these options.
-_WITHOUT_VARIABLE: Final = frozenset({"--logs-specs", "--numa-binding"})
-_VARIABLE_PREFIX: Final = "PET_"
-
-
-def _both(name: str) -> tuple[str, ...]:
-    """Return a torchrun option with dashes and with underscores: torchrun accepts both.
-
-    Options declared with this function also read torchrun's variable, PET_ and the option's name.
-    """
-    _OF_TORCHRUN.add(name)
-    return tuple(dict.fromkeys((name, _underscored(name))))
-
-
-def _underscored(name: str) -> str:
-    return "--" + name[2:].replace("-", "_")
-
-
-class _RunCommand(click.Command):
-    """Accepts abbreviated options; if a bad value came from a variable, its error names the variable."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options = [option for option in self.params if isinstance(option, click.Option)]
-        of_torchrun = {spelt for name in _OF_TORCHRUN for spelt in (name, _underscored(name))}
-        args = expand(args, options, of_torchrun)
-        try:
-            return super().parse_args(ctx, args)
-        except click.BadParameter as error:
-            option = error.param
-            if option is None or option.name is None or option.envvar is None:
-                raise
-            if ctx.get_parameter_source(option.name) is not ParameterSource.ENVIRONMENT:
-                raise
-            text = f"{error.message} (from the variable {option.envvar})"
-            raise click.BadParameter(text, ctx, option) from error
-
-
-def _read_variables_of_torchrun(command: click.Command) -> None:
-    """Give each torchrun option the default from the variable that torchrun reads.
-
-    Source: torch/distributed/argparse_util.py (2.13), `env` and `check_env`.
-    """
-    for option in command.params:
-        for name in _OF_TORCHRUN.intersection(option.opts) - _WITHOUT_VARIABLE:
-            option.envvar = _VARIABLE_PREFIX + name[2:].replace("-", "_").upper()
-
-
-def _warn_unknown_variables(context: click.Context) -> None:
-    """Warn about torchrun variables that are set but have no option here."""
-    known = {option.envvar for option in context.command.params}
-    for name in sorted(os.environ):
-        if name.startswith(_VARIABLE_PREFIX) and name not in known and os.environ[name]:
-            echo(f"rankmend: {name} is set, but rankmend has no such option: ignored", err=True)
-
 
 @click.command(
-    cls=_RunCommand,
+    cls=RunCommand,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     epilog="""\b
 Examples:
@@ -103,14 +53,14 @@ Examples:
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
-    *_both("--nproc-per-node"),
+    *both("--nproc-per-node"),
     default="1",
     show_default=True,
     metavar="N|gpu|xpu|cpu|auto",
     help="Number of ranks on this node.",
 )
 @click.option(
-    *_both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Number of nodes."
+    *both("--nnodes"), default="1", show_default=True, metavar="N|MIN:MAX", help="Number of nodes."
 )
 @click.option(
     "--spares",
@@ -132,12 +82,12 @@ Examples:
     help="Without a usable node for so long, have Slurm requeue the job without the bad ones.",
 )
 @click.option(
-    *_both("--standalone"),
+    *both("--standalone"),
     is_flag=True,
     help="Run on one node without a controller service (the default).",
 )
 @click.option(
-    *_both("--rdzv-endpoint"),
+    *both("--rdzv-endpoint"),
     metavar="HOST[:PORT]",
     help="Where the nodes meet; the launcher on HOST hosts the controller. [default port: 29400]",
 )
@@ -184,20 +134,20 @@ Examples:
     help="Name of this node. [default: the short host name]",
 )
 @click.option(
-    *_both("--max-restarts"),
+    *both("--max-restarts"),
     type=click.IntRange(min=0),
     help="Restart budget for the whole life of the job; restarting rankmend does not reset it. [default: 10000]",
 )
 @click.option(
     "-m",
-    *_both("--module"),
+    *both("--module"),
     "is_module",
     is_flag=True,
     help="TARGET is a module, as with python -m.",
 )
-@click.option(*_both("--no-python"), is_flag=True, help="TARGET is a program, not a Python script.")
+@click.option(*both("--no-python"), is_flag=True, help="TARGET is a program, not a Python script.")
 @click.option(
-    *_both("--run-path"), is_flag=True, help="Treat TARGET as a script, overriding other options."
+    *both("--run-path"), is_flag=True, help="Treat TARGET as a script, overriding other options."
 )
 @click.option("--python", "python_path", metavar="PATH", help="Python interpreter for the ranks.")
 @click.option(
@@ -213,53 +163,53 @@ Examples:
     "All users see them on the command line. What rankmend itself sets is passed anyhow.",
 )
 @click.option(
-    *_both("--rdzv-id"),
+    *both("--rdzv-id"),
     type=NAME,
     help="TORCHELASTIC_RUN_ID; also names the job if --job and --checkpoint-dir don't.",
 )
-@click.option(*_both("--rdzv-backend"), hidden=True)
-@click.option(*_both("--rdzv-conf"), hidden=True)
-@click.option(*_both("--monitor-interval"), type=float, hidden=True)
-@click.option(*_both("--start-method"), hidden=True)
-@click.option(*_both("--node-rank"), type=click.IntRange(min=0), hidden=True)
+@click.option(*both("--rdzv-backend"), hidden=True)
+@click.option(*both("--rdzv-conf"), hidden=True)
+@click.option(*both("--monitor-interval"), type=float, hidden=True)
+@click.option(*both("--start-method"), hidden=True)
+@click.option(*both("--node-rank"), type=click.IntRange(min=0), hidden=True)
 @click.option(
-    *_both("--local-addr"),
+    *both("--local-addr"),
     metavar="ADDRESS",
     help="Address at which other nodes reach this one. [default: the source address of the route to the controller]",
 )
-@click.option(*_both("--event-log-handler"), hidden=True)
+@click.option(*both("--event-log-handler"), hidden=True)
 @click.option(
-    *_both("--shutdown-timeout"),
+    *both("--shutdown-timeout"),
     type=DURATION,
     help="Same as --grace; --grace wins if both are given.",
 )
 @click.option(
-    *_both("--signals-to-handle"),
+    *both("--signals-to-handle"),
     metavar="NAMES",
     default=SIGNALS,
     show_default=True,
     help="Signals that trigger a planned stop.",
 )
 @click.option(
-    *_both("--virtual-local-rank"),
+    *both("--virtual-local-rank"),
     is_flag=True,
     help="Show each rank only its own GPU (LOCAL_RANK=0, CUDA_VISIBLE_DEVICES).",
 )
 @click.option(
-    *_both("--numa-binding"),
+    *both("--numa-binding"),
     type=click.Choice(NUMA_MODES),
     help="Bind each rank to the CPUs near its GPU, chosen as PyTorch does.",
 )
-@click.option(*_both("--logs-specs"), hidden=True)
+@click.option(*both("--logs-specs"), hidden=True)
 @click.option(
-    *_both("--role"), default="default", show_default=True, help="ROLE_NAME for the ranks."
+    *both("--role"), default="default", show_default=True, help="ROLE_NAME for the ranks."
 )
 @click.option(
-    *_both("--master-addr"),
+    *both("--master-addr"),
     help="MASTER_ADDR for the ranks; with --nnodes, same as --rdzv-endpoint. [default: 127.0.0.1]",
 )
 @click.option(
-    *_both("--master-port"),
+    *both("--master-port"),
     type=click.IntRange(1, 65535),
     help="Fixed MASTER_PORT. [default: a fresh port from --port-range for each attempt]",
 )
@@ -304,27 +254,27 @@ Examples:
     "[default: 5 % of the link's speed]",
 )
 @click.option(
-    *_both("--log-dir"),
+    *both("--log-dir"),
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the log files of -r and -t; each run creates its own subfolder.",
 )
 @click.option(
     "-r",
-    *_both("--redirects"),
+    *both("--redirects"),
     default="0",
     help="Redirect output to files: 0 none, 1 stdout, 2 stderr, 3 both, or per local rank, e.g. 0:3,1:2.",
 )
 @click.option(
-    "-t", *_both("--tee"), default="0", help="Copy output to files as well; same form as -r."
+    "-t", *both("--tee"), default="0", help="Copy output to files as well; same form as -r."
 )
 @click.option(
-    *_both("--duplicate-stdout-filters"),
+    *both("--duplicate-stdout-filters"),
     metavar="TEXT,TEXT",
     help="Copy stdout lines that contain one of these texts to a file; write ,, for a comma.",
 )
-@click.option(*_both("--duplicate-stderr-filters"), metavar="TEXT,TEXT", help="Same for stderr.")
+@click.option(*both("--duplicate-stderr-filters"), metavar="TEXT,TEXT", help="Same for stderr.")
 @click.option(
-    *_both("--local-ranks-filter"),
+    *both("--local-ranks-filter"),
     metavar="0,1",
     help="Show only these local ranks on the console.",
 )
@@ -470,7 +420,7 @@ def run(context: click.Context, /, **options: Any) -> None:
     if level is None:
         console.take_over()
     try:
-        _warn_unknown_variables(context)
+        warn_unknown_variables(context)
         for name in _IGNORED:
             _warn_ignored(context, name, options.pop(name))
         _leave_meeting_to_controller(context, options)
@@ -553,8 +503,8 @@ def _warn_ignored(context: click.Context, name: str, value: object) -> None:
         return
     said = "--" + name.replace("_", "-")
     if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
-        said = _VARIABLE_PREFIX + name.upper()
+        said = VARIABLE_PREFIX + name.upper()
     echo(f"rankmend: {said} has no meaning here and is ignored", err=True)
 
 
-_read_variables_of_torchrun(run)
+read_variables_of_torchrun(run)
