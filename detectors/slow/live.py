@@ -59,6 +59,24 @@ class Pace:
     factors: Floats  # a rank's own work in a step over its peers'; NaN where it is not known
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Peers:
+    """What a look has of ranks that are compared with each other. The last axis of an array is their place."""
+
+    rows: Rows
+    slots: Rows
+    step_s: float  # median step of all ranks
+    work: Floats  # sections x steps x ranks
+    own: Floats  # steps x ranks: of all sections together
+    shifts: Floats  # steps x ranks: logarithm of own work over the peers'
+    levels: Floats  # what is usual of these shifts, by rank
+    changes: Floats  # the level less what was normal for the rank, as far as that is known
+    is_new: NDArray[np.bool_]  # nothing is known to be normal for the rank
+    easing: Column  # what limits are multiplied by: less than 1 for ranks that are called slow now
+    noise: float
+    spread: float
+
+
 class SlowLive:
     """The newest steps of one attempt, and what was normal for each rank."""
 
@@ -229,9 +247,9 @@ class SlowLive:
         step_s: float,
         active: frozenset[int],
     ) -> tuple[list[SlowRank], Floats]:
+        """Return which ranks of these rows are slow, and by how much each differs from the others."""
         limits = self._limits
-        own = total[:, rows]
-        shifts = _shifts(own)
+        shifts = _shifts(total[:, rows])
         levels = _medians(shifts)
         past = self._past_levels(rows)
         is_new = ~np.isfinite(past)
@@ -240,50 +258,56 @@ class SlowLive:
         is_active = np.isin(rows, np.fromiter(active, dtype=np.intp, count=len(active)))
         easing = np.where(is_active, 0.5, 1.0)
         needed = np.log(limits.ratio) * easing
-        needed_always = np.log(limits.always_ratio) * easing
         candidates = np.flatnonzero((levels >= needed) & (changes >= needed))
         if not len(candidates):
             return [], levels
-        noise, spread = _noise(shifts, changes)
-        found = []
-        for place in candidates[np.argsort(-levels[candidates])][: len(rows) // 2 + 1]:
-            row = int(rows[place])
-            is_always = bool(is_new[place])
-            level, change = float(levels[place]), float(changes[place])
-            if is_always and not (self.does_same_work and level >= needed_always[place]):
-                continue
-            series = shifts[:, place]
-            held = float(np.mean(series >= needed[place] * 0.5))
-            error = 1.25 * max(noise, robust_noise(series)) / np.sqrt(len(series))
-            sigmas = change / float(np.hypot(max(error, 1e-4), spread))
-            excess = _excess(work[:, :, rows], int(place))
-            excess_s = max(float(np.nanmedian(own[:, place] - _middle(own, int(place)))), 0.0)
-            impact = excess_s / step_s
-            ease = float(easing[place])
-            # A figure that is no number accuses nobody.
-            is_enough = sigmas >= limits.sigmas * ease and impact >= limits.impact * ease
-            if held < limits.held or not is_enough:
-                continue
-            known = self._onsets.get(row)
-            onset = known or self._find_onset(row, rows, slots, is_always=is_always)
-            self._onsets[row] = onset
-            peers_s = float(np.nanmedian(_middle(own, int(place))))
-            found.append(
-                SlowRank(
-                    rank=row,
-                    section=SECTIONS[int(np.argmax(excess))],
-                    factor=float(np.exp(level)),
-                    step_factor=step_s / max(step_s - excess_s, 1e-9),
-                    onset_step=onset[0],
-                    is_always=onset[1],
-                    own_s=peers_s + excess_s,
-                    peers_s=peers_s,
-                    excess_s=excess,
-                    held=held,
-                    sigmas=sigmas,
-                )
-            )
-        return found, levels
+        peers = _Peers(
+            rows, slots, step_s, work[:, :, rows], total[:, rows], shifts, levels, changes, is_new, easing,
+            *_noise(shifts, changes),
+        )  # fmt: skip
+        strongest = candidates[np.argsort(-levels[candidates])][: len(rows) // 2 + 1]
+        judged = (self._judge_rank(peers, int(place)) for place in strongest)
+        return [slow for slow in judged if slow is not None], levels
+
+    def _judge_rank(self, peers: _Peers, place: int) -> SlowRank | None:
+        """Return the rank at this place if it is slow in most steps, far beyond noise, and costs enough."""
+        limits, ease = self._limits, float(peers.easing[place])
+        is_always = bool(peers.is_new[place])
+        level, change = float(peers.levels[place]), float(peers.changes[place])
+        needed_always = np.log(limits.always_ratio) * ease
+        if is_always and not (self.does_same_work and level >= needed_always):
+            return None
+        series = peers.shifts[:, place]
+        held = float(np.mean(series >= np.log(limits.ratio) * ease * 0.5))
+        error = 1.25 * max(peers.noise, robust_noise(series)) / np.sqrt(len(series))
+        sigmas = change / float(np.hypot(max(error, 1e-4), peers.spread))
+        others = _middle(peers.own, place)
+        excess_s = max(float(np.nanmedian(peers.own[:, place] - others)), 0.0)
+        impact = excess_s / peers.step_s
+        # A figure that is no number accuses nobody.
+        is_enough = sigmas >= limits.sigmas * ease and impact >= limits.impact * ease
+        if held < limits.held or not is_enough:
+            return None
+        row = int(peers.rows[place])
+        onset = self._onsets.get(row) or self._find_onset(
+            row, peers.rows, peers.slots, is_always=is_always
+        )
+        self._onsets[row] = onset
+        peers_s = float(np.nanmedian(others))
+        excess = _excess(peers.work, place)
+        return SlowRank(
+            rank=row,
+            section=SECTIONS[int(np.argmax(excess))],
+            factor=float(np.exp(level)),
+            step_factor=peers.step_s / max(peers.step_s - excess_s, 1e-9),
+            onset_step=onset[0],
+            is_always=onset[1],
+            own_s=peers_s + excess_s,
+            peers_s=peers_s,
+            excess_s=excess,
+            held=held,
+            sigmas=sigmas,
+        )
 
     def _past_levels(self, rows: Rows) -> Floats:
         """Return each rank's normal level, NaN with fewer than two looks to take it from."""
