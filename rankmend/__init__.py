@@ -147,7 +147,7 @@ def _offer_stacks():
             from rankmend.hook import stacks
 
             stacks.offer(take_over=True)
-    except Exception:
+    except Exception:  # a hang then has less evidence, and the training goes on
         pass
 
 
@@ -191,7 +191,7 @@ def _detach_child():
         step, section, work, background = _no_step, _no_section, _no_work, _no_section
         if writer is not None:
             writer.abandon()  # for callers that kept the parent's functions
-    except Exception:
+    except Exception:  # whatever it is, the child goes on with what it was forked for
         pass
 
 
@@ -274,7 +274,7 @@ def _tell_explicit():
         step, _explicit = _writer.step, True
         nccl.tell(_writer)
         _tell_imports()
-    except Exception:
+    except Exception:  # the caller's step is told all the same
         pass
 
 
@@ -284,7 +284,7 @@ def _tell_imports():
             from rankmend.hook import imports
 
             imports.tell()
-    except Exception:
+    except Exception:  # the next start is slower for it, and no more
         pass
 
 
@@ -303,7 +303,7 @@ def resume():
         if not path:
             return None
         return Resume((path, _number(_layout.ENV_RESUME_STEP), _number(_layout.ENV_ATTEMPT)))
-    except Exception:
+    except Exception:  # a script that starts afresh is better off than one that ends here
         return None
 
 
@@ -395,7 +395,7 @@ def restore(mesh=None):
         choice = layout.parse_choice(os.environ.get(_layout.ENV_SNAPSHOT))
         if choice is None:
             return None
-    except Exception:
+    except Exception:  # a choice that can't be read is none
         return None
     from rankmend.hook.snapshots import keeper, restoring
 

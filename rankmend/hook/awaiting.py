@@ -22,7 +22,7 @@ def await_torch(package):
                 from rankmend.hook import watched
 
                 watched.watch(module)
-        except Exception:
+        except Exception:  # a rank that can't be watched trains as it would have
             pass
 
     on_import.when_imported(_MODULE, begin)

@@ -161,7 +161,7 @@ def show_as(argv):
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, title, len(title))
         ctypes.memset(end - 1, ord("."), 1)
-    except Exception:
+    except Exception:  # the title is for people who list processes
         pass
 
 
@@ -173,7 +173,7 @@ def load():
         torch_steps.look_ahead()
         torch_rendezvous.look_ahead()
         new_modules.note()
-    except Exception:
+    except Exception:  # what is missing each rank does by itself
         pass
 
 
@@ -196,7 +196,7 @@ def watch_steps():
             from rankmend.hook import drill
 
             drill.offer()
-    except Exception:
+    except Exception:  # a rank that reports nothing trains as it would have
         pass
 
 

@@ -52,7 +52,7 @@ def offer(path=None):
         thread = threading.Thread(target=_listen, args=(path + ".order", main), daemon=True)
         thread.name = "rankmend-drill"
         thread.start()
-    except Exception:
+    except Exception:  # then nothing can be injected here
         pass
 
 

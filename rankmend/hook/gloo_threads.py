@@ -23,7 +23,7 @@ def let_go():
         while threads and calm < _CALM_LOOKS and monotonic() < until_s:
             sleep(_PAUSE_S)
             calm = 0 if any(map(_is_running, threads)) else calm + 1
-    except Exception:
+    except Exception:  # PyTorch then ends its process groups as without rankmend
         pass
 
 

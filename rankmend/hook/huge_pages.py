@@ -43,7 +43,7 @@ def join():
                 if sum(one & 1 for one in present[index : index + _PAGES]) >= _PRESENT_MIN * _PAGES:
                     address = ctypes.c_void_p(start + index * mmap.PAGESIZE)
                     libc.madvise(address, ctypes.c_size_t(_HUGE), _MADV_COLLAPSE)
-    except Exception:
+    except Exception:  # forks only take longer
         pass
 
 

@@ -33,7 +33,7 @@ def watch():
             _watch = _Watch()
             sys.meta_path.insert(0, _watch)
             variables.follow(variables.Touched(os.environ._data))
-    except Exception:
+    except Exception:  # the imports of the script go on, and nothing is told of them
         pass
 
 
@@ -42,7 +42,7 @@ def note_site():
     try:
         if _watch is not None:
             _watch.look(SITE)
-    except Exception:
+    except Exception:  # as above
         pass
 
 
@@ -188,7 +188,7 @@ class _FollowedSpec(ModuleSpec):
             if _watch is not None:
                 name = SITE if self.name in _SITE_MODULES else self.name
                 (_watch.begin if is_running else _watch.end)(name)
-        except Exception:
+        except Exception:  # the import under way is the script's
             pass
 
 

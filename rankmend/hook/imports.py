@@ -43,7 +43,7 @@ def tell():
         with os.fdopen(os.open(part, flags, 0o600), "w", encoding="ascii") as file:
             file.write(json.dumps(told))  # ten times as quick as json.dump
         os.rename(part, path)
-    except Exception:
+    except Exception:  # the next start is slower for it, and no more
         pass
 
 

@@ -8,5 +8,5 @@ def warn(text, *values):
     try:
         sys.stderr.write("rankmend: %s\n" % (text % tuple("%.200s" % (value,) for value in values)))
         sys.stderr.flush()
-    except Exception:
+    except Exception:  # stderr may be closed or full: then nobody can be told
         pass

@@ -42,7 +42,7 @@ def offer(take_over=False):
         os.write(
             descriptor, (layout.STACKS_HEAD % (os.getpid(), descriptor, ticks)).encode("ascii")
         )
-    except Exception:
+    except Exception:  # the launcher then has no stacks of this process
         pass
 
 

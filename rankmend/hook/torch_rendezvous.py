@@ -51,7 +51,7 @@ def _wrap(module):
             for other in (*_holders_ahead.get(name, ()), *_holders(name), module):
                 if getattr(other, name) is original:
                     setattr(other, name, wrapper)
-        except Exception:
+        except Exception:  # a PyTorch that has it otherwise keeps its own
             pass
 
 

@@ -36,7 +36,7 @@ def _wrap(module, address, port):
             return create(hostname, at_port, rank, *others, **named)
 
         module._create_c10d_store = create_store
-    except Exception:
+    except Exception:  # rank 0 then finds out by itself, and PyTorch logs its error
         pass
 
 

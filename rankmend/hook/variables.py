@@ -51,7 +51,7 @@ class _Followed(dict):  # type: ignore[type-arg]
         try:
             if self is _followed:
                 self.note(os.fsdecode(key), None if value is None else os.fsdecode(value))
-        except Exception:
+        except Exception:  # the script's change of its environment has gone through
             pass
 
 

@@ -106,5 +106,5 @@ def _register(module):
         has_sections = os.environ.get(layout.ENV_WATCH_SECTIONS) == "1"
         counter = Counter(torch_steps.Installer() if has_sections else torch_steps.NoInstaller())
         module.register_optimizer_step_post_hook(counter.after_step)
-    except Exception:
+    except Exception:  # it costs the watching alone
         pass

@@ -23,7 +23,7 @@ def _watch_torch():
             torch_steps.watch()
             torch_store.watch()
             torch_rendezvous.watch()
-    except Exception:
+    except Exception:  # none of the script's business: it starts as it would have
         pass
 
 
@@ -39,7 +39,7 @@ def _offer_stacks():
             from rankmend.hook import stacks
 
             stacks.offer()
-    except Exception:
+    except Exception:  # as above
         pass
 
 
@@ -49,7 +49,7 @@ def _offer_drills():
             from rankmend.hook import drill
 
             drill.offer()
-    except Exception:
+    except Exception:  # as above
         pass
 
 
@@ -59,7 +59,7 @@ def _note_imports(is_begin):
             from rankmend.hook import import_order
 
             (import_order.watch if is_begin else import_order.note_site)()
-    except Exception:
+    except Exception:  # as above
         pass
 
 

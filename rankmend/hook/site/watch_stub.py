@@ -33,7 +33,7 @@ def _await_torch():
             module = sys.modules["_frozen_importlib"].module_from_spec(spec)
             spec.loader.exec_module(module)
             module.await_torch(package)
-    except Exception:
+    except Exception:  # the process starts as it would have
         pass
 
 

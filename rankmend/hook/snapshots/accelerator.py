@@ -53,7 +53,7 @@ class Accelerator(TorchTensors):
     def _unpin(self, address):
         try:
             self._torch.cuda.cudart().cudaHostUnregister(address)
-        except Exception:
+        except Exception:  # the device lets go of the memory with the process
             pass
 
     def copy(self, destinations, sources):
