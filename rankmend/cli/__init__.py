@@ -31,7 +31,7 @@ _COMMANDS = {
     "agent-kubernetes": (
         "rankmend.cli.agent_kubernetes",
         "agent_kubernetes",
-        "Tell the agent's findings in Kubernetes.",
+        "Report the agent's findings to Kubernetes.",
     ),
     "status": ("rankmend.cli.status", "status", "Show jobs, attempts and ranks."),
     "checkpoints": (
@@ -93,7 +93,7 @@ _COMMANDS = {
     "doctor": (
         "rankmend.cli.doctor",
         "doctor",
-        "Show what this host has and lacks, and how to mend it.",
+        "Show what this host has and lacks, and how to fix it.",
     ),
     "cleanup": (
         "rankmend.cli.cleanup",
@@ -118,25 +118,25 @@ _COMMANDS = {
     "drill": (
         "rankmend.cli.drill",
         "drill",
-        "Run a scenario: a job, faults, and whether what must hold held.",
+        "Break a job on purpose, and check that it recovers as it must.",
     ),
     "fabric": (
         "rankmend.cli.fabric",
         "fabric",
         "Test the network between nodes: the slow part, paths that collide.",
     ),
-    "slurm": ("rankmend.cli.slurm", "slurm", "Show what was asked of Slurm, and drained nodes."),
+    "slurm": ("rankmend.cli.slurm", "slurm", "Show requests to Slurm, and drained nodes."),
     "kubernetes": (
         "rankmend.cli.kubernetes",
         "kubernetes",
-        "Show what was asked of Kubernetes, and cordoned nodes.",
+        "Show requests to Kubernetes, and cordoned nodes.",
     ),
     "console": (
         "rankmend.cli.console",
         "console",
         "Open the jobs of this machine in a browser.",
     ),
-    "watch": ("rankmend.cli.watch", "watch", "Watch jobs that other launchers have started."),
+    "watch": ("rankmend.cli.watch", "watch", "Watch jobs that other launchers start."),
     "completion": ("rankmend.cli.completion", "completion", "Print a shell's completion script."),
 }
 

@@ -162,8 +162,8 @@ def forget(devices: tuple[str, ...], is_all: bool, socket_path: Path | None) -> 
 @click.option("--ca-file", metavar="FILE", help="CA of their certificates.")
 @click.option("--cert-file", metavar="FILE", help="This node's certificate (PEM).")
 @click.option("--key-file", metavar="FILE", help="Its key (PEM).")
-@click.option("--no-expect", is_flag=True, help="Don't state the devices that this host has now.")
-@click.option("--yes", "-y", is_flag=True, help="Replace FILE without a question.")
+@click.option("--no-expect", is_flag=True, help="Don't list the devices that this host has now.")
+@click.option("--yes", "-y", is_flag=True, help="Replace FILE without asking.")
 def init(
     file: Path,
     alerts: tuple[str, ...],
@@ -174,9 +174,9 @@ def init(
 ) -> None:
     """Write a commented configuration with what this host has to FILE, /etc/rankmend/agent.toml by default.
 
-    [expect] states the devices that are there now: less is a critical finding later, so look at the numbers. In a
-    virtual machine they stay comments. An existing FILE is replaced only if you say so, and kept as FILE.old. With -
-    the configuration is printed.
+    [expect] lists the devices present now. A missing one is a critical finding later, so check the
+    numbers. On a virtual machine they stay comments. An existing FILE is replaced only if you
+    confirm it, and is kept as FILE.old. With - the configuration is printed.
     """
     from agent.setup import found, template, writing
     from rankmend.cli.controller_options import confirm

@@ -16,13 +16,13 @@ from rankmend.cli.output import failure
 @click.option(
     "--kubeconfig",
     metavar="FILE",
-    help="Reach Kubernetes by this file. [default: the service account of this pod]",
+    help="Connect to Kubernetes with this file. [default: the service account of this pod]",
 )
 @click.option("--context", metavar="NAME", help="Context in that file. [default: its current one]")
 @click.option(
     "--pods-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep here which pod has which GPU, for the agent's [gpu] kubelet_checkpoint.",
+    help="Write to this file which pod has which GPU, for the agent's [gpu] kubelet_checkpoint.",
 )
 @click.option(
     "--pod-resources",
@@ -36,7 +36,7 @@ from rankmend.cli.output import failure
     type=click.Path(path_type=Path),
     default="/var/log/pods",
     show_default=True,
-    help="Folder whose names tell the UIDs of pods.",
+    help="Folder with an entry for each pod, named with its UID.",
 )
 def agent_kubernetes(
     node: str,
@@ -47,11 +47,12 @@ def agent_kubernetes(
     pod_resources: Path,
     pod_logs: Path,
 ) -> None:
-    """Keep conditions and events of this node in Kubernetes in step with the agent's findings.
+    """Keep this node's conditions and events in Kubernetes up to date with the agent's findings.
 
-    With --pods-file also the agent's knowledge of pods in step with the kubelet's.
+    With --pods-file, also keep the agent up to date with the kubelet's pods.
 
-    A process of its own: the client of Kubernetes takes as much memory as the whole agent.
+    This is a separate process, because the Kubernetes client takes as much memory as the whole
+    agent.
     """
     import signal
 

@@ -18,7 +18,7 @@ Examples:
 def cooling(**options: Any) -> None:
     """Judge coolant units by flow, temperature rise and pressure, and by the nodes that are slowed by heat.
 
-    FILE has the units' readings: from the site's monitoring, or by --redfish.
+    FILE has the units' readings, from the site's monitoring or from --redfish.
 
     Exit codes: 0 all units are in order, 1 one is not or its reading is too old to judge it, 64 could not be read.
     """

@@ -44,8 +44,8 @@ Example: save the page of each node's agent (rankmend agent --once, or its /metr
 def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     """Show which nodes differ from the others in driver, firmware, kernel, BIOS, IOMMU, ACS or NCCL.
 
-    PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these. Jobs that run are
-    held against themselves: has each of their ranks loaded the same NCCL?
+    PAGES are metrics pages of nodes' agents, one file per node with the node's name, or folders of
+    these. For running jobs, also checks that all ranks of a job have loaded the same NCCL.
 
     Exit codes: 0 all alike, 1 some differ, 64 could not be read.
     """
@@ -172,7 +172,7 @@ Examples:
     type=click.IntRange(1, 1000),
     default=3,
     show_default=True,
-    help="List nodes with so many faults.",
+    help="List nodes with at least this many faults.",
 )
 @click.option(
     "--policy",
@@ -192,7 +192,7 @@ def lemons(
     access: Access,
     as_json: bool,
 ) -> None:
-    """List nodes that fail again and again, with their faults by kind.
+    """List nodes that fail repeatedly, with their faults by kind.
 
     Counts the incidents in the journals that blame a node or something on it. With --policy, nothing is
     kept out either: the controller does that, by its own policy.

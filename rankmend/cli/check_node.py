@@ -60,7 +60,8 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     "share_max",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Never have more of a partition's nodes drained by rankmend [default: 0.1; one node always may be].",
+    help="Largest share of a partition's nodes that rankmend may have drained [default: 0.1; "
+    "one node always may be].",
 )
 @click.option(
     "--drain-unanswered",

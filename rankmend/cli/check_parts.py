@@ -39,25 +39,23 @@ Example: collect each node's page and findings, then bring the history up to dat
     "--findings",
     type=_folder,
     metavar="DIR",
-    help="Agents' findings.jsonl, one file a node with the node's name: times and figures.",
+    help="Agents' findings.jsonl, one file per node with the node's name: times and figures.",
 )
 @click.option(
     "--history",
     "history_file",
     type=_file,
     metavar="FILE",
-    help="Keep the history of all parts here; made where it is missing.",
+    help="Keep the history of all parts here; created if missing.",
 )
 @click.option(
     "--repair",
     "repair_dir",
     type=_folder,
     metavar="DIR",
-    help="Write a file for each part that has to be repaired.",
+    help="Write a file for each part that needs repair.",
 )
-@click.option(
-    "--serial", "serials", multiple=True, help="Write one for this part, too. Repeatable."
-)
+@click.option("--serial", "serials", multiple=True, help="Write one for this part too. Repeatable.")
 @json_option
 def parts(
     pages: tuple[Path, ...],
@@ -69,10 +67,11 @@ def parts(
 ) -> None:
     """Follow GPUs, NICs, disks and transceivers by serial number, and write repair orders.
 
-    PAGES are metrics pages of nodes' agents, one file a node with the node's name, or folders of these. A part
-    has to be repaired while it has a critical finding, or one whose action is replace or contact_support.
+    PAGES are metrics pages of nodes' agents, one file per node with the node's name, or folders of
+    these. A part needs repair while it has a critical finding, or a finding with the action replace
+    or contact_support.
 
-    Exit codes: 0 no part has to be repaired, 1 some have, 64 could not be read or written.
+    Exit codes: 0 no part needs repair, 1 some do, 64 could not be read or written.
     """
     now_unix_s = time.time()
     try:
@@ -110,9 +109,9 @@ def parts(
 )
 @json_option
 def part(serial: str, history_file: Path, as_json: bool) -> None:
-    """Show where the part with this SERIAL number was, and what was found of it.
+    """Show where the part with this SERIAL number was, and what was found about it.
 
-    Exit codes: 0 shown, 64 not known or could not be read.
+    Exit codes: 0 shown, 64 unknown part or unreadable file.
     """
     try:
         found = [one for one in _read_history(history_file).values() if one.serial == serial]

@@ -18,7 +18,7 @@ Examples:
 def power(**options: Any) -> None:
     """Judge power feeds by load, limits and breakers, and by the nodes that are slowed for power or have lost a supply.
 
-    FILE has the feeds' readings: from the site's monitoring, or by --redfish.
+    FILE has the feeds' readings, from the site's monitoring or from --redfish.
 
     Exit codes: 0 all feeds are in order, 1 one is not or its reading is too old to judge it, 64 could not be read.
     """

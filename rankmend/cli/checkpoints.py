@@ -58,8 +58,8 @@ def checkpoints(
 ) -> None:
     """Show the checkpoints in DIR, newest first, and which one a restart would use.
 
-    Also shows what the ranks of the job that saves to DIR keep in the memory of this machine. Reads
-    every checkpoint in full and changes nothing. Exit codes: 0 at least one checkpoint can be
+    Also shows the snapshots that ranks of the same job keep in this machine's memory. Reads every
+    checkpoint in full and changes nothing. Exit codes: 0 at least one checkpoint can be
     restored, 1 none can, 2 wrong usage.
     """
     import logging

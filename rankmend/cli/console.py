@@ -24,7 +24,7 @@ from rankmend.console import take_over
 def console(state_dir: Path | None, port: int) -> None:
     """Open the jobs of this machine's state folder in a browser: a page for each job and incident.
 
-    Prints an address that works once, on 127.0.0.1 only. The pages read and change nothing. Ctrl-C ends it.
+    Prints an address that works once, on 127.0.0.1 only. The pages change nothing. Ctrl-C ends it.
     """
     from rankmend.errors import RankmendError
 

@@ -16,7 +16,7 @@ _path = click.Path(path_type=Path)
 
 
 @click.command(
-    epilog="The role of the connection must own the schema, or may make it: it is not the controllers' role."
+    epilog="Connect as a role that owns the schema or may create it, not as the controllers' role."
 )
 @click.option("--config", "config_path", type=_path, help="Configuration that names the database.")
 @click.option(
@@ -29,7 +29,9 @@ _path = click.Path(path_type=Path)
     type=_path,
     help="File with that role's password (mode 0600) [default: as PGPASSFILE says].",
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="Try it, undo it, and show what it does.")
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Try it, roll it back, and show what it would do."
+)
 @json_option
 def migrate(
     config_path: Path | None,
@@ -68,7 +70,7 @@ def migrate(
 
 
 @click.command(
-    epilog="Stop the controller first. A move that was cut off is started again and goes on."
+    epilog="Stop the controller first. If a move is interrupted, run it again: it continues."
 )
 @click.option(
     "--config",

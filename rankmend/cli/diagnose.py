@@ -15,7 +15,7 @@ _PARTS: dict[str, tuple[str, str, str]] = {
     "hosts": (
         "rankmend.cli.diagnose_hosts",
         "hosts",
-        "Find the node that began to differ from the others, from host metrics alone.",
+        "Find the node that started to differ from the others, from host metrics alone.",
     ),
     "slow": ("rankmend.cli.diagnose_slow", "slow", "Find the rank that makes a job slow."),
 }

@@ -59,7 +59,7 @@ class Dumps:
     "--ras",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What ncclras has answered of the job (text, or JSON), as further evidence.",
+    help="Output of ncclras about the job (text or JSON), as further evidence.",
 )
 @layout_options
 def hang(

@@ -30,7 +30,7 @@ FILE_BYTES_MAX: Final = 512_000_000
 @json_option
 @prometheus_options
 def hosts(files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
-    """Find the node that began to differ from the others, from host metrics alone.
+    """Find the node that started to differ from the others, from host metrics alone.
 
     FILES are one CSV (node,time,metric,value, or time and one column per node), or saved range
     queries and pages of the agents' metrics. --prometheus queries the last 30 minutes, or --start

@@ -127,12 +127,12 @@ def doctor(
     timeout_s: float,
     **named: Any,
 ) -> None:
-    """Show what this host has and lacks for rankmend, and how to mend it.
+    """Show what this host has and lacks for rankmend, and how to fix it.
 
     Changes nothing, needs no root, and ends by --timeout even if a driver or a mount hangs. PART limits it to gpu,
     rdma, sensors, kernel, limits, clock, slurm, container, agent, controller, certificates, storage, python or kubernetes.
 
-    Exit codes: 0 all there, or open to root alone; 1 something is lacking or could not be checked; 2 something is
+    Exit codes: 0 nothing is missing as far as this user can see, 1 something is missing or could not be checked, 2 something is
     broken or the command line is wrong.
     """
     from detectors.doctor.check import exit_code

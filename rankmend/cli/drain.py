@@ -112,7 +112,7 @@ def confirm_gone(
     """Confirm that no process of JOB is left on NODE.
 
     The next attempt of a job waits until the ranks on a silent node are proved gone. Power the node
-    off, or check it yourself, before you confirm; that a scheduler calls it down is no proof.
+    off, or check it yourself, before you confirm. A scheduler that reports it as down is no proof.
     """
     from recovery.messages.outside import PersonAct
 

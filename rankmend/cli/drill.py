@@ -1,4 +1,4 @@
-"""`rankmend drill`: runs a scenario and says whether what must hold held."""
+"""`rankmend drill`: runs a scenario and says whether everything held that must hold."""
 
 import contextlib
 import tempfile
@@ -37,7 +37,7 @@ Examples:
     "--html",
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write one HTML file that needs no network.",
+    help="Write one HTML file that loads nothing from the network.",
 )
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML.")
 @click.option(
@@ -57,10 +57,10 @@ def drill(
 ) -> None:
     """Run each SCENARIO: a job, a schedule of faults, and what must hold.
 
-    SCENARIO is one that rankmend ships (--list), or a TOML file (docs/use/drill.md). The shipped ones run on this machine in a
-    minute, without root and without a GPU.
+    SCENARIO is one that rankmend ships (--list), or a TOML file (docs/use/drill.md). The shipped
+    scenarios run on this machine in a minute, without root or a GPU.
 
-    Exit codes: 0 what must hold held, 1 it did not, 2 wrong usage.
+    Exit codes: 0 everything held, 1 something did not, 2 wrong usage.
     """
     from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
     from recovery.inject.supervisor import is_supervisor

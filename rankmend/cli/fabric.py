@@ -65,7 +65,7 @@ Examples:
     "--shared",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Private folder that all nodes see, in place of address and secret.",
+    help="Private folder that all nodes see, instead of address and secret.",
 )
 @click.option(
     "--rail",
@@ -79,7 +79,7 @@ Examples:
     type=click.Choice(["auto", "tcp", "rdma"]),
     default="auto",
     show_default=True,
-    help="Send over TCP, or RDMA by ib_write_bw; auto: RDMA if every node can.",
+    help="Send over TCP, or over RDMA with ib_write_bw; auto: RDMA if every node can.",
 )
 @click.option(
     "--topology", type=_file, metavar="FILE", help="Leaf switches: see `rankmend fabric topology`."
@@ -100,7 +100,7 @@ Examples:
     type=DURATION,
     default="1m",
     show_default=True,
-    help="Wait so long for nodes.",
+    help="Wait this long for nodes.",
 )
 @click.option(
     "--backend",
@@ -154,12 +154,12 @@ def test(
     state_dir: Path | None,
     **options: Any,
 ) -> None:
-    """Test the network. Start the same command on each node of an allocation, once a node.
+    """Test the network. Start the same command on each node of an allocation, once per node.
 
     find names a slow node, NIC, rail or switch in at most 2 log2 N rounds of disjoint pairs; pairs also finds a slow link or
     path, in N - 1 rounds. ring, bisect and all-to-all load all nodes at once. collectives runs all-reduce and all-to-all
-    under PyTorch. paths shows flows that share an uplink, and source ports that spread them. flows shows the same of programs
-    that run, without any load.
+    under PyTorch. paths shows flows that share an uplink, and source ports that spread them. flows
+    shows the same for running programs, without sending load.
 
     The first node prints the result and exits with 3 if a part is slow, 2 if the test could not be done, 130 or 143 after SIGINT or
     SIGTERM. Nothing is changed on any node.
@@ -202,7 +202,7 @@ Examples:
     multiple=True,
     type=_file,
     metavar="FILE",
-    help="Output of `lldpctl -f json`, in a file called by its node. Repeatable.",
+    help="Output of `lldpctl -f json`, in a file named after its node. Repeatable.",
 )
 @click.option(
     "--ibnetdiscover",
@@ -234,7 +234,8 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Metrics pages of nodes' agents, one file a node with the node's name, folders of these, or answers of Prometheus: rails and "
+    help="Metrics pages of nodes' agents, one file per node with the node's name, folders of "
+    "these, or answers of Prometheus: rails and "
     "NVLink domains. Repeatable.",
 )
 @click.option(
@@ -243,7 +244,8 @@ Examples:
     multiple=True,
     type=_file,
     metavar="FILE",
-    help="Kept result of a test: groups nodes by round trip where nothing better is known. Repeatable.",
+    help="Kept result of a test: groups nodes by round trip if nothing better is known. "
+    "Repeatable.",
 )
 @click.option(
     "-o",
@@ -262,11 +264,13 @@ def topology(
     results: tuple[Path, ...],
     target: Path | None,
 ) -> None:
-    """Write one topology file from all sources: each edge with its origin and how sure it is.
+    """Write one topology file from all sources: each edge with its origin and confidence.
 
-    Commands with --topology read it. Where sources disagree on a node's leaf switch, the surer one holds: the subnet manager's and
-    LLDP's word before a file that a person wrote, round trips last. Disagreements are printed: on a port's switch, on a node's rails with
-    nodes that are built alike, of a port's rail with that of its switch, and of a node's NVLink domain with that of its block.
+    Commands with --topology read it. If sources disagree on a node's leaf switch, the most reliable
+    one wins: the subnet manager and LLDP before a file that a person wrote, round trips last. It
+    prints disagreements about a port's switch, about a node's rails compared with nodes built
+    alike, between a port's rail and that of its switch, and between a node's NVLink domain and
+    that of its block.
     """
     from detectors.network_topology import contradictions, encode_topology, merge
     from detectors.parts.nvlink_domains import find_domains, find_strays
@@ -342,8 +346,9 @@ def blame(
 ) -> None:
     """Name the smallest part that explains why NODES (host lists) failed or slowed down together.
 
-    Parts are leaf switches and switches above them, NVLink domains, blocks of Slurm, racks, power feeds and coolant loops. Where two explain it
-    equally well, none is named. With /NIC behind a host list only these NICs are bad, and each NIC of a rail counts for itself: parts are also
+    Parts are leaf switches and switches above them, NVLink domains, Slurm's blocks, racks, power
+    feeds and coolant loops. If two explain it equally well, none is named. With /NIC after a host
+    list, only these NICs are bad and each NIC of a rail counts separately; parts are then also
     nodes and rails.
 
     Exit codes: 0 a part is named, 1 none is, 2 the topology can't be read.
@@ -401,7 +406,7 @@ def show(file: Path, as_json: bool, plot: Path | None) -> None:
 @state_option
 @json_option
 def history(node: str, as_json: bool, state_dir: Path | None) -> None:
-    """Show what earlier tests measured of a node, oldest first."""
+    """Show what earlier tests measured on a node, oldest first."""
     from recovery.fabric import fabric_report
 
     try:

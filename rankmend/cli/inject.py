@@ -47,20 +47,25 @@ Examples:
     type=DURATION,
     default=_FOR_S,
     show_default="30s",
-    help="How long, at most 1d. Then it is undone.",
+    help="How long the fault lasts, at most 1d. Then it is undone.",
 )
 @click.option(
     "--at",
     "at_unix_s",
     type=float,
     metavar="SECONDS",
-    help="Make it at this moment (as `date +%s` gives it), so that several begin together.",
+    help="Start the fault at this moment (as `date +%s` gives it), so that several start together.",
 )
-@click.option("--list", "is_list", is_flag=True, help="List the faults, what they need and leave.")
-@click.option("--undo", "is_undo", is_flag=True, help="Undo what killed injectors have left.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
-    "--yes", "-y", "yes", count=True, help="Don't ask; give it twice where it is asked twice."
+    "--list",
+    "is_list",
+    is_flag=True,
+    help="List the faults, what they need and what they leave behind.",
+)
+@click.option("--undo", "is_undo", is_flag=True, help="Undo what killed injectors left behind.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, but do nothing.")
+@click.option(
+    "--yes", "-y", "yes", count=True, help="Don't ask; give it twice if there are two questions."
 )
 @click.option("--code", type=int, help="Exit code, XID or SXID.")
 @click.option("--share", type=float, help="Share of a core, or of packets: 0 to 1.")
@@ -71,7 +76,7 @@ Examples:
     type=RATE,
     default=64e9,
     show_default="64G",
-    help="Bytes that a leak takes at most.",
+    help="Most bytes that a leak takes.",
 )
 @click.option(
     "--delay",
@@ -98,7 +103,7 @@ Examples:
     "--kmsg",
     "to_kernel",
     is_flag=True,
-    help="Write an XID to the kernel's log, for other programs, too.",
+    help="Write an XID to the kernel's log, so that other programs see it too.",
 )
 @click.option(
     "--marks",
@@ -109,7 +114,8 @@ Examples:
 @click.option(
     "--undo-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder with what is to be undone. [default: /var/lib/rankmend/inject for root, else in the state folder]",
+    help="Folder with the faults to undo. "
+    "[default: /var/lib/rankmend/inject for root, else in the state folder]",
 )
 @state_option
 @json_option
@@ -128,11 +134,11 @@ def inject(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Make FAULT on a target for a while, to see what rankmend does about it.
+    """Cause FAULT on a target for a while, to see what rankmend does about it.
 
     Off by default: a job allows faults of its own processes with `rankmend run --drills`, and root marks a node for all
-    others (docs/use/inject.md). A fault ends after --for, with this command, or with the process it is made on; if this
-    command is killed, another process undoes it at once.
+    others (docs/use/inject.md). A fault ends after --for, with this command, or with its target
+    process. If this command is killed, another process undoes the fault at once.
 
     Exit codes: 0 made and undone, 1 not made (the target is not there) or not undone, 2 refused or wrong usage.
     """

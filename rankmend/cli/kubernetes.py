@@ -17,14 +17,14 @@ Examples:
   rankmend kubernetes --all --json
 """
 )
-@click.option("--all", "with_all", is_flag=True, help="Show all requests that are kept.")
+@click.option("--all", "with_all", is_flag=True, help="Show all kept requests.")
 @controller_options
 @json_option
 def kubernetes(with_all: bool, access: Access, as_json: bool) -> None:
-    """Show what the controller has asked of Kubernetes, and the nodes that it has cordoned there.
+    """Show the controller's requests to Kubernetes, and the nodes that it has cordoned there.
 
-    Open requests come first, each with what it waits for, then those that have ended, the newest first. Nodes of jobs that others have
-    cordoned or tainted, or that are not ready, come last.
+    Open requests come first, each with what it waits for, then ended requests, newest first. Last
+    come nodes of jobs that others have cordoned or tainted, or that are not ready.
     """
     with asking(access) as client:
         view = client.kubernetes()

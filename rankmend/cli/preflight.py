@@ -25,7 +25,7 @@ _SIGNALLED: Final = 128
 _FLIGHT_OPTIONS: Final = (
     json_option,
     click.option(
-        "--dry-run", is_flag=True, help="Print the load and its bounds, and run none of it."
+        "--dry-run", is_flag=True, help="Print the load and its bounds, but don't run it."
     ),
     click.option(
         "--python",
@@ -44,15 +44,15 @@ _FLIGHT_OPTIONS: Final = (
     click.option(
         "--checkpoint-dir",
         type=click.Path(path_type=Path),
-        help="Folder of the job's checkpoints: write to that storage, too.",
+        help="Folder of the job's checkpoints: also write to that storage.",
     ),
     click.option(
         "--checkpoint-size",
         "checkpoint_bytes",
         type=RATE,
         metavar="BYTES",
-        help="What this node writes of a checkpoint: 500M, 2G. "
-        "[default: the largest file of the newest one]",
+        help="How much of a checkpoint this node writes: 500M, 2G. [default: the largest "
+        "file of the newest one]",
     ),
     click.option(
         "--tools",
@@ -83,14 +83,14 @@ _FLIGHT_OPTIONS: Final = (
     ),
     click.option("--no-gpu", is_flag=True, help="Leave the GPUs out."),
     click.option(
-        "--no-health", is_flag=True, help="Don't watch the node by the agent's rules meanwhile."
+        "--no-health", is_flag=True, help="Don't check the node by the agent's rules meanwhile."
     ),
     click.option(
         "--baseline",
         "baselines",
         multiple=True,
         type=click.Path(path_type=Path),
-        help="File, or folder of *.baseline.json, with what other nodes reach. May be repeated.",
+        help="File, or folder of *.baseline.json, with the results of other nodes. Repeatable.",
     ),
     click.option(
         "--state-dir",
@@ -109,15 +109,17 @@ _FLIGHT_OPTIONS: Final = (
     click.option(
         "--hold",
         type=click.Choice(["slurm", "controller", "kubernetes"]),
-        help="Keep the node out if it fails, and return it if it passes and we took it out: by Slurm's commands, at rankmend's controller, or "
-        "there and by its cordon in Kubernetes. Dry without --act.",
+        help="Keep the node out if it fails, and return it if it passes and rankmend took it "
+        "out: with Slurm's commands, at rankmend's controller, or there and with its cordon "
+        "in Kubernetes. A dry run without --act.",
     ),
     click.option(
         "--beside-ranks",
         is_flag=True,
-        help="Load the node also while its agent knows of ranks on it: they will be slow, and it may seem so.",
+        help="Load the node even if its agent sees ranks on it. They will be slow, and so "
+        "may the results.",
     ),
-    click.option("--act", is_flag=True, help="Do what --hold says, rather than tell it."),
+    click.option("--act", is_flag=True, help="Do what --hold says, instead of only printing it."),
     click.option(
         "--hold-hung", is_flag=True, help="Also keep the node out if a load hangs in the kernel."
     ),
@@ -128,7 +130,8 @@ _FLIGHT_OPTIONS: Final = (
         default=0.1,
         show_default=True,
         metavar="SHARE",
-        help="Never have more of a partition's nodes drained by rankmend; one node always may be.",
+        help="Largest share of a partition's nodes that rankmend may have drained; one node "
+        "always may be.",
     ),
     *REACH_OPTIONS,
     click.option(
@@ -137,7 +140,8 @@ _FLIGHT_OPTIONS: Final = (
         type=click.Choice(["person", "prolog"]),
         default="person",
         show_default=True,
-        help="Slurm's prolog exits with 3 if the node is to be kept out and --act is given, else with 0.",
+        help="For Slurm's prolog: exit with 3 if the node must be kept out and --act is "
+        "given, else with 0.",
     ),
     click.option(
         "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
@@ -155,7 +159,7 @@ def _flight_options(command: Callable[..., None]) -> Callable[..., None]:
 def preflight() -> None:
     """Put this node under a bounded load, and say whether it is fit.
 
-    Exit codes: 0 passed, 1 a check gave no answer or hangs, 2 a check failed, 64 could not be begun, 75 not now
+    Exit codes: 0 passed, 1 a check gave no answer or hangs, 2 a check failed, 64 could not start, 75 not now
     (too many nodes, or another check or ranks on this one), 130 and 143 stopped by SIGINT and SIGTERM.
     """
 
@@ -183,7 +187,7 @@ def job(**options: Any) -> None:
 )
 @_flight_options
 def burn_in(time_s: float | None, **options: Any) -> None:
-    """Load the node for hours: before it enters service, or returns to it."""
+    """Load the node for hours: before it enters or returns to service."""
     _check("burn-in", time_s, options)
 
 

@@ -64,16 +64,14 @@ class _Since(click.ParamType):  # type: ignore[type-arg]  # generic only from cl
 Examples:
   rankmend report                      a summary of all jobs of this machine
   rankmend report --job llama --since 7d
-  rankmend report --cluster --since 7d what all jobs come to together
+  rankmend report --cluster --since 7d the totals of all jobs
   rankmend report --all --html report.html
   rankmend report --would-have --since 7d
 """
 )
 @click.option("--job", metavar="JOB", shell_complete=complete_job, help="Report only on this job.")
 @click.option("--all", "show_all", is_flag=True, help="Show the details of every job.")
-@click.option(
-    "--cluster", "only_total", is_flag=True, help="Show only what all jobs come to together."
-)
+@click.option("--cluster", "only_total", is_flag=True, help="Show only the totals of all jobs.")
 @click.option(
     "--since",
     type=_Since(),
@@ -82,7 +80,8 @@ Examples:
 @click.option(
     "--would-have",
     is_flag=True,
-    help="Show instead what rankmend would have done and did not, and whether that was right. --html has both.",
+    help="Show instead what rankmend would have done but did not, and whether it would have "
+    "been right. --html has both.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a row for each job and part.")
 @click.option(

@@ -67,19 +67,20 @@ Examples:
     type=click.IntRange(min=0),
     default=0,
     metavar="S",
-    help="How many of the nodes wait as spares: --nnodes 4 --spares 1 is --nnodes 3:4.",
+    help="Number of nodes that wait as spares: --nnodes 4 --spares 1 is --nnodes 3:4.",
 )
 @click.option(
     "--slurm/--no-slurm",
     default=True,
     show_default=True,
-    help="Under srun, take from Slurm what is not given: nodes, where they meet, ranks by GPUs.",
+    help="Under srun, take unset options from Slurm: nodes, where they meet, ranks by GPUs.",
 )
 @click.option(
     "--slurm-requeue",
     "slurm_requeue_s",
     type=DURATION,
-    help="Without a usable node for so long, have Slurm requeue the job without the bad ones.",
+    help="Have Slurm requeue the job, without the bad nodes, if it waits this long for a "
+    "usable node.",
 )
 @click.option(
     *both("--standalone"),
@@ -119,13 +120,14 @@ Examples:
 @click.option(
     "--parallel",
     metavar="tp=N,dp=N,...",
-    help="Declare the parallel sizes, of tp, cp, ep, dp and pp: ranks that differ only in dp and cp are replicas, whose "
-    "snapshots must be equal. [default: rankmend learns which ranks are equal]",
+    help="Declare the parallel sizes tp, cp, ep, dp and pp. Ranks that differ only in dp and "
+    "cp are replicas, and their snapshots must be equal. "
+    "[default: rankmend learns which ranks are equal]",
 )
 @click.option(
     "--sharded-parts",
     metavar="KEY,KEY",
-    help="Keys of the snapshot that these replicas divide among them, such as the optimizer of ZeRO: not compared.",
+    help="Keys of the snapshot that these replicas shard, such as ZeRO's optimizer; not compared.",
 )
 @click.option(
     "--node-name",
@@ -160,7 +162,7 @@ Examples:
     "--rank-prefix-env",
     metavar="NAMES",
     help="Variables of this environment to pass behind --rank-prefix, with commas between; NCCL_* is a pattern. "
-    "All users see them on the command line. What rankmend itself sets is passed anyhow.",
+    "All users see them on the command line. Variables that rankmend sets are always passed.",
 )
 @click.option(
     *both("--rdzv-id"),
@@ -236,13 +238,15 @@ Examples:
     "--snapshots/--no-snapshots",
     default=True,
     show_default=True,
-    help="Keep in memory what the script gives to rankmend.snapshot(), and go on from it after a failure.",
+    help="Keep in memory what the script passes to rankmend.snapshot(), and continue from it "
+    "after a failure.",
 )
 @click.option(
     "--snapshot-copies",
     metavar="N",
     type=click.IntRange(0, 8),
-    help="Keep copies of each snapshot in the memory of N other nodes, so that as many can be lost at once. "
+    help="Keep copies of each snapshot in the memory of N other nodes, so that N nodes can "
+    "be lost at once. "
     "[default: 1 where there are several nodes]",
 )
 @click.option(
@@ -350,7 +354,7 @@ Examples:
 @click.option(
     "--step-work",
     metavar="flops=F,tokens=T,...",
-    help="State what all ranks together do in a step, for throughput and MFU in `rankmend report`.",
+    help="Work of all ranks together in one step, for throughput and MFU in `rankmend report`.",
 )
 @click.option("--agent-socket", type=click.Path(path_type=Path), help="Socket of the node agent.")
 @click.option(
@@ -374,7 +378,7 @@ Examples:
 @click.option(
     "--preflight-baseline",
     type=click.Path(path_type=Path),
-    help="File or folder with what other nodes reach (rankmend preflight merge).",
+    help="File or folder with the results of other nodes (rankmend preflight merge).",
 )
 @click.option("--reset-budgets", is_flag=True, help="Reset the job's restart budget.")
 @click.option(

@@ -97,23 +97,26 @@ Examples:
     type=int,
     default=_WATCHED,
     show_default=True,
-    help="Nodes that were watched for the trace, those without a fault included.",
+    help="Nodes that the trace covers, including those without a fault.",
 )
 @click.option(
     "--policy",
     "policy_path",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Decide by this policy of a controller. [default: the built-in limits]",
+    help="Use this controller policy. [default: the built-in limits]",
 )
 @click.option(
     "--spares",
     type=_Spares(),
     metavar="N|PERCENT",
-    help="Spare nodes, or the availability for which to find their number: 99.9%. [default: 2 % of the nodes]",
+    help="Number of spare nodes, or an availability to find that number for: 99.9%. "
+    "[default: 2 % of the nodes]",
 )
 @click.option(
-    "--nodes-min", type=int, help="Let the job continue on as few nodes as this. [default: all]"
+    "--nodes-min",
+    type=int,
+    help="Let the job continue on as few as this many nodes. [default: all]",
 )
 @click.option(
     "--interval",
@@ -141,7 +144,11 @@ Examples:
     help="Set an assumption, such as save_stall_s=20. Repeatable.",
 )
 @click.option(
-    "--seeds", type=int, default=5, show_default=True, help="Runs, each with other faults."
+    "--seeds",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Number of runs, each with different faults.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the first run.")
 @click.option(
@@ -154,10 +161,11 @@ Examples:
 def simulate(as_json: bool, plot: Path | None, **options: Any) -> None:
     """Simulate a large job for months, and show what it would lose.
 
-    Faults are drawn from published rates or replayed from a trace. What is done about each is decided by rankmend's own
-    policy, planner and budgets; how long it takes is measured or published (docs/use/simulate.md). Shows effective training
+    Faults are drawn from published rates or replayed from a trace. rankmend's own policy, planner
+    and budgets decide what to do about each fault. How long that takes is measured or published
+    (docs/use/simulate.md). Shows effective training
     time (ETTR), MTTR by phase and lost GPU-hours by cause, each with its 10th, 50th and 90th percentile over the seeds.
-    Nothing is started, and nothing is asked of the network.
+    It starts nothing and uses no network.
     """
     try:
         pyplot = _load_pyplot() if plot else None

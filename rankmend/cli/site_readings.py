@@ -66,7 +66,7 @@ def unit_options(
             "--topology",
             type=_FILE,
             metavar="FILE",
-            help=f"What hangs on each {unit}: `rankmend fabric topology --site`.",
+            help=f"What each {unit} supplies: `rankmend fabric topology --site`.",
         ),
         click.option(
             "--pages",
@@ -77,7 +77,10 @@ def unit_options(
             help=f"Agents' metrics pages, or folders of these: which nodes are {harm}. Repeatable.",
         ),
         click.option(
-            "--redfish", "url", metavar="URL", help=f"Read a {unit} first, and note it in FILE."
+            "--redfish",
+            "url",
+            metavar="URL",
+            help=f"Read this {unit} first, and write its reading to FILE.",
         ),
         click.option(
             "--credentials", type=_FILE, metavar="FILE", help="User and password for it, 0600."

@@ -25,13 +25,13 @@ Examples:
   rankmend slurm --all --json
 """
 )
-@click.option("--all", "with_all", is_flag=True, help="Show all requests that are kept.")
+@click.option("--all", "with_all", is_flag=True, help="Show all kept requests.")
 @controller_options
 @json_option
 def slurm(with_all: bool, access: Access, as_json: bool) -> None:
-    """Show what the controller has asked of Slurm, and the nodes that it has drained there.
+    """Show the controller's requests to Slurm, and the nodes that it has drained there.
 
-    Open requests come first, each with what it waits for, then those that have ended, the newest first.
+    Open requests come first, each with what it waits for, then ended requests, newest first.
     """
     with asking(access) as client:
         view = client.slurm()

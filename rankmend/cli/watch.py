@@ -12,7 +12,7 @@ from rankmend.errors import ConfigError
 
 @click.group()
 def watch() -> None:
-    """Watch jobs that torchrun, srun or mpirun have started."""
+    """Watch jobs that torchrun, srun or mpirun start."""
 
 
 def default_folder() -> Path:
@@ -36,7 +36,7 @@ def default_folder() -> Path:
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    help="Where to put the hook: a path that the nodes of the job have, too "
+    help="Where to put the hook: a path that also exists on the job's nodes "
     "[default: /var/lib/rankmend/hook for root, else ~/.local/share/rankmend/hook].",
 )
 @click.option(
@@ -44,25 +44,26 @@ def default_folder() -> Path:
     "pythons",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="Another Python of which many programs start: compile the hook for it, too (repeatable).",
+    help="Another Python that many programs use: also compile the hook for it (repeatable).",
 )
 @click.option(
     "--any",
     "is_any",
     is_flag=True,
-    help="Watch programs without a launcher, too: `python train.py`, alone or as Lightning and "
+    help="Also watch programs without a launcher: `python train.py`, alone or as Lightning and "
     "torch.multiprocessing.spawn start ranks.",
 )
 @click.option(
     "--evidence",
     is_flag=True,
-    help="Have ranks show where their Python threads are when the job hangs: they answer a signal then.",
+    help="Let ranks show where their Python threads are when the job hangs: they then answer "
+    "a signal.",
 )
 @click.option("--drills", is_flag=True, help="Let `rankmend inject` break the ranks.")
-@click.option("--users", help="Of a TaskProlog: only jobs of these users, as a,b.")
+@click.option("--users", help="For a TaskProlog: only jobs of these users, as a,b.")
 @click.option(
     "--partitions",
-    help="Of a TaskProlog: only jobs in these partitions; with --users, jobs of either.",
+    help="For a TaskProlog: only jobs in these partitions; with --users, jobs of either.",
 )
 def env(
     place: str,
@@ -74,7 +75,7 @@ def env(
     users: str | None,
     partitions: str | None,
 ) -> None:
-    """Print the variables that have a job watched: eval "$(rankmend watch env)".
+    """Print the variables that make rankmend watch a job: eval "$(rankmend watch env)".
 
     Makes the hook folder, or brings it up to date.
     """

@@ -1,4 +1,4 @@
-"""Whether what must hold held. Pure."""
+"""Whether everything that must hold did hold. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
