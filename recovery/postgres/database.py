@@ -8,6 +8,7 @@ wait for a time-out per job.
 
 import logging
 import os
+import select
 import socket
 import threading
 import time
@@ -42,11 +43,13 @@ ANSWER_S_MAX: Final = 4.0  # for a statement; half of the usual lease
 _CONNECT_S: Final = 3
 _LOOK_S: Final = 0.2
 _PAUSE_S: Final = 0.1
+_WORDS_MAX: Final = 8  # of a server to a session that waits
 # In the server, so that it ends by itself what we no longer wait for. A transaction of ours is one statement: a
-# session that is idle within one is not ours.
+# session that is idle within one is not ours. What an administrator has set for the role does not count here.
 _OPTIONS: Final = (
     f"-c statement_timeout={int(ANSWER_S_MAX * 1000)} -c lock_timeout={int(ANSWER_S_MAX * 500)} "
-    "-c idle_in_transaction_session_timeout=2000 -c client_min_messages=warning"
+    "-c idle_in_transaction_session_timeout=2000 -c client_min_messages=warning "
+    r"-c default_transaction_isolation=read\ committed"
 )
 # A peer that vanished without a word is noticed within 8 s, also while we only wait for its answer.
 _KEEPALIVE: Final = {
@@ -56,11 +59,28 @@ _KEEPALIVE: Final = {
     "tcp_user_timeout": 8000,
     "connect_timeout": _CONNECT_S,
 }
+_PARAMETERS: Final[dict[str, Any]] = {
+    **_KEEPALIVE,
+    "autocommit": True,
+    "application_name": "rankmend-controller",
+    "client_encoding": "UTF8",
+    "options": _OPTIONS,
+    "target_session_attrs": "read-write",
+    "prepare_threshold": None,  # a statement takes its commit: there is nothing to gain
+}
+# A standby is what may be promoted: neither a backup, nor what archives WAL, nor a subscriber of logical replication.
 _SETTINGS: Final = """
 SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('fsync'),
        current_setting('full_page_writes'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names'),
-       (SELECT count(*) FROM pg_stat_replication WHERE application_name IS DISTINCT FROM 'pg_basebackup')
+       (SELECT count(*) FROM pg_stat_replication
+        WHERE coalesce(application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal', 'barman_receive_wal')
+          AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)),
+       (SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout')
+"""
+# An administrator's bounds for other people's sessions (since PostgreSQL 14 and 17): ours wait in the pool, and end by themselves.
+_NO_BOUNDS: Final = """
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')
 """
 
 Row: TypeAlias = tuple[Any, ...]
@@ -225,7 +245,7 @@ class Database:
         import psycopg  # noqa: PLC0415
 
         try:
-            self._session().connect(self.url.text, **self._options()).close()
+            self._session().connect(self.url.text, **_PARAMETERS).close()
         except passes:
             raise
         except (psycopg.Error, ConfigError) as error:
@@ -241,24 +261,12 @@ class Database:
             connection_class=self._session(),
             min_size=1,
             max_size=pool_max,
+            check=_refuse_ended,
             open=False,
-            kwargs=self._options(),
+            kwargs=_PARAMETERS,
             reconnect_timeout=0.0,  # `probe` decides when to try again
             name="rankmend",
         )
-
-    def _options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            **_KEEPALIVE,
-            "autocommit": True,
-            "application_name": "rankmend-controller",
-            "options": _OPTIONS,
-            "target_session_attrs": "read-write",
-            "prepare_threshold": None,  # a statement takes its commit: there is nothing to gain
-        }
-        if self.url.password is not None:
-            options["password"] = self.url.password
-        return options
 
     def _session(self) -> "type[Connection[Row]]":
         """Return the kind of connection that is checked as it is made."""
@@ -269,6 +277,7 @@ class Database:
         class Session(psycopg.Connection[Row]):
             @classmethod
             def connect(cls, *given: Any, **named: Any) -> Any:
+                named |= database.url.credentials()
                 connection = super().connect(*given, **named)
                 try:
                     database._check_session(connection)
@@ -283,9 +292,15 @@ class Database:
         """Raise ConfigError for a server that can't keep a journal, before anything is asked of it."""
         with self._until(connection):
             row = connection.execute(_SETTINGS).fetchone()
+            connection.execute(_NO_BOUNDS)
         assert row is not None, "a query without FROM gives one row"
         settings = ServerSettings(*row)
         refusal = refuse_server(settings)
+        if refusal is None and settings.answer_ms != int(ANSWER_S_MAX * 1000):
+            refusal = (
+                f"it does not take the session's settings (statement_timeout is {settings.answer_ms} ms). "
+                f"Is this a pooler such as PgBouncer? Connect to the server itself"
+            )
         losses = name_losses(settings)
         if refusal is None and losses and not self._accept_loss:
             refusal = (
@@ -331,6 +346,19 @@ class Database:
                 for one in self._waited:
                     if one.until_s < now_s:
                         _shut_down(one.descriptor)
+
+
+def _refuse_ended(connection: "Connection[Row]") -> None:
+    """Raise where the server has ended a session that waited in the pool, as it does when it restarts: that costs no question.
+
+    What it says to one that waits may also be a setting that has changed.
+    """
+    poll = select.poll()  # select.select takes no descriptor above 1,023
+    poll.register(connection.fileno(), select.POLLIN)
+    for _word in range(_WORDS_MAX):
+        if not poll.poll(0):
+            return
+        connection.pgconn.consume_input()  # raises at the end of the stream
 
 
 def _shut_down(descriptor: int) -> None:

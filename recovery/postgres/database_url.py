@@ -2,9 +2,9 @@
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from rankmend.errors import ConfigError
@@ -20,13 +20,19 @@ _OURS: Final = frozenset({"options", "target_session_attrs", "application_name"}
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrl:
-    """A connection string without a password, and the password from its file."""
+    """A connection string without a password, and the file that has it."""
 
     text: str
-    password: str | None = field(default=None, repr=False)  # None: libpq looks into PGPASSFILE
+    password_file: Path | None = None  # None: libpq looks into PGPASSFILE
 
     def __str__(self) -> str:
         return self.text
+
+    def credentials(self) -> dict[str, Any]:
+        """Return the password as the file has it now, for one connection: it may have been rotated. Raises ConfigError."""
+        return (
+            {} if self.password_file is None else {"password": _read_password(self.password_file)}
+        )
 
 
 def check_database_url(text: str) -> None:
@@ -60,7 +66,9 @@ def check_database_url(text: str) -> None:
 def read_database_url(text: str, password_file: str | None) -> DatabaseUrl:
     """Return the checked connection string with its password, or raise ConfigError."""
     check_database_url(text)
-    return DatabaseUrl(text, None if password_file is None else _read_password(Path(password_file)))
+    url = DatabaseUrl(text, None if password_file is None else Path(password_file))
+    url.credentials()
+    return url
 
 
 def _read_password(path: Path) -> str:

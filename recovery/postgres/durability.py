@@ -20,6 +20,7 @@ class ServerSettings:
     synchronous_commit: str
     synchronous_standby_names: str
     standbys: int  # that stream from it now
+    answer_ms: int  # after which it ends a statement of this session
 
     @property
     def has_asynchronous_standbys_only(self) -> bool:

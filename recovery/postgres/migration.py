@@ -24,6 +24,12 @@ SCHEMA_VERSION: Final = max(_COMPATIBLE_FROM)
 _ADVISORY_LOCK: Final = 0x524D4E44  # one migration at a time
 _UNDEFINED: Final = frozenset({"42P01", "3F000"})  # table, schema
 _DENIED: Final = "42501"
+# Whatever the administrator has set for the role: a change of a large table takes its time, and one migration sees what another
+# that it waited for has done.
+_OPTIONS: Final = (
+    r"-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 "
+    r"-c default_transaction_isolation=read\ committed"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +87,14 @@ def migrate(url: DatabaseUrl, *, is_dry: bool) -> MigrationPlan:
     """
     import psycopg  # noqa: PLC0415 - of the extra `postgres`
 
-    password: dict[str, Any] = {} if url.password is None else {"password": url.password}
     try:
         with psycopg.connect(
-            url.text, connect_timeout=10, target_session_attrs="read-write", **password
+            url.text,
+            connect_timeout=10,
+            target_session_attrs="read-write",
+            client_encoding="UTF8",
+            options=_OPTIONS,
+            **url.credentials(),
         ) as connection:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
             plan = _migrate(connection, is_dry=is_dry)

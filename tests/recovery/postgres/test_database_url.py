@@ -50,7 +50,7 @@ def test_the_password_comes_from_a_file_and_is_in_no_text_of_the_address(tmp_pat
 
     url = read_database_url("postgresql://rankmend@db/rankmend", str(file))
 
-    assert url.password == "s3cret"
+    assert url.credentials() == {"password": "s3cret"}
     assert "s3cret" not in f"{url} {url!r}"
 
 
