@@ -215,15 +215,17 @@ class Truth:
         from rankmend.hook import stream_waits
 
         before, stream_waits.PAIRS_MAX = stream_waits.PAIRS_MAX, PENDING_MAX
-        device.spin(2 * HELD_MS)
-        held = device.mark()
-        most = 0
-        for _ in range(MANY):
-            torch.distributed.all_reduce(tensor, async_op=True).wait()
-            most = max(most, self._rank.pending())
-        is_held = not device.is_passed(held)
-        self._rank.flush()
-        stream_waits.PAIRS_MAX = before
+        try:
+            device.spin(2 * HELD_MS)
+            held = device.mark()
+            most = 0
+            for _ in range(MANY):
+                torch.distributed.all_reduce(tensor, async_op=True).wait()
+                most = max(most, self._rank.pending())
+            is_held = not device.is_passed(held)
+            self._rank.flush()
+        finally:
+            stream_waits.PAIRS_MAX = before
         left = self._rank.pending()
         trial.figure("pending_max", most)
         trial.figure("pending_after", left)

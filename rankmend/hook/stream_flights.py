@@ -46,6 +46,10 @@ class StreamFlights:
                 self._sweep(writer)
             event = None
             if len(flying) < FLYING_MAX and self._events.is_on():
+                if (
+                    self._base is None
+                ):  # one of its own: it is replaced while collectives are in flight
+                    self._base = self._events.record()
                 event = self._events.record()
             if event is None:
                 writer.mark_fact(layout.HAS_UNTIMED)
@@ -53,8 +57,6 @@ class StreamFlights:
             key = id(work)
             if key in flying:  # nobody waited for the one that had this id before
                 self.lose(flying.pop(key)[1], writer)
-            if self._base is None:
-                self._base = event
             flying[key] = ref(work), event
         except OWN_ERRORS:
             writer.mark_fact(layout.HAS_UNTIMED)
@@ -73,8 +75,7 @@ class StreamFlights:
 
     def lose(self, event, writer):
         """Give up a collective whose wait can't be timed."""
-        if event is not self._base:
-            self._events.give_back(event)
+        self._events.give_back(event)
         writer.mark_fact(layout.HAS_UNTIMED)
 
     def read(self, issue, first, last, passed_ns, stood_ns, writer):
@@ -95,7 +96,7 @@ class StreamFlights:
             self._least.take(begin_ns, end_ns)
             self._most.take(begin_ns, end_ns)
             free = [first, last]
-            if issue is not None and issue is not self._base:
+            if issue is not None:
                 free.append(issue)
             if base_ms > _BASE_MS_MAX:
                 free[1], self._base, self._base_ns = self._base, last, end_ns

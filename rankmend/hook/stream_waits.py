@@ -29,6 +29,7 @@ class StreamWaits:
         self._is_ready = False
         self._free = []
         self._waiting = deque()
+        self._issues = 0  # of these, with the issue of a collective
         self._own = None  # the stream on which the rank computes
         self.flights = (
             None  # a StreamFlights, which is told of each wait that the stream has passed
@@ -81,6 +82,8 @@ class StreamWaits:
         try:
             event, began_ns = start
             self._waiting.append((event, self.record(), self._now_ns() - began_ns, issue))
+            if issue is not None:
+                self._issues += 1
             self._read(writer)
         except OWN_ERRORS:
             pass
@@ -89,13 +92,18 @@ class StreamWaits:
         waiting = self._waiting
         while waiting and waiting[0][1].query():
             first, last, host_ns, issue = waiting.popleft()
+            flights = self.flights
+            # A collective that is issued from now on was not in flight here, on no stream: nothing to subtract from it.
+            is_beside = self._issues or (flights is not None and len(flights))
+            if issue is not None:
+                self._issues -= 1
             passed_ns = int(first.elapsed_time(last) * 1e6)
             stood_ns = max(passed_ns - host_ns, 0)
             writer.add_wait(stood_ns)
-            if self.flights is None:
-                self._free += (first, last)
+            if is_beside:
+                self._free += flights.read(issue, first, last, passed_ns, stood_ns, writer)
             else:
-                self._free += self.flights.read(issue, first, last, passed_ns, stood_ns, writer)
+                self._free += (first, last)
 
     def give_back(self, event):
         """Take an event that nobody reads any more."""

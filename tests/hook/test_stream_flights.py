@@ -127,6 +127,33 @@ def test_time_that_the_stream_stands_still_for_another_is_not_hidden(stream: Str
     assert stream.told() == (1, 20.0, 20.0)
 
 
+def test_stream_that_still_has_to_stand_still_when_a_collective_begins_on_another_one(
+    stream: Stream,
+) -> None:
+    """The host has recorded a wait that the stream comes to after the collective has begun elsewhere."""
+    stream.compute(100.0)
+    stream.wait(None, stands_ms=30.0)
+    stream.cuda.now_ms = 90.0  # of a stream that has less to do
+    work = stream.issue()
+    stream.cuda.now_ms = 150.0
+    stream.wait(work, stands_ms=5.0)
+
+    assert stream.told() == (1, 30.0, 30.0)
+
+
+def test_wait_beside_which_no_collective_flies_costs_one_look_at_times(stream: Stream) -> None:
+    stream.wait(stream.issue(), stands_ms=1.0)
+    stream.told()
+    before = stream.cuda.times_read
+
+    for _ in range(10):
+        stream.wait(None, stands_ms=1.0)
+        stream.cuda.passed_ms = stream.cuda.now_ms
+    stream.told()
+
+    assert stream.cuda.times_read - before == 11
+
+
 def test_collective_that_is_waited_for_at_once_hides_nothing(stream: Stream) -> None:
     stream.wait(stream.issue(), stands_ms=7.0)
 
@@ -186,6 +213,24 @@ def test_device_that_fails_while_it_is_read_raises_nothing(stream: Stream, rank:
 
     assert stream.told() == (0, 0.0, 0.0)
     assert rank.read().hidden == ToldHidden(has_untimed=True)
+
+
+def test_collective_that_is_waited_for_long_after_others_keeps_its_issue(stream: Stream) -> None:
+    """The first one of all: its issue is the moment from which everything is dated at first."""
+    first = stream.issue()
+    for _ in range(3):
+        stream.compute(4000.0)
+        stream.wait(None, stands_ms=1.0)
+        stream.cuda.passed_ms = stream.cuda.now_ms
+    other = stream.issue()
+    stream.compute(10.0)
+    stream.wait(other, stands_ms=1.0)
+    stream.wait(first, stands_ms=1.0)
+
+    count, least_ms, most_ms = stream.told()
+    assert (count, least_ms, most_ms) == (2, pytest.approx(12010.0), pytest.approx(12010.0))
+    free = stream._events._free
+    assert len({id(event) for event in free}) == len(free), "no event is there twice"
 
 
 def test_events_are_used_again_and_none_twice_at_once(stream: Stream) -> None:

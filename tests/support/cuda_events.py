@@ -10,7 +10,7 @@ class FakeCuda:
         self.now_ms = 0.0
         self.passed_ms = -1.0
         self.is_capturing = False
-        self.made = 0
+        self.made = self.times_read = 0
         self.broken_after: int | None = None  # so many reads of times
 
     def is_initialized(self) -> bool:
@@ -37,7 +37,9 @@ class FakeEvent:
         return self.at_ms <= self.cuda.passed_ms
 
     def elapsed_time(self, end: "FakeEvent") -> float:
-        assert end.query(), "read before the stream has passed it"
+        assert self.query(), "read before the stream has passed the first"  # CUDA refuses both
+        assert end.query(), "read before the stream has passed the second"
+        self.cuda.times_read += 1
         if self.cuda.broken_after is not None:
             self.cuda.broken_after -= 1
             if self.cuda.broken_after < 0:
