@@ -7,9 +7,13 @@ a process that only asks is free again after some milliseconds.
 import os
 import select
 import signal
+import time
 from typing import Any, Final
 
-ANSWER_S_MAX: Final = 3  # without an attached GPU NVML opens in milliseconds
+# Without an attached GPU NVML opens in milliseconds; libcuda is 100 MB on a disk that may be cold or far away.
+ANSWER_S_MAX: Final = 10
+_REAP_S_MAX: Final = 1.0
+_REAP_EACH_S: Final = 0.01
 _DESCRIPTORS_MAX: Final = 65536
 _BYTES_MAX: Final = 16
 
@@ -39,10 +43,16 @@ def ask_cuda_version(nvml: Any) -> str:
     finally:
         os.close(answer)
     os.kill(pid, signal.SIGKILL)
-    # one that hangs in the driver can't be killed: it is not waited for
-    os.waitpid(pid, 0 if is_ready else os.WNOHANG)
+    reap(pid)
     version = int(text) if text.isdigit() else 0
     return f"{version // 1000}.{version % 1000 // 10}" if version else ""
+
+
+def reap(pid: int) -> None:
+    """Wait a moment for the end of a killed process. One that hangs in the driver, also on its way out, is left."""
+    end_s = time.monotonic() + _REAP_S_MAX
+    while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < end_s:
+        time.sleep(_REAP_EACH_S)
 
 
 def _answer(nvml: Any, out: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.nvml.cuda_version import reap
 from agent.nvml.gpu_view import MonitorState, MonitorView
 from agent.nvml.monitor import GpuMonitor
 from rankmend.clock import SystemClock
@@ -183,6 +184,17 @@ def test_gpus_are_read_where_the_version_of_cuda_never_comes(tmp_path: Path, nod
         assert page.value("gpu_info", gpu="0", cuda="") == 1
         (child,) = children_of(agent.process.pid)
         assert not children_of(child), "the process that asked is gone"
+
+
+def test_process_that_does_not_end_is_not_waited_for() -> None:
+    lives = subprocess.Popen(["sleep", "600"])
+    try:
+        reap(lives.pid)  # as of one that hangs in the driver after its answer
+
+        assert lives.poll() is None
+    finally:
+        lives.kill()
+        lives.wait()
 
 
 def own_mib(pid: int) -> float:
