@@ -7,6 +7,8 @@ import contextlib
 import time
 from typing import Any
 
+from bench.gpu.ptx_kernel import PtxKernel
+
 _SOURCE = """
 extern "C" __global__ void spin(int microseconds) {
     unsigned long long begin, now, length = 1000ull * (unsigned long long)microseconds;
@@ -14,6 +16,24 @@ extern "C" __global__ void spin(int microseconds) {
     do {
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     } while (now - begin < length);
+}
+"""
+_PTX = rb"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry spin(.param .u64 nanoseconds)
+{
+    .reg .pred %p<2>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [nanoseconds];
+    mov.u64 %rd2, %globaltimer;
+again:
+    mov.u64 %rd3, %globaltimer;
+    sub.u64 %rd4, %rd3, %rd2;
+    setp.lt.u64 %p1, %rd4, %rd1;
+    @%p1 bra again;
+    ret;
 }
 """
 _TRIAL_MS = 10.0
@@ -80,7 +100,7 @@ class Gpu:
     def _find_spin(self) -> Any:
         """Return the first of the ways to spin whose length the events confirm."""
         problems = []
-        for make in (self._by_torch, self._by_cupy, self._by_clock):
+        for make in (self._by_driver, self._by_torch, self._by_cupy, self._by_clock):
             try:
                 launch = make()
                 launch(_TRIAL_MS)
@@ -96,6 +116,12 @@ class Gpu:
                 return launch
             problems.append(f"{make.__name__}: {took_ms:.3f} ms for {_TRIAL_MS} ms")
         raise RuntimeError("no spin kernel of a set length: " + "; ".join(problems))
+
+    def _by_driver(self) -> Any:
+        """Load the kernel as PTX: takes neither a CUDA toolkit, as `_by_torch`, nor CuPy."""
+        kernel = PtxKernel(_PTX, b"spin")
+        current = self.torch.cuda.current_stream
+        return lambda ms: kernel.launch(int(ms * 1e6), stream=current().cuda_stream)
 
     def _by_torch(self) -> Any:
         compile_kernel = getattr(self.torch.cuda, "_compile_kernel", None)
