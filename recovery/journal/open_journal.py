@@ -14,6 +14,10 @@ class JournalMovedError(JournalError):
     """Another controller has written to this journal since it was read: read that, and decide anew."""
 
 
+class JournalSetBackError(JournalError):
+    """The journal lacks what was written to it: it was restored from a backup. What is known of it must be read anew."""
+
+
 class OpenJournal(Protocol):
     opened: tuple[Entry, ...]
     """What the journal held when it was opened, and what opening added, oldest first. Whoever has folded it lets go of it."""

@@ -30,6 +30,7 @@ LEASE_OVER: Final = "RM001"
 JOURNAL_MOVED: Final = "RM002"
 NO_JOURNAL: Final = "RM003"
 _RENEWALS: Final = 4  # within a lease: three may fail
+_KNOWN: Final = "SELECT 1 FROM rankmend.controller WHERE controller_id = %s"
 _UNIX_S: Final = "extract(epoch FROM clock_timestamp())::float8"
 _TURN_S: Final = 1.0  # between two renewals: one commit a second
 # In the order of their names, so that two controllers that take the same ones can't wait for each other.
@@ -86,6 +87,8 @@ class Leases:
         """Changes when the leases have expired, or may have while the server was away, and when it is back."""
         self._renewed_at_s = clock.now_s()
         self._has_expired = False
+        self.is_forgotten = False
+        """The database knows nothing of this start: it was restored from an older backup."""
         # Called by the thread after each renewal; returns how long to wait at most before the next one.
         self.on_renewed: Callable[[], float] = lambda: _TURN_S
         self._should_stop = threading.Event()
@@ -166,6 +169,8 @@ class Leases:
         self.clock.note(unix_s, asked_at_s)
         if not held or self._has_expired:
             self.generation += 1
+        if not held:
+            self.is_forgotten = not self.database.read(_KNOWN, (self.controller_id,))
         self._renewed_at_s, self._has_expired = asked_at_s, False
         return bool(held)
 

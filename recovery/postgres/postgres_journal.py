@@ -24,7 +24,7 @@ from recovery.journal.journal_rows import (
     make_row,
     verify_rows,
 )
-from recovery.journal.open_journal import JournalMovedError
+from recovery.journal.open_journal import JournalMovedError, JournalSetBackError
 from recovery.journal.records import MAJOR, Entry, Record
 from recovery.postgres.database import Database, Row
 from recovery.postgres.database_errors import (
@@ -139,9 +139,24 @@ class PostgresJournal:
             return entries
 
     def read_newer(self) -> tuple[Entry, ...]:
-        """Return what was written behind what this object knows, by others, and know it from now on."""
+        """Return what was written behind what this object knows, by others, and know it from now on.
+
+        Raises JournalSetBackError where what it knows is not there.
+        """
         with self._lock:
-            rows = read_rows(self._database, self._lease.journal, self._number)
+            if self._leases.is_forgotten:
+                raise JournalSetBackError(
+                    f"{self._database.url} was restored from a backup older than this controller's start"
+                )
+            # With the newest one that is known.
+            rows = read_rows(self._database, self._lease.journal, max(0, self._number - 1))
+            if self._number > 0:
+                if not rows or rows[0].checksum != self._head:
+                    raise JournalSetBackError(
+                        f"{self.name} has no record {self._number} that this controller has seen there: the database "
+                        f"was restored from a backup"
+                    )
+                del rows[0]
             newer = _verified(rows, self.name, self._number, self._head)
             self._number, self._head = newer.number, newer.head
             return newer.entries

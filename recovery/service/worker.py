@@ -17,6 +17,7 @@ from recovery.api import wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.controller import TICK_BUSY_S
 from recovery.journal.job_records import PersonActed
+from recovery.journal.open_journal import JournalSetBackError
 from recovery.journal.records import NewerRecordError
 from recovery.messages.outside import PersonCommand
 from recovery.service.alert_delivery import AlertDelivery
@@ -111,6 +112,11 @@ class Worker:
                 "only newer controllers can go on with this database; this one ends, and its jobs go to them",
                 extra={"error": str(error)},
             )
+        except JournalSetBackError as error:
+            log.error(  # noqa: TRY400 - the text says it all
+                "the database was set back; this controller ends, and reads at its next start what is there",
+                extra={"error": str(error)},
+            )
         except Exception:
             log.exception("the deciding thread failed")  # the watchdog sees that it is gone
         finally:
@@ -143,7 +149,7 @@ class Worker:
     def _follow_others(self, now_s: float) -> None:
         """Take in what other controllers have decided, and which jobs are theirs or ours by now.
 
-        Raises NewerRecordError where only a newer controller can read that.
+        Raises NewerRecordError where only a newer controller can read that, and JournalSetBackError.
         """
         self.jobs.follow_leases()
         if now_s - self._caught_up_at_s < CATCH_UP_S:
@@ -152,7 +158,7 @@ class Worker:
         self.desk.note_database(self.jobs.away_s)
         try:
             self.desk.catch_up()
-        except NewerRecordError:
+        except (NewerRecordError, JournalSetBackError):
             raise  # budgets and drains of the cluster are not known here any more
         except JournalError:
             pass  # the database is away: said where it is noticed

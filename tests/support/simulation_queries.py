@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from recovery.postgres.leases import _KNOWN
 from recovery.postgres.migration import migrations
 from recovery.postgres.postgres_journal import _COLUMNS as ROW
 from recovery.postgres.postgres_records import _NEWEST
@@ -55,6 +56,10 @@ def _read_living(server: "SimServer", leases: float) -> Rows:
         for one, starter in server.starters.items()
         if server.is_alive(one)
     ]
+
+
+def _read_known(server: "SimServer", asked: uuid.UUID) -> Rows:
+    return [(1,)] if asked in server.starters else []
 
 
 def _read_peers(server: "SimServer", but: uuid.UUID) -> Rows:
@@ -162,6 +167,7 @@ QUERIES: Final[Mapping[str, Callable[..., Rows]]] = {
     f"SELECT {ROW}, journal FROM rankmend.record WHERE journal = ANY(%s) ORDER BY journal, number": _read_many_rows,
     "SELECT checksum FROM rankmend.record WHERE journal = %s AND number = %s": _read_checksum,
     _LIVING: _read_living,
+    _KNOWN: _read_known,
     _PEERS: _read_peers,
     _HOLDER: _read_holder,
     _DESKS: _read_desks,
