@@ -11,9 +11,14 @@ from typing import Any
 import msgspec
 
 from recovery.fabric.fabric_report import FabricReport
+from tests.support.hosts import Fleet, Host
 from tests.support.hosts.fleet import ROOT
 
 LIMIT_S = 240
+LINK_BYTES_PER_S = 4e6  # far below what a busy processor moves, so that the links decide
+SLOW_BYTES_PER_S = 1e6
+# What a sender may hold: a slow cable is empty soon after a test, and few frames are dropped before it.
+SEND_BUFFER_BYTES = 65536
 
 
 class NodesFailedError(AssertionError):
@@ -38,6 +43,24 @@ class NodeStarter:
         if answer["code"]:
             raise NodesFailedError(answer["errors"])
         return msgspec.json.decode(answer["report"], type=FabricReport)
+
+
+@contextlib.contextmanager
+def slow(fleet: Fleet, *hosts: Host, plane: str | None = None) -> Iterator[None]:
+    """Have the cables of these hosts carry a quarter of what all others do."""
+    with contextlib.ExitStack() as stack:
+        for name in fleet.planes:
+            bad = hosts if plane in (None, name) else ()
+            good = [host for host in fleet if host not in bad]
+            stack.enter_context(fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S, plane=name))
+            if bad:
+                stack.enter_context(fleet.slow(*bad, bytes_per_s=SLOW_BYTES_PER_S, plane=name))
+        yield
+
+
+def bound_send_buffers(fleet: Fleet) -> None:
+    for host in fleet:
+        host.run(["sysctl", "-q", "-w", f"net.ipv4.tcp_wmem=4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}"])  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 No RDMA device is here: what a real card does is unproved.
 """
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -21,7 +20,14 @@ from rankmend.cli.fabric import fabric
 from recovery.fabric.fabric_gauges import write_metrics
 from recovery.fabric.fabric_messages import Transport
 from recovery.fabric.fabric_report import FabricReport, keep
-from tests.support.fabric import NodesFailedError, NodeStarter, start_nodes
+from tests.support.fabric import (
+    LINK_BYTES_PER_S,
+    NodesFailedError,
+    NodeStarter,
+    bound_send_buffers,
+    slow,
+    start_nodes,
+)
 from tests.support.hosts import Fleet, Host, why_not
 from tests.support.hosts.fleet import Process
 from tests.support.ib_write_bw import Fault, make_perftest
@@ -34,18 +40,13 @@ pytestmark = [
 ]
 
 NODES = 8
-LINK_BYTES_PER_S = 4e6  # far below what a busy processor moves, so that the links decide
-SLOW_BYTES_PER_S = 1e6
-SEND_BUFFER_BYTES = 65536
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder: Path = tmp_path_factory.mktemp("rdma")
     with Fleet(NODES, folder, planes=("data", "rail1"), hosts_per_leaf=4) as fleet:
-        for host in fleet:
-            sizes = f"net.ipv4.tcp_wmem=4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}"
-            host.run(["sysctl", "-q", "-w", sizes])
+        bound_send_buffers(fleet)
         make_roce_tree(fleet.shared / "sys", {"mlx5_0": "eth0", "mlx5_1": "eth1"})
         add_port(fleet.shared / "sys", "mlx5_2", link_layer="InfiniBand")
         add_port(fleet.shared / "sys", "mlx5_9", state=DOWN)
@@ -88,19 +89,6 @@ def run_test(
 def parts(report: FabricReport) -> list[tuple[str, str]]:
     assert report.verdict is not None
     return [(part.kind.value, part.name) for part in report.verdict.parts]
-
-
-@contextlib.contextmanager
-def slow(fleet: Fleet, *hosts: Host, plane: str | None = None) -> Iterator[None]:
-    """Have the cables of these hosts carry a quarter of what all others do."""
-    with contextlib.ExitStack() as stack:
-        for name in fleet.planes:
-            bad = hosts if plane in (None, name) else ()
-            good = [host for host in fleet if host not in bad]
-            stack.enter_context(fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S, plane=name))
-            if bad:
-                stack.enter_context(fleet.slow(*bad, bytes_per_s=SLOW_BYTES_PER_S, plane=name))
-        yield
 
 
 def test_slow_nic_is_named_by_both_rails_over_rdma(fleet: Fleet, nodes: NodeStarter) -> None:

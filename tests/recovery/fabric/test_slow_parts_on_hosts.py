@@ -16,7 +16,13 @@ from detectors.preflight.verdicts import CheckStanding
 from rankmend.parts_path import program
 from recovery.fabric.fabric_report import FabricReport
 from recovery.fabric.flight_child import FlightShare
-from tests.support.fabric import NodeStarter, start_nodes
+from tests.support.fabric import (
+    SLOW_BYTES_PER_S,
+    NodeStarter,
+    bound_send_buffers,
+    slow,
+    start_nodes,
+)
 from tests.support.hosts import Fleet, Host, why_not
 
 pytestmark = [
@@ -26,34 +32,15 @@ pytestmark = [
 ]
 
 NODES = 16
-LINK_BYTES_PER_S = 4e6  # far below what a busy processor moves, so that the links decide
-SLOW_BYTES_PER_S = 1e6
 ROUNDS_MAX = 8  # 2 log2 16
-# What a sender may hold: a slow cable is empty soon after a test, and few frames are dropped before it.
-SEND_BUFFER_BYTES = 65536
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder: Path = tmp_path_factory.mktemp("fabric")
     with Fleet(NODES, folder, planes=("data", "rail1"), hosts_per_leaf=4) as fleet:
-        for host in fleet:
-            sizes = f"net.ipv4.tcp_wmem=4096 {SEND_BUFFER_BYTES} {SEND_BUFFER_BYTES}"
-            host.run(["sysctl", "-q", "-w", sizes])
+        bound_send_buffers(fleet)
         yield fleet
-
-
-@contextlib.contextmanager
-def slow(fleet: Fleet, *hosts: Host, plane: str | None = None) -> Iterator[None]:
-    """Have the cables of these hosts carry a quarter of what all others do."""
-    with contextlib.ExitStack() as stack:
-        for name in fleet.planes:
-            bad = hosts if plane in (None, name) else ()
-            good = [host for host in fleet if host not in bad]
-            stack.enter_context(fleet.slow(*good, bytes_per_s=LINK_BYTES_PER_S, plane=name))
-            if bad:
-                stack.enter_context(fleet.slow(*bad, bytes_per_s=SLOW_BYTES_PER_S, plane=name))
-        yield
 
 
 @pytest.fixture(scope="module")

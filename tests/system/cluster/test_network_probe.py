@@ -12,6 +12,7 @@ import pytest
 
 from recovery.journal.probe_records import ProbeEnd
 from recovery.messages.outside import PersonAct
+from tests.support.fabric import LINK_BYTES_PER_S, SLOW_BYTES_PER_S
 from tests.support.hosts import Fleet, why_not
 from tests.system.cluster.bed import DEADLINE_S, Cluster, Training
 from tests.system.faults.harness import JOBS, wait_for
@@ -22,8 +23,6 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 NODES = 5  # two train, three are spares
-LINK_BYTES_PER_S = 4e6  # far below what a busy processor moves, so that the cables decide
-SLOW_BYTES_PER_S = 1e6
 POLICY = """
 [policy]
 join_wait_s = 100
