@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from detectors.formats.page_samples import read_samples
 from detectors.formats.prometheus import is_answer, parse_answer, read_answer
 from detectors.network_topology import GPUS_MAX, NAME_CHARACTERS_MAX, NICS_MAX
 from detectors.parts.node_facts import NO_CLUSTER, NodeFacts, ToldGpu, ToldNic
@@ -22,13 +23,6 @@ METRICS: Final = frozenset(
         *("gpu_nvlink_peer_links", "gpu_nvswitch_links"),
     )
 )
-_SAMPLE: Final = re.compile(
-    r"^(rankmend_(?:topology|nic|ethernet|gpu)_[a-z_]+)"
-    r"\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\} ([0-9.e+-]{1,32})",
-    re.MULTILINE,
-)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
 _CLUSTER: Final = re.compile(r"[0-9a-f]{32}")
 _RAILS_MAX: Final = 1024
 _ACTIVE: Final = (4, 5)  # port states: sysfs-class-infiniband
@@ -58,21 +52,15 @@ def read_node_pages(name: str, text: str) -> list[NodeFacts]:
 
     Raises SourceError where neither tells of any GPU or NIC.
     """
-    samples = _of_answer(text) if text.lstrip()[:1] in ("{", "[") else {name: _of_page(text)}
+    is_json = text.lstrip()[:1] in ("{", "[")
+    samples = _of_answer(text) if is_json else {name: read_samples(text, METRICS)}
     found = [facts for node, own in samples.items() if (facts := _facts(node, own)) is not None]
     if not found:
         raise SourceError("it tells of no GPU and no network card: no metrics page of an agent")
     return found
 
 
-def _of_page(text: str) -> Iterator[_Sample]:
-    for match in _SAMPLE.finditer(text):
-        if match[1] in METRICS:
-            labels = {key: _ESCAPE.sub(r"\1", value) for key, value in _LABEL.findall(match[2])}
-            yield match[1], labels, _number(match[3])
-
-
-def _of_answer(text: str) -> dict[str, list[_Sample]]:
+def _of_answer(text: str) -> Mapping[str, Iterable[_Sample]]:
     document = parse_answer(text)
     if not is_answer(document):
         raise SourceError("it is JSON, but no answer of Prometheus's /api/v1/query")
@@ -81,13 +69,6 @@ def _of_answer(text: str) -> dict[str, list[_Sample]]:
         labels = {**dict(one.labels), "device": one.device}
         samples.setdefault(one.node, []).append((one.metric, labels, one.value))
     return samples
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
 
 
 def _facts(node: str, samples: Iterable[_Sample]) -> NodeFacts | None:

@@ -1,33 +1,30 @@
 """What a node's agent tells of its devices with serial numbers, and of findings about them: a metrics page, and its journal of findings."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from detectors.formats.page_samples import read_samples
 from detectors.parts.part_history import PartEvent, PartSeen, ToldEvent
 from rankmend.errors import SourceError
+from rankmend.printable import printable
 
 TEXT_CHARS_MAX: Final = 1_000
 SERIAL_CHARS_MAX: Final = 128
 LINES_MAX: Final = 100_000
 EVIDENCE_MAX: Final = 16
-_SAMPLE: Final = re.compile(
-    r"^rankmend_(gpu_info|amd_info|disk_health_info|transceiver_info|inventory_state_id|finding_active)"
-    r"\{((?:[^}\"]|\"(?:[^\"\\]|\\.)*\")*)\} ([0-9.e+-]+)",
-    re.MULTILINE,
-)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
 _UNKNOWN: Final = frozenset({"", "0", "N/A", "[N/A]", "None", "Unknown", "To be filled by O.E.M."})
+_FINDING: Final = "rankmend_finding_active"
+_STATE: Final = "rankmend_inventory_state_id"
 _KINDS: Final = {
-    "gpu_info": "gpu",
-    "amd_info": "gpu",
-    "disk_health_info": "disk",
-    "transceiver_info": "transceiver",
+    "rankmend_gpu_info": "gpu",
+    "rankmend_amd_info": "gpu",
+    "rankmend_disk_health_info": "disk",
+    "rankmend_transceiver_info": "transceiver",
 }
+_METRICS: Final = frozenset({_FINDING, _STATE, *_KINDS})
 
 
 def read_part_page(
@@ -40,18 +37,18 @@ def read_part_page(
     seen: dict[tuple[str, str], PartSeen] = {}
     slots: dict[tuple[str, str], str] = {}
     events: list[ToldEvent] = []
-    for match in _SAMPLE.finditer(text):
-        labels = {name: _ESCAPE.sub(r"\1", value) for name, value in _LABEL.findall(match[2])}
-        if match[1] == "finding_active":
+    for metric, told, value in read_samples(text, _METRICS):
+        labels = {name: printable(said) for name, said in told.items()}
+        if metric == _FINDING:
             events.append(_active(node, labels, now_unix_s))
-        elif match[1] == "inventory_state_id":
+        elif metric == _STATE:
             kind, device = labels.get("kind", ""), labels.get("device", "")
             slots[kind, device] = labels.get("pci_bus_id", "")
-            if kind in ("nic", "ethernet") and float(match[3]) == 0 and _is_serial(labels.get("identity", "")):  # fmt: skip
+            if kind in ("nic", "ethernet") and value == 0 and _is_serial(labels.get("identity", "")):  # fmt: skip
                 one = PartSeen("nic", labels["identity"], node, device, slots[kind, device])
                 seen["nic", device] = one
         elif _is_serial(labels.get("serial", "")):
-            kind = _KINDS[match[1]]
+            kind = _KINDS[metric]
             device = f"gpu{labels.get('gpu', '')}" if kind == "gpu" else labels.get("device", "")
             model = labels.get("model") or " ".join(
                 labels[name] for name in ("vendor", "part") if labels.get(name)

@@ -1,6 +1,5 @@
 """`rankmend check fleet` and `check lemons`: who differs from the others, and who fails again and again."""
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -25,11 +24,9 @@ if TYPE_CHECKING:
 UNREADABLE: Final = 64  # as in `check log`
 PAGES_MAX: Final = 20_000
 _PAGE_BYTES_MAX: Final = 16_000_000
-_INFO: Final = re.compile(
-    r"^rankmend_(version|rank_nccl|rank)_info\{((?:\w+=\"(?:[^\"\\\n]|\\.)*\",?)*)\} 1(?:\.0)?$",
-    re.MULTILINE,
-)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_VERSION: Final = "rankmend_version_info"
+_RANK: Final = "rankmend_rank_info"
+_NCCL: Final = "rankmend_rank_nccl_info"
 
 
 @click.command(
@@ -79,21 +76,24 @@ def list_pages(paths: tuple[Path, ...]) -> list[Path]:
 
 def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
     """Return the versions on a metrics page by component, of a component with several devices all of them, and what its ranks have loaded."""
+    from detectors.formats.page_samples import read_samples
     from detectors.node.job_libraries import RankLibrary
 
-    text = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
+    page = read_capped(path, _PAGE_BYTES_MAX, SourceError).decode("utf-8", "replace")
     found: dict[str, set[str]] = {}
     ranks: dict[tuple[str, str], dict[str, str]] = {}
     libraries: dict[tuple[str, str], set[str]] = {}
-    for match in _INFO.finditer(text):
-        labels = {name: _plain(value) for name, value in _LABEL.findall(match[2])}
+    for metric, said, value in read_samples(page, (_VERSION, _RANK, _NCCL)):
+        if value != 1:
+            continue
+        labels = {name: printable(text) for name, text in said.items()}
         version, rank = (
             labels.get("version", ""),
             (labels.get("job_id", ""), labels.get("rank", "")),
         )
-        if match[1] == "rank":
+        if metric == _RANK:
             ranks[rank] = labels
-        elif match[1] == "rank_nccl":
+        elif metric == _NCCL:
             libraries.setdefault(rank, set()).add(version)
         elif "component" in labels:
             found.setdefault(labels["component"], set()).add(version)
@@ -111,12 +111,6 @@ def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
         for rank, versions in libraries.items()
     ]
     return {component: ", ".join(sorted(some)) for component, some in found.items()}, told
-
-
-def _plain(value: str) -> str:
-    """Return a label's value without the escapes of the exposition format, as one line that may be printed."""
-    text = re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], value)
-    return printable(text)
 
 
 def _number(text: str) -> int:
