@@ -3,7 +3,7 @@
     python bench/console.py                                   # 2,000 nodes of 8 ranks, 20 viewers
     python bench/console.py --nodes 200 --seconds 10 --rounds 1
 
-Starts `rankmend controller` with what `init` makes and joins NODES simulated launchers to one job (bench/controller_load.py).
+Starts `rankmend controller` with what `init` makes and joins NODES simulated launchers to one job (bench/controller_fleet.py).
 
 pages    headless Chromium opens the fleet and the job: from the click until the page is painted, for the job until all
          ranks are on the map; PAGES times each
@@ -29,7 +29,8 @@ import time
 from pathlib import Path
 
 import aiohttp
-from controller_load import Fleet, Server, in_thread, percentiles, raise_descriptors, say
+from controller_fleet import Fleet, Server, in_thread, raise_descriptors, say
+from controller_load import percentiles
 
 from recovery.console.site import PART_HEADER
 

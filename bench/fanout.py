@@ -4,7 +4,7 @@
 
 Each launcher holds a long poll over real TLS and HTTP and reports every EVERY seconds beside. In each round a
 person restarts the job, so that all are told to stop, and once all are empty, to start. The generator and the
-controller are those of controller_load.py.
+controller are those of controller_fleet.py.
 """
 
 import argparse
@@ -16,19 +16,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-import controller_load as load
 import psutil
 import uvloop
+from controller_fleet import Fleet, Server, raise_descriptors
+from controller_load import measure_orders
 
 
-async def measure(options: argparse.Namespace, server: load.Server) -> dict[str, object]:
-    fleet = load.Fleet(options, server.port, server.folder)
+async def measure(options: argparse.Namespace, server: Server) -> dict[str, object]:
+    fleet = Fleet(options, server.port, server.folder)
     await fleet.start()
     await fleet.run_through(1)
     rounds = []
     for number in range(options.rounds):
         await asyncio.sleep(2.0)  # the attempt is verified
-        rounds.append(await load.measure_orders(fleet, server, number + 2))
+        rounds.append(await measure_orders(fleet, server, number + 2))
     await fleet.stop()
     told: dict[str, object] = {"nodes": options.nodes, "rounds": rounds}
     for name in ("stop_from_journal_s", "start_from_journal_s"):
@@ -56,9 +57,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # and the controller with us
     told = []
     for nodes in options.nodes:
-        load.raise_descriptors(nodes)
+        raise_descriptors(nodes)
         with tempfile.TemporaryDirectory() as base:
-            server = load.Server(Path(base), options.controller_core)
+            server = Server(Path(base), options.controller_core)
             if options.generator_core is not None:
                 psutil.Process().cpu_affinity([options.generator_core])
             try:

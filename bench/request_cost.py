@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from controller_load import Connection, Fleet
+from controller_fleet import Connection, Fleet
 from yardstick import measure_yardstick
 
 from rankmend.clock import SystemClock
