@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench.restart import Outcome, Trial, account_names, summarize
+from bench.restart import Outcome, Trial
+from bench.restart_table import account_names, summarize
 
 TABLE_COLUMNS_MAX = (
     240  # of a terminal or file: a row of the table is one line, so that it can be pasted

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from bench.restart import Trial, print_accounts, summarize, with_accounts
+from bench.restart import Trial, with_accounts
+from bench.restart_table import print_accounts, summarize
 
 KILLS = [
     Trial("rankmend", 0, is_recovered=True, kill=1, killed_unix_s=100.0),
