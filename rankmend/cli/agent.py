@@ -204,7 +204,7 @@ def init(
             confirm(f"{file} exists. Replace it?", yes=yes)
         kept = writing.write_config(file, text, replaces=exists)
     except FileExistsError:
-        raise failure(f"{file} has just been made by another: nothing was written") from None
+        raise failure(f"another process has just created {file}: nothing was written") from None
     except (RankmendError, OSError) as error:
         raise failure(error) from error
     echo(f"wrote {file}" + (f"; the one before is {kept}" if kept else ""))

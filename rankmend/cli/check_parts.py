@@ -93,7 +93,7 @@ def parts(
         for one in bad:
             event = worst_of(one)
             echo(f"{one.kind} {one.serial}: {one.place.node} {one.place.device} {one.place.slot}: {event.summary}")  # fmt: skip
-        echo(f"{len(found)} parts, {len(bad)} to be repaired, {len(written)} files written")
+        echo(f"{len(found)} parts, {len(bad)} in need of repair, {len(written)} files written")
     sys.exit(1 if bad else 0)
 
 

@@ -159,7 +159,7 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
     snapshot = _restored(folder, held)
     if snapshot is not None:
         echo(
-            f"a restart of job '{printable(snapshot.job)}' goes on from memory at step {snapshot.step} if its ranks stay on their "
+            f"a restart of job '{printable(snapshot.job)}' continues from memory at step {snapshot.step} if its ranks stay on their "
             "nodes; a new run never does"
         )
     if not folder.verdicts:

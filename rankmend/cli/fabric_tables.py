@@ -178,7 +178,7 @@ def _show_running(found: "RunningFlows") -> None:
 def _show_running_plan(plan: "PathPlan") -> None:
     _show_collisions(plan)
     if not plan.collisions:
-        echo("No flows share a link while another one for the same way carries none.")
+        echo("No flows share a link while an alternative link carries none.")
         return
     loss = 1 - plan.expected_before_ratio / plan.expected_after_ratio
     echo(

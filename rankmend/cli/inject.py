@@ -222,7 +222,7 @@ def _ask(place: "FaultPlace", plan: "FaultPlan", yes: int) -> None:
             f"The line stays in the kernel's log. Who reads that here: {readers}. They may drain or reboot this node. Write it?"
         )
     elif facts.asks_twice:
-        questions.append("This was never tried on a real GPU. Do it all the same?")
+        questions.append("This was never tried on a real GPU. Do it anyway?")
     if yes == 0 and len(questions) == 1 and place.found.job is not None:
         return  # the job has said so
     for step in plan.steps if yes < len(questions) else ():
@@ -251,7 +251,7 @@ def _show_plan(place: "FaultPlace", plan: "FaultPlan", *, as_json: bool) -> None
             }
         )  # fmt: skip
         return
-    echo(f"would make {request.fault.value} on {request.target} for {request.for_s:g} s:")
+    echo(f"would cause {request.fault.value} on {request.target} for {request.for_s:g} s:")
     for step in plan.steps:
         echo(printable(f"  {step}"))
     echo("and then:" if undo else "there is nothing to undo")
@@ -288,7 +288,7 @@ def _undo(places: "InjectPlaces", *, as_json: bool) -> None:
             echo("nothing was left to undo")
         living = [one for one in standing if one not in {done.injection_id for done in mended}]
         for name in living:
-            echo(f"{name} stands, and its own supervisor will undo it")
+            echo(f"{name} is still active; its own supervisor will undo it")
     problems = [(one, problem) for one in mended for problem in one.problems]
     for one, problem in problems:
         echo(printable(f"rankmend: {one.injection_id}: {problem}"), err=True)

@@ -106,7 +106,7 @@ def check_this_node(level: "FlightLevel", time_s: float | None, options: CheckOp
             if options.dry_run:
                 return NodeCheck(0, None, plan)
             if text := _why_not(prepared, policy, is_first=sole.is_first):
-                echo(f"rankmend: not begun: {text}", err=True)
+                echo(f"rankmend: not started: {text}", err=True)
                 give_back(children, policy, prepared, node)
                 return NodeCheck(TRY_LATER, _not_begun(node, level, bound_s, text), plan)
             result = _run(
@@ -140,7 +140,7 @@ def _why_not(prepared: "FlightPreparation", policy: "PreflightPolicy", *, is_fir
         return "another check of this node runs, and each would find it slow"
     if prepared.jobs:
         jobs = names_in_words(prepared.jobs)
-        return f"ranks of {jobs} run on this node (--beside-ranks loads it all the same)"
+        return f"ranks of {jobs} run on this node (--beside-ranks loads it anyway)"
     if prepared.is_full:
         return f"{policy.nodes_at_once} nodes are checked already ({policy.slots_folder})"
     return ""

@@ -48,7 +48,7 @@ def check_first(level_name: str, baseline: Path | None, asked: "RunOptions") -> 
     for line in refusals:
         echo(f"rankmend: {line}", err=True)
     if refusals and asked.observe:
-        echo("rankmend: observe mode: the ranks start all the same", err=True)
+        echo("rankmend: observe mode: the ranks start anyway", err=True)
     elif refusals:
         echo(
             f"rankmend: {result.node} failed its pre-flight check: no rank starts here (exit code {UNFIT})",

@@ -255,7 +255,7 @@ class CheckpointPins:
             self._has_told_why = True
             self._say(
                 f"the checkpoint that is being restored can't be protected from being deleted: {why}. "
-                f"It is restored all the same"
+                f"It is still restored"
             )
 
     def _drop(self) -> None:

@@ -305,7 +305,7 @@ class ClusterController:
         """Keep a note for people while the database of the journals does not answer."""
         is_noted = any(note.about == _DATABASE for note in self.notes)
         if away_s is not None and not is_noted:
-            text = "PostgreSQL does not answer: nothing new is decided, and training goes on"
+            text = "PostgreSQL does not answer: nothing new is decided, and training continues"
             self._note(text, _DATABASE)
         elif away_s is None and is_noted:
             self._forget_notes(_DATABASE)

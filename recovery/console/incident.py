@@ -211,7 +211,7 @@ def _next_after(view: wire.IncidentView, check: str) -> Next:
         )
     if view.outcome == Phase.RECOVERED.value and view.node and view.blame == Blame.RANK.value:
         return Next(
-            "Training goes on. If this node is blamed again, have it looked at.",
+            "Training continues. If this node is blamed again, have it checked.",
             check,
         )
     return Next("Nothing to do.", f"rankmend why {incident}")

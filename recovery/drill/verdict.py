@@ -61,7 +61,7 @@ def judge_drill(holds: DrillHolds, outcome: DrillOutcome) -> tuple[DrillCheck, .
         checks.append(DrillCheck(name, is_right, _shown([accused])))
     if holds.restored_steps is not None:
         restored = tuple(one.restored_step or 0 for one in found)
-        name = f"goes on from step {_shown([[step] for step in holds.restored_steps])}"
+        name = f"continues from step {_shown([[step] for step in holds.restored_steps])}"
         said = _shown([[step] for step in restored])
         checks.append(DrillCheck(name, restored == holds.restored_steps, said))
     if holds.same_result and outcome.expected is not None:

@@ -154,7 +154,7 @@ FACTS: Final = {
     FaultKind.SERVICE_KILL: FaultFacts(
         FaultGroup.RANKMEND, (TargetKind.SERVICE,), "kill a service (SIGKILL)",
         "root, systemd keeps it; a launcher: its user",
-        left="nothing; a killed launcher's job goes on with the same command",
+        left="nothing; a killed launcher's job continues with the same command",
     ),
     FaultKind.SERVICE_STOP: FaultFacts(
         FaultGroup.RANKMEND, (TargetKind.SERVICE,), "stop a service (SIGSTOP): it is gone, but not dead",

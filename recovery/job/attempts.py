@@ -338,9 +338,7 @@ class Attempts:
             try:
                 known.append(self._fence.read() or 0)
             except SourceError as error:
-                self._situation.book.warn(
-                    f"the fence beside the checkpoints is written anew: {error}"
-                )
+                self._situation.book.warn(f"the fence beside the checkpoints is rewritten: {error}")
         attempt = max(known) + 1
         if self._fence is not None:
             self._fence.advance(attempt)

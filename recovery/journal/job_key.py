@@ -16,7 +16,7 @@ from typing import Final
 
 ANONYMOUS: Final = "anonymous:"
 _OTHER_NAME: Final = "give this one another name with --job"
-_OTHER_FOLDER: Final = "give this one a --checkpoint-dir of its own"
+_OTHER_FOLDER: Final = "give this one its own --checkpoint-dir"
 _READABLE_MAX: Final = 48
 _PATH_MAX: Final = 256  # a service accepts keys of 512 characters (recovery/api/wire.py)
 _DIGEST_CHARACTERS: Final = 12

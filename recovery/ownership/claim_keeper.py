@@ -198,7 +198,7 @@ class Keeper:
         if not self._has_failed:
             self._has_failed = True
             log.warning(
-                "this launcher cannot update its claim beside the checkpoints: %s. Training goes on; another "
+                "this launcher cannot update its claim beside the checkpoints: %s. Training continues, but another "
                 "launcher cannot tell that this one is alive",
                 error,
             )

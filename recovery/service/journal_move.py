@@ -142,7 +142,7 @@ class JournalMove:
             append_rows(self._database, self._leases.controller_id, lease, rows)
         except (CommitUnknownError, LeaseLostError) as error:
             raise JournalError(
-                f"{lease.journal} was not copied to its end: {error}. Start the move again: it goes on from there"
+                f"{lease.journal} was not copied to its end: {error}. Run the move again: it continues from there"
             ) from error
 
     def _mark(self) -> None:

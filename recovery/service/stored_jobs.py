@@ -110,7 +110,7 @@ class StateFolder:
             where = moved.decode("utf-8", "replace").strip()
             raise ConfigError(
                 f'the jobs of {path} were moved to {where}: set journal = "{where}". To decide from the old '
-                f"state of this folder all the same, remove {path / MOVED}"
+                f"state of this folder anyway, remove {path / MOVED}"
             )
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class Worker:
                 pass
         except NewerRecordError as error:
             log.error(  # noqa: TRY400 - the text says it all
-                "only newer controllers can go on with this database; this one ends, and its jobs go to them",
+                "only newer controllers can continue with this database; this one ends, and its jobs go to them",
                 extra={"error": str(error)},
             )
         except JournalSetBackError as error:

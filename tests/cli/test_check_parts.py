@@ -84,7 +84,7 @@ def test_a_gpu_that_moves_takes_its_history_along_and_its_slot_begins_anew(tmp_p
     (history,) = json.loads(shown)
 
     assert (first, second) == (1, 1)
-    assert "2 parts, 1 to be repaired, 1 files written" in told
+    assert "2 parts, 1 in need of repair, 1 files written" in told
     for line in ("Serial:   A1", "Node:     n1", "Slot:     0000:1b:00.0 gpu3", "NVIDIA H100",
                  "a row could not be remapped", "rankmend_gpu_row_remap_failures 1"):  # fmt: skip
         assert line in order

@@ -141,7 +141,7 @@ def test_snapshots_of_the_folders_job_are_listed_beside_its_checkpoints(
     assert "partial" in rows[1]
     assert "whole" in rows[2]
     assert (
-        "a restart of job 'llama' goes on from memory at step 15 if its ranks stay on their nodes; "
+        "a restart of job 'llama' continues from memory at step 15 if its ranks stay on their nodes; "
         "a new run never does\n"
         f"without these snapshots it uses {tmp_path}/step-10.npz: it reads "
     ) in shown.stdout
@@ -160,7 +160,7 @@ def test_newer_checkpoint_is_what_a_restart_uses(tmp_path: Path, job_id: uuid.UU
     shown = checkpoints(str(tmp_path))
 
     assert f"a restart uses {tmp_path}/step-16.npz" in shown.stdout
-    assert "goes on from memory" not in shown.stdout
+    assert "continues from memory" not in shown.stdout
     document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
     assert document["restores_snapshot"] is None
 
@@ -173,5 +173,5 @@ def test_snapshots_without_any_checkpoint_are_shown_and_no_checkpoint_is_still_a
     shown = checkpoints(str(tmp_path))
 
     assert shown.exit_code == 1
-    assert "goes on from memory at step 15" in shown.stdout
+    assert "continues from memory at step 15" in shown.stdout
     assert f"{tmp_path}: nothing in it looks like a checkpoint" in shown.stdout

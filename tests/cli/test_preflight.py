@@ -178,7 +178,7 @@ def test_a_node_is_checked_once_at_a_time_and_again_once_that_check_was_killed(
     third.communicate(timeout=100)
 
     assert second.returncode == 75, errors
-    assert "not begun: another check of this node runs" in errors
+    assert "not started: another check of this node runs" in errors
     assert json.loads(out)["checks"] == []
     assert third.returncode == 128 + signal.SIGTERM
 

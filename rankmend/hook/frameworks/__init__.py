@@ -42,7 +42,7 @@ class Snapshots:
         try:
             return load()
         except Exception as error:
-            text = "cannot go on from the snapshot: %s: %s" % (type(error).__name__, error)
+            text = "cannot continue from the snapshot: %s: %s" % (type(error).__name__, error)
             warn("%s", text)
             raise rankmend.RestoreError(text) from error
 

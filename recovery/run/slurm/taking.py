@@ -73,7 +73,7 @@ def _refuse_tasks(step: SlurmStep, options: RunOptions, say: Callable[[str], Non
     if len(step.nodes) == 1:
         if not options.standalone:
             say(
-                f"srun started {step.task_count} tasks on this node: each is a job of its own. For one job "
+                f"srun started {step.task_count} tasks on this node: each is a separate job. For one job "
                 f"give srun --ntasks-per-node=1"
             )
         return

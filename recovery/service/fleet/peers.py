@@ -242,7 +242,7 @@ class OtherControllers:
                 )
             self._silent.setdefault(peer.controller_id, (now_s, text))
             self._failed_at_s[peer.controller_id] = now_s
-            also = "; it may have been done all the same" if route.kind is RequestKind.ACT else ""
+            also = "; it may have been carried out anyway" if route.kind is RequestKind.ACT else ""
             raise PeerSilentError(
                 f"the controller on {peer.title} does not answer: {text}{also}"
             ) from error

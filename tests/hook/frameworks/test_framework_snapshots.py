@@ -147,7 +147,7 @@ def test_snapshot_of_another_model_ends_the_run(alone: Rank) -> None:
     """,
     )
 
-    assert "cannot go on from the snapshot: RuntimeError" in out
+    assert "cannot continue from the snapshot: RuntimeError" in out
     assert "size mismatch for layer.weight" in out
 
 

@@ -354,7 +354,7 @@ def test_a_pin_that_would_be_too_much_work_is_not_made(
 
     (said,) = pins.said
     assert why in said
-    assert "It is restored all the same" in said
+    assert "It is still restored" in said
     assert not links(tmp_path)
 
 

@@ -61,7 +61,7 @@ def test_recovery_from_another_step_did_not_hold() -> None:
     holds = DrillHolds(restored_steps=(100,))
     torn = replace(GOOD, incidents=(incident(restored_step=200),))
 
-    assert failed(torn, holds) == ["goes on from step 100"]
+    assert failed(torn, holds) == ["continues from step 100"]
 
 
 def test_false_alarm_is_no_success() -> None:

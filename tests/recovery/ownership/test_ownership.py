@@ -584,7 +584,7 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
     kept.close()
 
     assert caplog.text.count("cannot update its claim") == 1
-    assert "Training goes on" in caplog.text
+    assert "Training continues" in caplog.text
     assert ear.lost == []
 
 

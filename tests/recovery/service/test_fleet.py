@@ -219,7 +219,7 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         (job,) = client.jobs()
         detail = client.job(speaker.job_id)
         (note,) = client.cluster().notes
-        with pytest.raises(BusyError, match=r"does not answer.*may have been done all the same"):
+        with pytest.raises(BusyError, match=r"does not answer.*may have been carried out anyway"):
             client.command(speaker.job_id, PersonAct.RESTART, reason="r")
         with pytest.raises(BusyError, match="does not answer"):  # Alertmanager sends it again
             client.post_alerts([alert_of("g7")])

@@ -67,7 +67,7 @@ def test_status_and_checkpoints_show_what_a_running_job_keeps_in_memory(
     assert restored["verdict"] == "whole"
     assert restored in listed["snapshots"]
     assert listed["restores"] is not None
-    assert "goes on from memory at step " in command("checkpoints", str(job.checkpoints))
+    assert "continues from memory at step " in command("checkpoints", str(job.checkpoints))
 
     stop(job)
     ended = json.loads(command("checkpoints", str(job.checkpoints), "--json"))

@@ -70,7 +70,7 @@ def copied_step(nodes: Nodes) -> int | None:
     command += [f"--job-folder={nodes.checkpoints}"]
     told = subprocess.run(command, capture_output=True, check=False)
     if told.returncode:
-        return None  # the job has not begun
+        return None  # the job has not started
     (job,) = json.loads(told.stdout)["jobs"]
     return (job["snapshots"] or {}).get("copied_step")
 

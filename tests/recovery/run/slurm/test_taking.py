@@ -127,7 +127,7 @@ def test_several_tasks_on_one_node_stay_jobs_of_their_own() -> None:
     taken = take({**ALONE, "SLURM_STEP_NUM_TASKS": "8", "SLURM_GPUS_ON_NODE": "8"}, said)
 
     assert taken == RunOptions("train.py")
-    assert "each is a job of its own" in said[0]
+    assert "each is a separate job" in said[0]
 
 
 def test_restart_of_the_job_is_another_start_of_the_step() -> None:
