@@ -17,7 +17,13 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.folder import check_part, check_structure, explain_in, survey_folder
+from recovery.checkpoints.folder import (
+    check_part,
+    check_structure,
+    earlier_files,
+    explain_in,
+    survey_folder,
+)
 from recovery.checkpoints.formats.format import DividedFormat
 from recovery.checkpoints.formats.registry import format_of
 from recovery.checkpoints.known_files import KnownFiles
@@ -343,8 +349,8 @@ class CheckpointFinder:
             return replace(known, candidate=replace(candidate, step=step))
         tree = replace(
             survey.tree(path, seen.tree.beside, deadline),
-            earlier=seen.tree.earlier,
-            earlier_name=seen.tree.earlier_name,
+            earlier=earlier_files(seen.tree, candidate.format, survey, deadline),
+            earlier_path=seen.tree.earlier_path,
         )
         picked = _picked(True, survey.signatures, share)
 

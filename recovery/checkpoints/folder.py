@@ -5,6 +5,7 @@ it is not this save's: a temporary file, a file written after it (a save over an
 shard that it names and that is missing.
 """
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -25,6 +26,16 @@ from recovery.checkpoints.reader import DefectError, FileReader, Signature, expl
 
 OWN_FOLDER: Final = ".rankmend"  # docs/use/checkpoints.md
 _TOP_NAMES_MAX: Final = 4096  # enough to recognise a format; a checkpoint may have 100,000 files
+# Formats in which nothing but the save before tells which files belong to a save.
+_COMPARED: Final = frozenset(
+    {
+        CheckpointFormat.ACCELERATE,
+        CheckpointFormat.DLROVER,
+        CheckpointFormat.SAFETENSORS,
+        CheckpointFormat.TORCH,
+    }
+)
+_COMPARED_MAX: Final = 200_000  # files
 _RANK_FOLDERS_MAX: Final = 64  # folders with a number for a name that are listed to recognise
 _RANK_NAMES_MAX: Final = 16
 
@@ -113,6 +124,34 @@ def survey_folder(folder: str, settings: CheckpointSettings, deadline: Deadline)
     newest_ns = max((signature[3] for signature in signatures), default=0)
     size_bytes = sum(signature[2] for signature in signatures)
     return Survey(tuple(signatures), frozenset(folders), size_bytes, newest_ns / 1e9, marker, found)
+
+
+def earlier_files(
+    tree: Tree, kind: CheckpointFormat, survey: Survey, deadline: Deadline
+) -> frozenset[str]:
+    """Return the files of the save before; those in its folders, too, where it alone tells which belong to a save.
+
+    Neither a folder that this save lacks altogether counts, nor what came after this save had begun: evaluations and exports
+    are written into older saves. What a rotation takes away meanwhile is not missed.
+    """
+    if not tree.earlier_path or kind not in _COMPARED:
+        return tree.earlier
+    found: set[str] = set(tree.earlier)
+    tops = {name for name in survey.folders if "/" not in name}
+    pending = [f"{tree.earlier_path}/{name}" for name in tops]
+    start = len(tree.earlier_path) + 1
+    while pending and len(found) < _COMPARED_MAX:
+        with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as scan:
+            for entry in scan:
+                deadline.check()
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif (
+                    has_checkpoint_suffix(entry.name)
+                    and entry.stat(follow_symlinks=False).st_mtime < survey.oldest_unix_s
+                ):
+                    found.add(entry.path[start:])
+    return frozenset(found)
 
 
 def _marker_defect(

@@ -443,6 +443,6 @@ def _with_earlier(sightings: list[Sighting]) -> list[Sighting]:
         before = earlier.get(series)
         earlier[series] = tree
         if before is not None:
-            tree = replace(tree, earlier=before.top_files, earlier_name=before.name)
+            tree = replace(tree, earlier=before.top_files, earlier_path=before.path)
         found.append(replace(seen, tree=tree))
     return list(reversed(found))

@@ -21,6 +21,8 @@ AUTOMATIC_NAME: Final = re.compile(r"checkpoint_[0-9]+")
 _RANDOM: Final = re.compile(r"random_states_([0-9]+)\.pkl")
 _OWN: Final = re.compile(r"(?:optimizer|scheduler|sampler|dl_state_dict)(?:_[0-9]+)?\.bin")
 
+_SCALER: Final = "scaler.pt"  # Accelerate's own, with mixed precision
+_WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth")
 _TRAINERS: Final = frozenset({"trainer_state.json", "training_args.bin"})  # which uses Accelerate
 
 
@@ -44,7 +46,7 @@ class AccelerateFormat:
                 found.append(f"{folder} with {check_dcp(inner)}")
             elif is_deepspeed(inner):
                 found.append(f"{folder} with {check_deepspeed(inner)}")
-        weights = check_weights(tree)
+        weights = check_weights(tree) or _weights_of_hook(tree)
         if weights is None and not found and not tree.top_folders:
             raise DefectError("the model's weights (model.safetensors) are missing")
         found += [weights] if weights else []
@@ -66,3 +68,12 @@ class AccelerateFormat:
         # Nothing in the save says how many ranks there were, and a run may go on with fewer.
         earlier = sum(_RANDOM.fullmatch(name) is not None for name in tree.earlier)
         return f"{text} (the save before: of {earlier})" if earlier > len(ranks) else text
+
+
+def _weights_of_hook(tree: Tree) -> str | None:
+    """Return the file in which a hook of the script saves in place of the whole model, such as LoRA weights of diffusers.
+
+    Source: diffusers, examples/dreambooth/train_dreambooth_lora.py `save_model_hook`.
+    """
+    names = (name for name in sorted(tree.top_files) if name.endswith(_WEIGHTS))
+    return next((name for name in names if name != _SCALER and not _OWN.fullmatch(name)), None)

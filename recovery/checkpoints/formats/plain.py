@@ -121,6 +121,6 @@ def _compare_with_earlier(tree: Tree) -> str:
     missing = [name for name in tree.missing_since_earlier() if has_checkpoint_suffix(name)]
     if missing:
         raise DefectError(f"{shown(missing[0])} is missing: the save before has one")
-    count = sum(has_checkpoint_suffix(name) for name in tree.top_files)
+    count = sum(has_checkpoint_suffix(name) for name in tree.files)
     known = "as in the save before" if tree.earlier else "no earlier save to compare with"
     return f"{counted(count, 'file')} ({known})"

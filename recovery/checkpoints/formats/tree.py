@@ -25,8 +25,8 @@ class Tree:
     folders: frozenset[str]  # relative names
     beside: frozenset[str]  # names in the directory that holds the folder
     deadline: Deadline
-    earlier: frozenset[str] = frozenset()  # top-level files of the save before
-    earlier_name: str = ""  # of its folder
+    earlier: frozenset[str] = frozenset()  # files of the save before, as far as they are compared
+    earlier_path: str = ""  # its folder
     parsed: dict[str, Any] = field(default_factory=dict)  # what its format has read, for later
 
     @property
@@ -62,20 +62,19 @@ class Tree:
         )
 
     def missing_since_earlier(self) -> list[str]:
-        """Return which top-level files the save before has and this one lacks.
+        """Return which files the save before has and this one lacks.
 
-        A step in a file's name is the one of its folder: `step_10/model_10.pt`.
+        A step in a file's name is the one of its folder: `step_10/model_10.pt`. Another number is not: `step_1/rank1.pt`.
         """
-        numbers = (step_of(self.earlier_name), step_of(self.name))
+        numbers = (step_of(self.earlier_path.rpartition("/")[2]), step_of(self.name))
+        lacking = self.earlier - self.files.keys()
         if None in numbers:
-            return sorted(self.earlier - self.top_files)
+            return sorted(lacking)
         before, now = (str(number) for number in numbers)
         number = re.compile(rf"(?<![0-9])0*{before}(?![0-9])")
-        return sorted(
-            renamed
-            for name in self.earlier - self.top_files
-            if (renamed := number.sub(now, name)) not in self.top_files
-        )
+        renamed = {name: number.sub(now, name) for name in lacking}
+        awaited = {name if new in self.earlier else new for name, new in renamed.items()}
+        return sorted(awaited - self.files.keys())
 
     @contextmanager
     def open(self, name: str) -> Iterator[FileReader]:

@@ -694,3 +694,70 @@ def _is_damaged(verdict: CheckpointVerdict) -> bool:
 def _written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
+
+
+def save_verl(root: Path, step: int) -> Path:
+    """Two ranks, each with files of its own in a folder, as verl's FSDP checkpoint manager names them."""
+    path = root / f"global_step_{step}"
+    for kind in ("model", "optim", "extra_state"):
+        for rank in range(2):
+            write(path / "actor" / f"{kind}_world_size_2_rank_{rank}.pt", torch_file())
+    write(path / "actor/huggingface/config.json", "{}")
+    write(path / "data.pt", torch_file())
+    for file in (one for one in path.rglob("*") if one.is_file()):
+        os.utime(file, (1e9 + step, 1e9 + step))
+    return path
+
+
+@pytest.mark.parametrize(
+    "missing", ["optim_world_size_2_rank_1.pt", "model_world_size_2_rank_0.pt"]
+)
+def test_a_save_that_lacks_a_file_in_one_of_its_folders_is_passed_over(
+    tmp_path: Path, missing: str
+) -> None:
+    save_verl(tmp_path, 10)
+    newest = save_verl(tmp_path, 20)
+    assert valid_names(find(tmp_path)) == ["global_step_20", "global_step_10"]
+
+    (newest / "actor" / missing).unlink()
+
+    verdicts = find(tmp_path)
+    assert valid_names(verdicts) == ["global_step_10"]
+    assert f"actor/{missing} is missing: the save before has one" in verdicts[0].reason
+
+
+def test_what_came_into_an_older_save_later_is_no_part_of_a_save(tmp_path: Path) -> None:
+    older = save_verl(tmp_path, 10)
+    newest = save_verl(tmp_path, 20)
+    write(older / "actor/huggingface/model.safetensors", make_safetensors())  # an export
+    write(older / "evaluation/samples.npz", b"")
+    os.utime(older / "evaluation/samples.npz", (1e9 + 15, 1e9 + 15))
+
+    assert find(tmp_path)[0].candidate.path == str(newest)
+    assert find(tmp_path)[0].is_valid
+
+
+def test_the_file_of_a_rank_is_missed_where_steps_are_as_low_as_ranks(tmp_path: Path) -> None:
+    for step in (1, 2):
+        for rank in range(4):
+            write(tmp_path / f"step_{step}" / f"rank{rank}.pt", torch_file())
+    (tmp_path / "step_2" / "rank1.pt").unlink()
+
+    verdicts = find(tmp_path)
+
+    assert valid_names(verdicts) == ["step_1"]
+    assert verdicts[0].reason == "rank1.pt is missing: the save before has one"
+
+
+def test_an_accelerate_save_has_the_weights_that_a_hook_saved(tmp_path: Path) -> None:
+    """As the LoRA scripts of diffusers do."""
+    for step in (500, 1000):
+        save = save_accelerate(tmp_path, step).rename(tmp_path / f"checkpoint-{step}")
+        (save / "model.safetensors").rename(save / "pytorch_lora_weights.safetensors")
+        write(save / "scaler.pt", torch_file())
+
+    assert valid_names(find(tmp_path)) == ["checkpoint-1000", "checkpoint-500"]
+    (save / "pytorch_lora_weights.safetensors").unlink()
+    verdicts = find(tmp_path)
+    assert valid_names(verdicts) == ["checkpoint-500"]
+    assert "the model's weights (model.safetensors) are missing" in verdicts[0].reason
