@@ -88,7 +88,7 @@ class ReportedWork(Struct, frozen=True, array_like=True):
 
 
 class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One living rank of a job on this node."""
+    """One rank of a job on this node."""
 
     rank: Number
     world_size: Annotated[int, Meta(ge=1, le=0xFFFFFFFF)]
@@ -137,10 +137,12 @@ class ReportedJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     slurm_job: Text = ""
     restarter: Text = ""  # what restarts its ranks by itself: torchelastic, nvrx; empty: nothing
     ranks: Annotated[tuple[ReportedRank, ...], Meta(max_length=RANKS_MAX)] = ()
+    # Whose processes have ended lately, with the last that they told.
+    ended: Annotated[tuple[ReportedRank, ...], Meta(max_length=RANKS_MAX)] = ()
 
 
 class WatchedReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All watched jobs of one node; those that it no longer names have no rank there."""
+    """All watched jobs of one node that have a rank there, or had one lately; the others have none."""
 
     version: Annotated[int, Meta(ge=1, le=VERSION + 1)] = VERSION
     node: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)")]

@@ -7,9 +7,10 @@ Source: the files that launchers have shown through the agent's socket, and, as 
 Cost:   33 records of 64 bytes a rank and run, 0.15 ms.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 from agent.jobs.rank_pods import RankPods
 from agent.metrics import Metric
@@ -18,8 +19,10 @@ from agent.ranks.progress_paths import PathSource
 from agent.ranks.series import checkpoint_metrics, rank_metrics, told_metrics
 from agent.ranks.step_times import STEPS_MAX
 from agent.ranks.table import RANKS_MAX, RankSample, RankTable, newest_attempts, read_rank
-from agent.ranks.watched import WatchedJob, WatchedRanks
+from agent.ranks.watched import EndedRank, FoundRanks, WatchedJob, WatchedRanks
 from rankmend.clock import Clock
+
+ENDED_TOLD_S: Final = 60.0  # a dozen reports to the controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,15 @@ class RanksView:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSample:
+    """The last that a rank told, read once its process had ended."""
+
+    at_s: float  # when it was found to have ended
+    job: WatchedJob
+    sample: RankSample
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedSamples:
     """The jobs of other launchers, and their ranks, as they stood at one time."""
 
@@ -39,6 +51,7 @@ class WatchedSamples:
     samples: tuple[RankSample, ...]
     # Paths of their progress files, by job and rank.
     files: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    ended: tuple[EndedSample, ...] = ()
 
 
 class RanksCollector:
@@ -60,10 +73,12 @@ class RanksCollector:
         self._watched = watched
         self.newest = RanksView(clock.now_s(), ())  # for the page of ranks
         self.newest_watched = WatchedSamples(clock.now_s(), (), ())  # for the controller
+        self._ended: tuple[EndedSample, ...] = ()
 
     def collect(self) -> Iterator[Metric]:
         files = self._files.ranks() if self._files else []
-        jobs, watched = self._watched.look() if self._watched else ([], [])
+        look = self._watched.look() if self._watched else FoundRanks([], [], [])
+        jobs, watched = look.jobs, look.ranks
         now_s = self._clock.now_s()
         samples = self._table.read(now_s, STEPS_MAX + 1)
         shown = {(sample.identity.job_id, sample.identity.rank) for sample in samples}
@@ -74,7 +89,8 @@ class RanksCollector:
         ids = {job.job_id for job in jobs}
         seen = tuple(sample for sample in samples if sample.identity.job_id in ids)
         paths = {(str(one.identity.job_id), one.identity.rank): one.reader.name for one in watched}
-        self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen, paths)
+        self._note_ends(look.ended, now_s)
+        self.newest_watched = WatchedSamples(now_s, tuple(jobs), seen, paths, self._ended)
         for sample in samples:
             yield from rank_metrics(sample, now_s)
             yield from self._pod_of(sample)
@@ -86,6 +102,15 @@ class RanksCollector:
             yield from told_metrics(told, now_s)
         for one in self._table.checkpoints():
             yield from checkpoint_metrics(one, now_s)
+
+    def _note_ends(self, ended: Iterable[EndedRank], now_s: float) -> None:
+        """Read the last that ranks told which have ended, and keep it for some reports: one may be lost."""
+        kept = [one for one in self._ended if now_s - one.at_s < ENDED_TOLD_S]
+        for one in ended:
+            sample = read_rank(one.rank, now_s, STEPS_MAX + 1)
+            if sample.progress is not None:
+                kept.append(EndedSample(now_s, one.job, sample))
+        self._ended = tuple(kept[-RANKS_MAX:])
 
     def _pod_of(self, sample: RankSample) -> Iterator[Metric]:
         # A process's own word of its number is of its container, and another process here.

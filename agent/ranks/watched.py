@@ -69,6 +69,21 @@ class WatchedJob:
     restarter: str = ""  # what starts its ranks again: "torchelastic", "nvrx"; empty: nothing
 
 
+@dataclass(frozen=True, slots=True)
+class EndedRank:
+    """A rank whose process lives no more. Its file is open until the next look."""
+
+    job: WatchedJob
+    rank: ShownRank
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRanks:
+    jobs: list[WatchedJob]
+    ranks: list[ShownRank]
+    ended: list[EndedRank]
+
+
 class WatchedRanks:
     """Finds them anew with each look, and keeps their files open meanwhile."""
 
@@ -79,9 +94,11 @@ class WatchedRanks:
         self._outside: dict[InnerProcess, int | None] = {}  # pids of ranks in containers
         self._inner: dict[InnerProcess, list[int]] | None = None  # read once in a look, if at all
         self._looked_at_s = -math.inf
+        self._living: dict[tuple[str, int], WatchedJob] = {}  # ranks of the look before, by file
 
-    def look(self) -> tuple[list[WatchedJob], list[ShownRank]]:
-        """Return the jobs with a living rank on this node, and these ranks."""
+    def look(self) -> "FoundRanks":
+        """Return the jobs with a living rank on this node, these ranks, and those that have ended since the look before."""
+        living_before, self._living = self._living, {}
         jobs_before, self._jobs = self._jobs, {}
         ranks_before, self._ranks = self._ranks, {}
         outside_before, self._outside, self._inner = self._outside, {}, None
@@ -102,7 +119,12 @@ class WatchedRanks:
         for rank in ranks_before.values():
             if rank is not None:
                 rank.reader.close()
-        return found, living[:RANKS_MAX]
+        ended = [
+            EndedRank(job, rank)
+            for key, job in living_before.items()
+            if key not in self._living and (rank := self._ranks.get(key)) is not None
+        ]
+        return FoundRanks(found, living[:RANKS_MAX], ended[:RANKS_MAX])
 
     def close(self) -> None:
         """Close the ranks' files."""
@@ -144,6 +166,7 @@ class WatchedRanks:
             pid = self._pid_of(rank, uid, outside)
             if pid is not None:
                 living.append(replace(rank, pid=pid))
+                self._living[key] = job
         return living
 
     def _pid_of(

@@ -7,10 +7,12 @@ Cost:   two small reads a rank and report, 25 us.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Final
+
+import msgspec
 
 from agent.collectors.ranks import WatchedSamples
 from agent.metrics import Metric
@@ -31,6 +33,7 @@ from rankmend.watched_report import (
 
 _BYTES_MAX: Final = 4096
 _TEXT_MAX: Final = 256
+_DEAD: Final = "X"  # proc_pid_stat(5)
 _GPU_INFO: Final = "rankmend_rank_gpu_info"
 _NIC_INFO: Final = "rankmend_rank_nic_info"
 
@@ -78,15 +81,19 @@ def make_report(
 
     ``evidence``, by the same: what was collected since the controller asked for it.
     """
-    by_job: dict[str, list[RankSample]] = {}
-    for sample in view.samples:
-        by_job.setdefault(str(sample.identity.job_id), []).append(sample)
+    living = _by_job(view.samples)
+    ended = _by_job(one.sample for one in view.ended)
+    known = {job.job_id: job for job in [*view.jobs, *(one.job for one in view.ended)]}
     jobs = []
-    for job in view.jobs[:JOBS_MAX]:
+    for job in islice(known.values(), JOBS_MAX):
         job_id = str(job.job_id)
         ranks = tuple(
             _rank_of(sample, now_s, procfs_root, places, told_through, evidence or {})
-            for sample in by_job.get(job_id, [])[:RANKS_MAX]
+            for sample in living.get(job_id, [])[:RANKS_MAX]
+        )
+        ends = tuple(
+            _ended_rank_of(sample, now_s, procfs_root, told_through)
+            for sample in ended.get(job_id, [])[:RANKS_MAX]
         )
         jobs.append(
             ReportedJob(
@@ -97,6 +104,7 @@ def make_report(
                 slurm_job=job.slurm_job,
                 restarter=job.restarter,
                 ranks=ranks,
+                ended=ends,
             )
         )
     return WatchedReport(node=node, jobs=tuple(jobs))
@@ -107,8 +115,26 @@ def told_by(report: WatchedReport) -> dict[tuple[str, int, int], int]:
     return {
         (job.job_id, rank.rank, rank.pid): rank.steps_done
         for job in report.jobs
-        for rank in job.ranks
+        for rank in (*job.ended, *job.ranks)
     }
+
+
+def _by_job(samples: Iterable[RankSample]) -> dict[str, list[RankSample]]:
+    found: dict[str, list[RankSample]] = {}
+    for sample in samples:
+        found.setdefault(str(sample.identity.job_id), []).append(sample)
+    return found
+
+
+def _ended_rank_of(
+    sample: RankSample,
+    now_s: float,
+    procfs_root: Path,
+    told_through: Mapping[tuple[str, int, int], int],
+) -> ReportedRank:
+    rank = _rank_of(sample, now_s, procfs_root, RankDevices(), told_through, {})
+    # Its number may be another process's by now.
+    return msgspec.structs.replace(rank, process_state=_DEAD, running_s=None, ready_s=None)
 
 
 def _rank_of(

@@ -74,7 +74,7 @@ class WatchSender:
     def send(self) -> float:
         """Report what is so now, and return after how long to do it again."""
         view, now_s = self._newest(), self._clock.now_s()
-        if now_s - view.at_s > STALE_S or not (view.jobs or self._has_told):
+        if now_s - view.at_s > STALE_S or not (view.jobs or view.ended or self._has_told):
             return self._interval_s
         evidence = self._evidence.found()
         report = self._make(view, now_s, evidence)

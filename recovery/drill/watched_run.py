@@ -22,7 +22,7 @@ from recovery.drill.runner import DrillRun, JobProcess, OverdueError
 from recovery.drill.scenario import DrillFault, DrillPhase
 from recovery.drill.verdict import DrillCheck, DrillOutcome, judge_drill
 from recovery.drill.watched_site import WatchedSite, watching
-from recovery.goodput.job_time import JobTime
+from recovery.goodput.job_time import JobTime, stall_outcome
 from recovery.report.overview import StoredRankView
 from recovery.views.watched_time_view import time_of_view
 
@@ -279,7 +279,7 @@ def _incident(told: wire.WatchedTime, stall: wire.WatchedStall) -> IncidentView:
         node=stall.node,
         ranks=stall.ranks,
         victims=[],
-        outcome="open" if stall.recovered_s is None else "recovered",
+        outcome=stall_outcome(stall.recovered_s, has_ended=told.has_ended).value,
         tries=0,
         steps=[],
         phases={},

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from recovery.goodput.timeline import TimePart, TimeSpan
 from recovery.journal.accounting import Account
@@ -45,6 +46,19 @@ class StallTime:
     node: str
     begin_s: float
     recovered_s: float | None = None  # when it trained again; None: it never did
+
+
+class StallOutcome(Enum):
+    OPEN = "open"
+    RECOVERED = "recovered"
+    ENDED = "ended"  # with the job, of which nobody saw that it trained again
+
+
+def stall_outcome(recovered_s: float | None, *, has_ended: bool) -> StallOutcome:
+    """Return what came of a failure. ``recovered_s``: when the job trained again; ``has_ended``: the job has."""
+    if recovered_s is not None:
+        return StallOutcome.RECOVERED
+    return StallOutcome.ENDED if has_ended else StallOutcome.OPEN
 
 
 @dataclass(frozen=True, slots=True)

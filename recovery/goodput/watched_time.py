@@ -65,6 +65,7 @@ class _Job:
     is_later_run: bool = False
     gap: _Gap | None = None
     stall: StallTime | None = None
+    stall_step: int | None = None  # its processes' highest step then; None: any step is a newer one
     newest_stall_id: str = ""
     stalls: list[StallTime] = field(default_factory=list)
     slow: SlowTime | None = None
@@ -225,7 +226,7 @@ def _is_new_run(job: _Job, record: WatchedStood, begin_s: float) -> bool:
 
 
 def _begin_run(job: _Job, record: WatchedStood, begin_s: float) -> None:
-    job.is_later_run = True
+    job.is_later_run, job.stall_step = True, None
     known = [one for one in (job.highest, record.highest_before) if one is not None]
     job.highest_before = max(known, default=None)
     if job.stall is None and job.state is not WatchedState.STARTING:
@@ -238,6 +239,7 @@ def _start_again(job: _Job, begin_s: float) -> None:
     ended_s, job.ended_s = job.ended_s, None
     if job.stall is None:
         _open_stall(job, RESTARTED, ended_s, (), "")
+    job.stall_step = None
     devices = 0 if job.now is None else job.now.devices
     span = TimeSpan(0.0, 0.0, TimePart.INTERRUPTED, 0, devices, job.newest_stall_id)
     job.line.append(begin_s - job.began_s, span)
@@ -277,6 +279,8 @@ def _close_gap(
 def _follow_trouble(
     job: _Job, record: WatchedStood, state: WatchedState, begin_s: float, now_s: float
 ) -> None:
+    if state is WatchedState.HUNG:
+        job.stall_step = record.step
     if state is WatchedState.HUNG and job.stall is None:
         fault_s = max(0.0, min(begin_s, now_s - record.fault_age_s))
         _open_stall(job, HUNG, fault_s, record.ranks, record.node)
@@ -287,13 +291,23 @@ def _follow_trouble(
         job.stall = replace(
             job.stall, kind=HUNG, ranks=record.ranks, node=record.node or job.stall.node
         )
-    elif state in _TRAINS and job.stall is not None:
+    elif job.stall is not None and (state in _TRAINS or _ended_in_training(job, record, state)):
         job.stalls.append(replace(job.stall, recovered_s=begin_s))
         job.stall = None
     if state is WatchedState.SLOW and job.slow is None and record.ranks:
         factor = max(1.0, record.step_factor)
         slow = SlowTime(0, record.ranks[0], record.node, record.section, factor, begin_s, begin_s)
         job.slow = slow
+
+
+def _ended_in_training(job: _Job, record: WatchedStood, state: WatchedState) -> bool:
+    """Return whether a job that has ended had made a step after its failure.
+
+    Nobody saw it train: it ended before the next report. Its last step proves it.
+    """
+    if state is not WatchedState.ENDED or record.step is None:
+        return False
+    return job.stall_step is None or record.step > job.stall_step
 
 
 def _end_slow(job: _Job, at_s: float) -> None:

@@ -14,7 +14,7 @@ from recovery.goodput.figures import (
     figures_of,
 )
 from recovery.goodput.hidden_time import HiddenTime
-from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime
+from recovery.goodput.job_time import AttemptTime, IncidentTime, JobTime, StallTime, stall_outcome
 from recovery.goodput.throughput import Throughput, throughput_by_name, throughput_of
 from recovery.goodput.timeline import TimePart, TimeSpan
 
@@ -75,7 +75,7 @@ def plain_job(report: JobReport) -> dict[str, Any]:
         "incidents": [
             _incident(one, at, costs.get(one.account.incident_id, ())) for one in time.incidents
         ],
-        "stalls": [_stall(one, at) for one in time.stalls],
+        "stalls": [_stall(one, at, has_ended=time.has_ended) for one in time.stalls],
         "slow_ranks": [
             {
                 "rank": one.rank,
@@ -289,7 +289,7 @@ def _incident(one: IncidentTime, at: float, costs: Sequence[TimeSpan]) -> dict[s
     }
 
 
-def _stall(one: StallTime, at: float) -> dict[str, Any]:
+def _stall(one: StallTime, at: float, *, has_ended: bool) -> dict[str, Any]:
     return {
         "stall_id": one.stall_id,
         "kind": one.kind,
@@ -297,6 +297,7 @@ def _stall(one: StallTime, at: float) -> dict[str, Any]:
         "node": one.node,
         "begin_unix_s": at + one.begin_s,
         "recovered_unix_s": None if one.recovered_s is None else at + one.recovered_s,
+        "outcome": stall_outcome(one.recovered_s, has_ended=has_ended).value,
     }
 
 

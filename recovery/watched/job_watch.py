@@ -127,7 +127,10 @@ class JobWatch:
         self._broken = {rank for rank in self._broken if self.seats[rank].node != node}
         self._broken.update(rank.rank for rank in ranks if rank.error)
         self.evidence.take(node, ((rank.rank, rank.evidence) for rank in ranks))
-        report = _report_of(node, self.job_id, self.run, [r for r in ranks if not r.error])
+        ended = [rank for rank in told.ended if self._has_seen(rank)]
+        report = _report_of(
+            node, self.job_id, self.run, [r for r in [*ended, *ranks] if not r.error]
+        )
         self.observation.observe(report, now_s)
         self.work.note_report(report, now_s)
         self.steps.note_report(report, now_s)
@@ -147,6 +150,11 @@ class JobWatch:
     def _is_of_this_run(self, rank: ReportedRank) -> bool:
         is_dead = rank.process_state in _DEAD  # whoever started it has not asked how it ended
         return not is_dead and rank.attempt == self.attempt and rank.rank < self.world_size
+
+    def _has_seen(self, ended: ReportedRank) -> bool:
+        """Return whether the process was one of this run's, and no other has taken its place."""
+        seat = self.seats.get(ended.rank)
+        return seat is not None and seat.process == _process(ended)
 
     def wants_evidence(self, node: str) -> bool:
         """Return whether to ask this node for stacks and dumps of its ranks, and count that."""

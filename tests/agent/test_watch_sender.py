@@ -1,6 +1,8 @@
 """What the agent tells the controller of watched jobs, and that nothing waits for it."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.collectors.ranks import RanksCollector
+from agent.collectors.ranks import ENDED_TOLD_S, RanksCollector
 from agent.metrics import Metric
 from agent.ranks.table import RankTable
 from agent.watch.report import make_report, places_of, read_run_times, read_state
@@ -17,6 +19,7 @@ from rankmend.alerting import AlertError
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.hook.watched_layout import STACKS_SUFFIX
+from rankmend.progress import RankIdentity, create
 from rankmend.told_hidden import ToldHidden
 from rankmend.watched_report import (
     ReportedEvidence,
@@ -39,10 +42,10 @@ class Site:
         self.machine.tell(restarter="nvrx")
         self.writer = self.machine.add(2)
         self.clock = SystemClock()
-        self.ranks = RanksCollector(RankTable(), self.clock, None, self.machine.ranks)
+        self.late_s = 0.0
+        self.ranks = RanksCollector(RankTable(), self, None, self.machine.ranks)
         self.reports: list[WatchedReport] = []
         self.is_away = False
-        self.late_s = 0.0
         self.answer = b'{"text": "taken"}'
         self.sender = WatchSender(
             "n1", "http://controller/v1/watched", self, self.ask,
@@ -133,6 +136,36 @@ def test_end_of_the_last_job_is_told_once(site: Site) -> None:
         site.send()
 
     assert [len(one.jobs) for one in site.reports] == [1, 0]
+
+
+@pytest.mark.real
+def test_last_step_of_a_rank_that_has_ended_is_told_for_a_while(site: Site) -> None:
+    path = site.machine.job / "rank-2.progress"
+    path.unlink()
+    os.close(create(path, RankIdentity(site.machine.job_id, 2, 2, 2, 4)))
+    script = (
+        "import sys\nfrom rankmend.hook.writer import Writer\n"
+        "writer = Writer(sys.argv[1])\nwriter.step(7)\nprint(flush=True)\ninput()\nwriter.step(8)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        site.send()
+        process.communicate(b"\n")
+    site.is_away = True
+    site.send()
+    site.is_away = False
+    site.send()
+    site.late_s = ENDED_TOLD_S
+    site.send()
+
+    before, after, last = site.reports
+    (alive,), (ended,) = before.jobs[0].ranks, after.jobs[0].ended
+    assert (alive.step, ended.step, ended.process_state) == (7, 8, "X")
+    assert (ended.pid, ended.start_ticks) == (alive.pid, alive.start_ticks)
+    assert (before.jobs[0].ended, after.jobs[0].ranks, last.jobs) == ((), (), ())
 
 
 def test_node_without_watched_jobs_sends_nothing(site: Site) -> None:

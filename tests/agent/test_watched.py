@@ -48,7 +48,7 @@ class Machine:
         return Writer(str(path))
 
     def found(self) -> list[int]:
-        return [rank.identity.rank for rank in self.ranks.look()[1]]
+        return [rank.identity.rank for rank in self.ranks.look().ranks]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_rank_of_a_new_attempt_takes_the_place_of_the_old_one(machine: Machine) 
     machine.ranks.look()
     machine.add(0, attempt=2)
 
-    ((rank,),) = [machine.ranks.look()[1]]
+    ((rank,),) = [machine.ranks.look().ranks]
     assert rank.identity.attempt == 2
 
 
@@ -235,7 +235,7 @@ def test_rank_in_a_pid_namespace_of_its_own_is_shown_with_its_pid_here(
         try:
             assert tool.stdout is not None
             assert tool.stdout.readline() == b"written\n"
-            ((rank,),) = [machine.ranks.look()[1]]
+            ((rank,),) = [machine.ranks.look().ranks]
             status = Path(f"/proc/{rank.pid}/status").read_text()
             assert rank.reader.writer()[0] == 1
             assert f"PPid:\t{tool.pid}\n" in status

@@ -19,6 +19,7 @@ from recovery.goodput.timeline import TimePart
 from recovery.goodput.told_work import condense_steps, condense_work
 from recovery.goodput.watched_time import WatchedBook
 from recovery.journal.watched_journal import read_watched
+from recovery.report.time_report import plain_job, report_of
 from recovery.service.measures import Measures
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.watched_accounts import WatchedAccounts
@@ -125,6 +126,52 @@ def test_hang_counts_from_the_last_step_on_and_is_lost_to_the_rank_that_is_waite
     assert figures.losses[0].cause == "hung rank 2 on n2"
     assert figures.by_node["n2"].failures == 1
     assert figures.goodput_ratio == pytest.approx(1185 / 1495, abs=0.02)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_hung_job_that_ends_before_the_next_report_has_recovered_if_it_made_a_step(
+    site: Site, *, trains: bool
+) -> None:
+    site.run(600.0)
+    site.cluster.states[2] = "T"
+    site.cluster.pause()
+    assert site.run(300.0) is WatchedState.HUNG
+    site.cluster.states.clear()
+    if trains:
+        site.cluster.go_on()
+    site.cluster.end()
+    assert site.run(5.0) is WatchedState.ENDED
+    site.close()
+    site.start()  # from the journal
+
+    (stall,) = site.time().stalls
+    figures = figures_of([site.time()])
+    told = plain_job(report_of(site.time()))["stalls"][0]
+    assert (stall.recovered_s is not None, figures.failures) == (trains, 1)
+    assert figures.mttr_s == (pytest.approx(305.0, abs=12.0) if trains else None)
+    assert told["outcome"] == ("recovered" if trains else "ended")
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_job_that_is_started_again_and_soon_ends_has_recovered_if_it_made_a_step(
+    site: Site, *, trains: bool
+) -> None:
+    site.run(600.0)
+    ranks = dict(site.cluster.nodes)
+    site.cluster.nodes = {"n1": [], "n2": []}
+    assert site.run(60.0) is WatchedState.ENDED
+    site.cluster.nodes = ranks
+    site.cluster.pids += 100
+    site.cluster.began_at_s = site.cluster.now_s + 5.0
+    site.cluster.run(5.0)
+    assert site.cluster.state is WatchedState.STARTING
+    if not trains:
+        site.cluster.pause()
+    site.cluster.end()
+    site.run(5.0)
+
+    (stall,) = site.time().stalls
+    assert (stall.kind, stall.recovered_s is not None) == ("restarted", trains)
 
 
 def test_ranks_that_were_started_again_make_up_the_steps_of_before_first(site: Site) -> None:

@@ -34,6 +34,7 @@ class Cluster:
 
     now_s: float = 1000.0
     nodes: dict[str, list[int]] = field(default_factory=lambda: {"n1": [0, 1], "n2": [2, 3]})
+    ended: dict[str, list[int]] = field(default_factory=dict)  # lately, by node
     step_s: float = 0.5
     world_size: int = 4
     attempt: int = 1
@@ -59,6 +60,7 @@ class Cluster:
         at_s = self.now_s if self.paused_at_s is None else self.paused_at_s
         steps = int((at_s - self.began_at_s - self.stood_s) / self.step_s)
         last_s = self.began_at_s + self.stood_s + steps * self.step_s
+        made = steps - self.behind.get(rank, 0)
         return ReportedRank(
             rank=rank,
             world_size=self.world_size,
@@ -67,9 +69,9 @@ class Cluster:
             start_ticks=7,
             process_state=self.states.get(rank, "S"),
             attached_age_s=self.now_s - self.began_at_s,
-            steps_done=steps - self.behind.get(rank, 0),
-            step=steps - self.behind.get(rank, 0),
-            step_age_s=self.now_s - last_s,
+            steps_done=made,
+            step=made or None,
+            step_age_s=self.now_s - last_s if made else None,
             step_s=self.step_s,
             running_s=self.used[rank],
             ready_s=0.0,
@@ -95,11 +97,15 @@ class Cluster:
             ranks = tuple(
                 msgspec.structs.replace(one, evidence=self.evidence.get(one.rank)) for one in ranks
             )
+        ended = tuple(
+            msgspec.structs.replace(self.rank(rank), process_state="X")
+            for rank in self.ended.get(node, [])
+        )
         job = ReportedJob(
             job_id=JOB, name="llama", user="ann", launcher="srun", slurm_job="41",
-            restarter=self.restarter, ranks=ranks,
+            restarter=self.restarter, ranks=ranks, ended=ended,
         )  # fmt: skip
-        report = WatchedReport(node=node, jobs=(job,) if ranks else ())
+        report = WatchedReport(node=node, jobs=(job,) if ranks or ended else ())
         return decode(msgspec.json.encode(report))
 
     def run(
@@ -120,6 +126,10 @@ class Cluster:
 
     def pause(self) -> None:
         self.paused_at_s = self.now_s
+
+    def end(self) -> None:
+        """Let every rank end, as its agents tell for a while."""
+        self.ended, self.nodes = self.nodes, {node: [] for node in self.nodes}
 
     def go_on(self) -> None:
         assert self.paused_at_s is not None
@@ -254,6 +264,21 @@ def test_job_without_ranks_has_ended_and_is_forgotten() -> None:
         cluster.now_s += EVERY_S
         cluster.jobs.tick()
     assert cluster.jobs.jobs == {}
+
+
+def test_last_step_of_ranks_that_have_ended_counts_and_that_of_strangers_does_not() -> None:
+    cluster = Cluster()
+    cluster.run(60)
+    before, run = cluster.job.step(), cluster.job.run
+    cluster.end()
+    cluster.pids += 100
+
+    assert cluster.run(10) is WatchedState.ENDED
+    assert (cluster.job.step(), cluster.job.run) == (before, run)
+
+    cluster.pids -= 100
+    assert cluster.run(10) is WatchedState.ENDED
+    assert cluster.job.step() > before
 
 
 def test_ranks_in_new_processes_begin_a_new_run_whatever_number_their_attempt_has() -> None:
