@@ -96,6 +96,7 @@ class SymptomKind(Enum):
     KERNEL_FAULT = "kernel_fault"
     KILLED = "killed"
     CRASHED = "crashed"
+    MIXED_NCCL = "mixed_nccl"
     PROGRAM = "program"
     EXCEPTION = "exception"
     EXIT = "exit"

@@ -121,6 +121,7 @@ class ReportedRank(Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: ToldPlace | None = None  # in the model's layout; None: not known
     gpus: Places = ()
     nics: Places = ()
+    nccl: Places = ()  # versions that it has loaded
     error: Text = ""  # why its progress file can't be read
     evidence: ReportedEvidence | None = None  # once after the controller has asked for it
 

@@ -190,6 +190,7 @@ def _rank_of(
         place=progress.place,
         gpus=places.gpus.get(key, ()),
         nics=places.nics.get(key, ()),
+        nccl=progress.nccl,
         evidence=evidence.get((*key, pid)),
     )
 

@@ -85,6 +85,11 @@ ROWS: Final = (
         "cudaError 214, 220, 100, 46, 802 ...; NVRM log; torch NCCLUtils; kohya-ss/sd-scripts#1434",
     ),
     _row(
+        r"Mismatched NCCL version detected",
+        FailureCause.MIXED_NCCL,
+        "NCCL src/init.cc, initTransportsRank: versions of all ranks of a communicator are compared",
+    ),
+    _row(
         r"ncclInvalid(?:Usage|Argument)|Duplicate GPU detected|op\.preamble\."
         r"|Detected mismatch between collectives",
         FailureCause.PROGRAM,

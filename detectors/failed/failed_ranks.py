@@ -70,6 +70,7 @@ _BLAMES: Final = {
         Blame.NOBODY,
     ),  # all at once: from outside, no machine's fault
     FailureCause.CRASHED: (Blame.RANK, Blame.PROGRAM),
+    FailureCause.MIXED_NCCL: (Blame.PROGRAM, Blame.PROGRAM),
     FailureCause.PROGRAM: (Blame.PROGRAM, Blame.PROGRAM),
     FailureCause.EXCEPTION: (Blame.RANK, Blame.PROGRAM),
     FailureCause.EXIT: (Blame.RANK, Blame.PROGRAM),

@@ -22,6 +22,7 @@ class FailureCause(Enum):
     KERNEL_FAULT = "kernel_fault"  # a program on the accelerator went wrong: code or silicon
     KILLED = "killed"  # by a signal whose sender is not known
     CRASHED = "crashed"  # SIGSEGV, SIGBUS, SIGABRT ...
+    MIXED_NCCL = "mixed_nccl"  # ranks have loaded NCCLs of two versions
     PROGRAM = "program"  # an error that no state of a machine brings about
     EXCEPTION = "exception"  # an exception that names no cause of the other classes
     EXIT = "exit"  # an exit code and no error
@@ -41,6 +42,7 @@ SAID: Final = frozenset(
         FailureCause.DEVICE_MEMORY,
         FailureCause.DEVICE,
         FailureCause.KERNEL_FAULT,
+        FailureCause.MIXED_NCCL,
         FailureCause.PROGRAM,
         FailureCause.EXCEPTION,
         FailureCause.USER,

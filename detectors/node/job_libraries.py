@@ -38,12 +38,18 @@ class MixedJob:
     shares: tuple[LibraryShare, ...]  # the one with most ranks first
 
     def in_words(self) -> str:
-        said = (
-            f"{one.version} in {ranks_in_words(one.ranks)} on {counted(len(one.nodes), 'node')} ({names_in_words(one.nodes)})"
-            for one in self.shares
-        )
         name = f"{self.job_name} ({self.job_id})" if self.job_name else self.job_id
-        return f"job {name} has loaded {len(self.shares)} versions of NCCL: {'; '.join(said)}"
+        return (
+            f"job {name} has loaded {len(self.shares)} versions of NCCL: {say_shares(self.shares)}"
+        )
+
+
+def say_shares(shares: Iterable[LibraryShare]) -> str:
+    """Return who has loaded what."""
+    return "; ".join(
+        f"{one.version} in {ranks_in_words(one.ranks)} on {counted(len(one.nodes), 'node')} ({names_in_words(one.nodes)})"
+        for one in shares
+    )
 
 
 def find_mixed_jobs(ranks: Iterable[RankLibrary]) -> list[MixedJob]:

@@ -10,6 +10,7 @@ from detectors.wording import counted
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
 from rankmend.cli.controller_options import console
 from rankmend.cli.kubernetes_node_lines import render_kubernetes_nodes
+from rankmend.cli.nccl_lines import say_nccl
 from rankmend.cli.options import print_json, seconds
 from rankmend.cli.output import clean
 from rankmend.cli.plane_lines import say_plane
@@ -204,6 +205,7 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     if job.problem is not None:
         lines.append(Text(f"  {job.problem}", style="red"))
     lines += [Text(printable(f"  {say_plane(one)}"), style="yellow") for one in job.planes]
+    lines += [Text(f"  {line}", style="yellow") for line in say_nccl(job.nccl)]
     if job.fabric_probe:
         lines.append(Text(printable(f"  {job.fabric_probe}"), style="yellow"))
     if job.reason is not None:

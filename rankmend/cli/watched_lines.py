@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from detectors.wording import counted
+from rankmend.cli.nccl_lines import say_nccl
 from rankmend.cli.options import seconds
 from rankmend.printable import printable
 
@@ -40,6 +41,7 @@ def say_trouble(job: "wire.WatchedView") -> list[str]:
         lines += [f"  {line}" for finding in job.findings for line in finding.evidence]
     if job.act:
         lines.append(job.act)
+    lines += say_nccl(job.nccl)
     return [printable(line) for line in lines]
 
 

@@ -273,6 +273,14 @@ class PlaneView(Struct):
     part: str = ""  # the switch that explains these nodes and others; empty: none is known
 
 
+class NcclShare(Struct):
+    """The ranks of a job that have loaded the same NCCL, where not all have."""
+
+    version: str
+    nodes: list[str]
+    ranks: list[int]
+
+
 class JobView(Struct):
     job_id: str
     name: str
@@ -305,6 +313,7 @@ class JobView(Struct):
     told_age_s: float | None = None  # of all this, where that controller does not answer; None: new
     planes: list[PlaneView] = []  # networks of its nodes that are degraded now
     fabric_probe: str = ""  # of idle nodes while its communication is slow: what it does, or found
+    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
 
 
 class Jobs(Struct):
@@ -479,6 +488,7 @@ class WatchedView(Struct):
     reason: str
     findings: list[WatchedFinding] = []
     act: str = ""  # what is done about it by policy, or why nothing is; empty: people are told
+    nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
 
 
 class Watched(Struct):

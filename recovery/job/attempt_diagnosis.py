@@ -26,6 +26,7 @@ from detectors.finding import (
     SymptomKind,
 )
 from detectors.hang.live import Hang, HungLimits, RankStand, detect_hung, hang_finding
+from detectors.node.job_libraries import say_shares
 from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
@@ -228,6 +229,9 @@ class Doctor:
         settled_s = now_s - min(view.exit_heard_at_s for view in failed)
         if not (is_certain or seen.has_ended or settled_s >= self.policy.settle_s):
             return None
+        if finding.symptom.kind is SymptomKind.MIXED_NCCL and (shares := seen.nccl_shares()):
+            loaded = Evidence("loaded libraries", f"NCCL {say_shares(shares)}")
+            finding = replace(finding, evidence=(loaded, *finding.evidence))
         return self._failure(seen, replace(finding, node=self._node_of(finding.ranks)))
 
     def _node_of(self, ranks: Sequence[int]) -> str:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Blame, Finding
+from detectors.node.job_libraries import LibraryShare
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
@@ -244,6 +245,10 @@ class Controller:
     def starts(self) -> dict[str, dict[RankStart, list[int]]]:
         """Return the newest attempt's ranks of each node by how their processes came to be."""
         return self._situation.observation.starts()
+
+    def nccl_shares(self) -> tuple[LibraryShare, ...]:
+        """Return who has loaded which NCCL, where the ranks differ. For any thread."""
+        return self._situation.observation.nccl_shares()
 
     def memories(self) -> list[NodeMemory]:
         """Return what the ranks of each node have in memory, by its newest report."""

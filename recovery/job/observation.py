@@ -13,6 +13,7 @@ from typing import Final
 from detectors.failed.failed_ranks import RankEnd
 from detectors.failed.said_error import NOTHING_SAID
 from detectors.hang.live import RankStand
+from detectors.node.job_libraries import LibraryShare, RankLibrary, find_mixed_jobs
 from recovery.job.older_exit import exit_of_today
 from recovery.job.step_ends import StepEnds
 from recovery.journal.limits import Policy
@@ -50,6 +51,7 @@ class ObservedRank:
     exited_at_s: float = 0.0
     exit_heard_at_s: float = 0.0
     start: RankStart | None = None
+    nccl: tuple[str, ...] = ()
 
     @property
     def is_started(self) -> bool:
@@ -68,6 +70,8 @@ class ObservedRank:
             self.pid = told.pid
         if told.start is not None:
             self.start = told.start.bounded()
+        if told.nccl:
+            self.nccl = told.nccl
         if self.exit is not None:
             return  # whatever comes now was sent before its end
         self._take_progress(told, now_s)
@@ -319,6 +323,14 @@ class Observation:
             if view.start is not None:
                 found.setdefault(view.node, {}).setdefault(view.start, []).append(rank)
         return found
+
+    def nccl_shares(self) -> tuple[LibraryShare, ...]:
+        """Return who has loaded which NCCL, where ranks differ; empty: all alike. For any thread."""
+        views = [one for one in self.ranks.copy().values() if one.nccl]
+        if len({one.nccl for one in views}) < 2:
+            return ()
+        told = (RankLibrary(one.node, "", "", 0, one.rank, one.nccl) for one in views)
+        return next((one.shares for one in find_mixed_jobs(told)), ())
 
     @property
     def telling_ranks(self) -> tuple[int, ...]:

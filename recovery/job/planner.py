@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from detectors.failed.failed_ranks import DO_NOT_RETRY
-from detectors.finding import Blame, Finding, Kind
+from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
@@ -158,7 +158,10 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
     if _is_own_error(finding) and run is not None and run.count >= tries:
         silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
         where = silent if run.step is None else f"at step {run.step}"
-        return f"the same error {where} in {run.count} attempts in a row: the program itself fails"
+        cause = "the program itself fails"
+        if finding.symptom.kind is SymptomKind.MIXED_NCCL:
+            cause = "its ranks have loaded two versions of NCCL"
+        return f"the same error {where} in {run.count} attempts in a row: {cause}"
     spent = out_of_restarts(ledger.spent, policy)
     return None if spent is None else shared_reasons.budget_spent(spent)
 

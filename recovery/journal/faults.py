@@ -22,9 +22,15 @@ from recovery.journal.incident_records import Failure
 from recovery.messages.outside import trains
 
 OWN_ENDS: Final = frozenset(
-    {SymptomKind.PROGRAM, SymptomKind.EXCEPTION, SymptomKind.EXIT, SymptomKind.DEVICE_MEMORY}
+    {
+        SymptomKind.MIXED_NCCL,
+        SymptomKind.PROGRAM,
+        SymptomKind.EXCEPTION,
+        SymptomKind.EXIT,
+        SymptomKind.DEVICE_MEMORY,
+    }
 )
-"""Ends that the program brings about itself."""
+"""Ends that the program or its environment brings about itself."""
 _OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})
 _RANKS_MAX: Final = 64  # accused at once; more are no single culprit
 

@@ -225,6 +225,7 @@ class RankReport(QuickStruct, frozen=True):
     work: RankWork | None = None  # None: the script tells none
     hidden: ToldHidden | None = None  # since it attached, in all; None: nothing tells of it
     place: ToldPlace | None = None  # in the model's layout; None: not known
+    nccl: tuple[str, ...] = ()  # versions that it has loaded; empty: none, or not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from stat import S_ISREG
 
 import msgspec
 
+from detectors.node.job_libraries import RankLibrary, find_mixed_jobs
 from rankmend import progress
 from rankmend.errors import ConfigError, JournalError, LaunchError, RankmendError, SourceError
 from rankmend.told_hidden import ToldHidden
-from recovery.api import wire
+from recovery.api import nccl_shares, wire
 from recovery.goodput.anatomy import StepAnatomy, divide_steps
 from recovery.goodput.job_time import StepsTime
 from recovery.journal.attempt_records import AttemptStarted
@@ -57,6 +58,7 @@ class StoredRankView:
     why_not_forked: str | None = None  # None: it was forked, or no fork server was asked for
     kept: KeptSnapshots | None = None  # None: it asks for no snapshots
     anatomy: StepAnatomy | None = None  # of its newest steps; None: it tells no sections
+    nccl: tuple[str, ...] = ()  # versions that it has loaded
 
 
 class StoredJobView(wire.JobView):
@@ -154,6 +156,7 @@ def view_job(
         if runtime is None
         else _view_snapshots(runtime, ranks, ledger, read_clock()),
     )
+    view.nccl = _view_nccl(ranks, ledger)
     return StoredJobView(
         **msgspec.structs.asdict(view),
         state_dir=str(folder),
@@ -169,6 +172,13 @@ def view_job(
             if one.attempt == ledger.attempt
         )[-_NUMBERS_SHOWN_MAX:],
     )
+
+
+def _view_nccl(ranks: Sequence[StoredRankView], ledger: Ledger) -> list[wire.NcclShare]:
+    """Return who has loaded which NCCL, where the ranks on this machine differ."""
+    node = {rank: one.node for one in ledger.placement for rank in one.ranks}
+    told = (RankLibrary(node.get(one.rank, ""), "", "", 0, one.rank, one.nccl) for one in ranks)
+    return nccl_shares.to_wire(next((one.shares for one in find_mixed_jobs(told)), ()))
 
 
 def _view_snapshots(
@@ -274,6 +284,7 @@ def _view_rank(
         section=told.section.name.lower() if told.pid else None,
         kept=kept_of(told.snapshots),
         anatomy=_anatomy(told) if told.sections_entered else None,
+        nccl=told.nccl,
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from detectors.parts.fleet_parts import SharedKind
 from detectors.parts.network_blame import explain_network
 from rankmend.errors import RankmendError
-from recovery.api import wire
+from recovery.api import nccl_shares, wire
 from recovery.cluster.cluster import ClusterController
 from recovery.job.alert_intake import fatal
 from recovery.journal.fold.entry_fold import fold_all
@@ -47,7 +47,12 @@ def view_job(job: Job, desk: ClusterController, may_use: Callable[[str], bool]) 
     planes = view_planes(
         {p.node for p in ledger.placement if may_use(p.node)}, desk, {*ledger.members}
     )
-    return msgspec.structs.replace(view, planes=planes) if planes else view
+    shares = () if controller is None else controller.nccl_shares()
+    shown = [
+        msgspec.structs.replace(one, nodes=[node for node in one.nodes if may_use(node)])
+        for one in nccl_shares.to_wire(shares)
+    ]
+    return msgspec.structs.replace(view, planes=planes, nccl=shown) if planes or shown else view
 
 
 def view_planes(

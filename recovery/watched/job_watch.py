@@ -383,6 +383,7 @@ def _rank_of(rank: ReportedRank) -> RankReport:
         ),
         hidden=rank.hidden,
         place=rank.place,
+        nccl=tuple(printable(one) for one in rank.nccl),
         timings=tuple(
             StepTiming(
                 number=one.number,

@@ -13,7 +13,7 @@ from detectors.finding import Finding
 from detectors.hang.live import HungLimits
 from rankmend.errors import RankmendError
 from rankmend.watched_report import WatchedReport
-from recovery.api import wire
+from recovery.api import nccl_shares, wire
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.cluster.notices import Notice
@@ -225,6 +225,7 @@ def _view(job: JobWatch, now_s: float) -> wire.WatchedView:
         state_age_s=max(0.0, now_s - job.since_s),
         reason=job.verdict.reason,
         act=job.act,
+        nccl=nccl_shares.to_wire(job.observation.nccl_shares()),
         findings=[_view_finding(one) for one in job.verdict.findings],
     )
 

@@ -123,6 +123,7 @@ class LaunchedRank:
             work=self._work(told),
             hidden=told.hidden,
             place=told.place,
+            nccl=told.nccl,
         )
 
     def _work(self, told: RankProgress) -> RankWork | None:

@@ -372,7 +372,8 @@ def test_what_nccl_says_below_the_first_line_is_for_people_and_tells_no_error_fr
     assert silent is not None
     assert said.line.startswith("DistBackendError: NCCL error in: NCCLUtils.cpp:77, invalid usage")
     assert said.line.endswith(f", NCCL version 2.27.3; NCCL says: {SAYS}")
-    assert (said.cause, silent.line) == (FailureCause.PROGRAM, said.line.partition("; NCCL")[0])
+    assert (said.cause, silent.cause) == (FailureCause.MIXED_NCCL, FailureCause.PROGRAM)
+    assert silent.line == said.line.partition("; NCCL")[0]
     assert said.fingerprint == other.fingerprint == silent.fingerprint
 
 

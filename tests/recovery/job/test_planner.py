@@ -93,6 +93,15 @@ def test_the_same_error_twice_at_one_step_escalates_with_the_first_ranks_words(
     )
 
 
+def test_ranks_with_two_nccls_are_no_error_of_the_program_in_words() -> None:
+    mixed = replace(BUG, symptom=symptom_of("mixed_nccl:DistBackendError"))
+
+    made = plan(mixed, ledger(mixed, run=2), POLICY, None)
+
+    assert made.step is PlanStep.ESCALATE
+    assert "in a row: its ranks have loaded two versions of NCCL: rank 2" in made.reason
+
+
 @pytest.mark.parametrize("finding", [FINDING, LOST_PEER, DEVICE, HANG])
 def test_what_is_not_the_programs_own_is_restarted_however_often_it_comes(
     finding: Finding,

@@ -7,6 +7,7 @@ import msgspec
 
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits
+from rankmend.cli.watched_lines import say_trouble
 from rankmend.told_hidden import ToldHidden
 from rankmend.watched_report import (
     ReportedEvidence,
@@ -35,6 +36,7 @@ class Cluster:
     now_s: float = 1000.0
     nodes: dict[str, list[int]] = field(default_factory=lambda: {"n1": [0, 1], "n2": [2, 3]})
     ended: dict[str, list[int]] = field(default_factory=dict)  # lately, by node
+    nccl: dict[int, tuple[str, ...]] = field(default_factory=dict)
     step_s: float = 0.5
     world_size: int = 4
     attempt: int = 1
@@ -76,6 +78,7 @@ class Cluster:
             running_s=self.used[rank],
             ready_s=0.0,
             work=self._work(steps),
+            nccl=self.nccl.get(rank, ()),
             **(self._sections(steps, self.now_s - last_s) if self.has_sections else {}),
         )
 
@@ -279,6 +282,23 @@ def test_last_step_of_ranks_that_have_ended_counts_and_that_of_strangers_does_no
     cluster.pids -= 100
     assert cluster.run(10) is WatchedState.ENDED
     assert cluster.job.step() > before
+
+
+def test_watched_job_whose_ranks_have_loaded_two_nccls_is_shown_so() -> None:
+    cluster = Cluster(nccl={0: ("2.27.3",), 1: ("2.27.3",), 2: ("2.27.3",), 3: ("2.21.5",)})
+    cluster.run(20)
+
+    (view,) = cluster.jobs.views()
+    assert [(one.version, one.nodes, one.ranks) for one in view.nccl] == [
+        ("2.27.3", ["n1", "n2"], [0, 1, 2]),
+        ("2.21.5", ["n2"], [3]),
+    ]
+    assert "2.21.5 in rank 3 on 1 node (n2)" in say_trouble(view)[-1]
+
+    cluster.nccl[3] = ("2.27.3",)
+    cluster.pids += 100  # in new processes
+    cluster.run(20)
+    assert cluster.jobs.views()[0].nccl == []
 
 
 def test_ranks_in_new_processes_begin_a_new_run_whatever_number_their_attempt_has() -> None:
