@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +37,7 @@ _POLICY: Final = """
 blames = 1000000
 [policy]
 restarts_max = 1000000
+tries_max = 1000000
 restarts_per_day_max = 1000000
 node_failures_max = 1000000
 evidence_wait_s = 0.0
@@ -147,10 +149,10 @@ def main() -> None:
         with running(folder) as up:
             speakers = two_speakers(up.client("launch"))
             followers = [Follower(one) for one in speakers]
-            step, before = 0, None
+            step, before, kinds = 0, None, Counter[str]()
             for number in range(options.incidents):
                 if number == options.first:
-                    before = measure(number)
+                    before, kinds = measure(number), count_kinds()
                 step = fail_once(followers, step)
                 if number % 100 == 99:
                     rss = psutil.Process().memory_info().rss / 2**20
@@ -159,7 +161,7 @@ def main() -> None:
                         f"{number + 1} incidents: {rss:.1f} MiB resident, {traced:.1f} MiB traced",
                         flush=True,
                     )
-            after = measure(options.incidents)
+            after, kinds = measure(options.incidents), count_kinds() - kinds
             for one in followers:
                 one.end()
     assert before is not None
@@ -172,6 +174,14 @@ def main() -> None:
         where = "\n".join(line.traceback.format()) if options.frames > 1 else str(line.traceback[0])
         print(f"{line.size_diff / 1024 / count:8.2f} {line.count_diff / count:8.1f}  {where}")
     print(f"{sum(one.size_diff for one in grown) / 1024 / count:8.2f}           in all")
+    print("Objects more, by class:")
+    for kind, more in kinds.most_common(options.lines):
+        print(f"{more:8}  {kind}")
+
+
+def count_kinds() -> Counter[str]:
+    """Return how many objects of each class there are that the garbage collector knows."""
+    return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
 
 
 def measure(number: int) -> tracemalloc.Snapshot:

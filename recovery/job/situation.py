@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rankmend.clock import Clock
 from recovery.cluster.gate import OpenPool, Pool
 from recovery.job.job_memory import BudgetStore, JobMemory, JournalWriter
+from recovery.job.lasting_times import LastingTimes
 from recovery.job.nodes import JobNodes, Orders
 from recovery.job.observation import Observation
 from recovery.job.save_meter import SaveMeter
@@ -53,7 +54,7 @@ class Situation:
         self._hearing = hearing or clock
         self._on_entry = on_entry
         self._foreseen: Ledger | None = None  # a stop that is obeyed before it can be journaled
-        self._since_s: dict[tuple[object, ...], float] = {}
+        self._times = LastingTimes()
 
     @property
     def ledger(self) -> Ledger:
@@ -127,6 +128,7 @@ class Situation:
         for report in self.nodes.reports:
             seen.observe(report, now_s)
         self.observation = seen
+        self._times.begin_attempt()
         self.slow.begin(ledger.attempt, size)
         self.saves.begin(ledger.attempt)
         self.work.begin(ledger.attempt)
@@ -134,13 +136,13 @@ class Situation:
 
     def since(self, now_s: float, *key: object) -> float:
         """Return for how many seconds what is named by ``key`` has lasted."""
-        return now_s - self._since_s.setdefault(key, now_s)
+        return self._times.since(now_s, key)
 
     def forget_times(self) -> None:
         """Hold nobody to time that has passed until now."""
-        self._since_s.clear()
+        self._times.forget()
 
     def forgive(self, paused_s: float, now_s: float) -> None:
         """Count no time in which this process itself stood still (SIGSTOP, a debugger)."""
-        self._since_s = {key: at_s + paused_s for key, at_s in self._since_s.items()}
+        self._times.forgive(paused_s)
         self.nodes.start(now_s)  # nobody is silent who could not be heard

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
+from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Choice
 from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import CaughtUp, Decided, IncidentEvent, IncidentOpened, Plan
 from recovery.journal.records import Entry
@@ -49,7 +49,6 @@ class Account:
     opened_unix_s: float
     state: IncidentState
     plans: tuple[Plan, ...]  # one per try, oldest first
-    attempts: tuple[AttemptStarted, ...]  # started for this incident
     # Seconds. Absent: not reached, or part of a later phase (see `notes`).
     phases: Mapping[RecoveryPhase, float]
     notes: tuple[str, ...] = ()
@@ -59,13 +58,16 @@ class Account:
     caught_up_s: float | None = None  # fault to passing the highest step from before
     caught_up_step: int | None = None
     reason: str = ""  # the last event's reason
+    # Of the last attempt that was started for it. Not the record: that names every rank of the job.
+    choice: Choice | None = None  # None: none was started
+    ranks: int = 0
 
     @property
     def tier(self) -> Tier | None:
         """Return what the last try restored; None before an attempt was started."""
-        if not self.attempts:
+        choice = self.choice
+        if choice is None:
             return None
-        choice = self.attempts[-1].choice
         if choice.snapshot is not None:
             return Tier.PEER if choice.fetched else Tier.MEMORY
         return Tier.START if choice.restore is None else Tier.CHECKPOINT
@@ -117,8 +119,8 @@ class Accounting:
             plans = (*newest.account.plans, record.plan)
             newest.account = replace(newest.account, plans=plans)
         elif isinstance(record, AttemptStarted) and record.incident_id is not None:
-            attempts = (*newest.account.attempts, record)
-            newest.account = replace(newest.account, attempts=attempts)
+            ranks = sum(len(place.ranks) for place in record.placement)
+            newest.account = replace(newest.account, choice=record.choice, ranks=ranks)
             newest.ordered = entry
         elif isinstance(record, IncidentEvent):
             _follow(newest, entry, record)
@@ -131,7 +133,7 @@ class Accounting:
 def _open(entry: Entry, record: IncidentOpened) -> _Run:
     state = IncidentState(record.incident_id, record.policy.tries_max)
     phases = {RecoveryPhase.DETECT: record.fault_age_s}
-    account = Account(record.incident_id, record, entry.unix_s, state, (), (), phases)
+    account = Account(record.incident_id, record, entry.unix_s, state, (), phases)
     return _Run(entry, account)
 
 
@@ -160,6 +162,7 @@ def _follow(run: _Run, entry: Entry, record: IncidentEvent) -> None:
     recovered_s = before.recovered_s
     if state.phase in (Phase.RECOVERED, Phase.ESCALATED, Phase.CANCELLED):
         recovered_s = phases[RecoveryPhase.DETECT] + since_opened_s
+        run.ordered = None
     run.account = replace(
         before, state=state, phases=phases, recovered_s=recovered_s, reason=record.event.reason
     )

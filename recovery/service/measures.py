@@ -369,9 +369,7 @@ class Measures:
             self.phase_s.labels(phase.value).observe(seconds)
         if account.total_s is not None:
             self.recovery_s.observe(account.total_s)
-            placement = account.attempts[-1].placement if account.attempts else ()
-            ranks = sum(len(place.ranks) for place in placement)
-            self.gpu_s_lost.labels(cause).inc(account.total_s * ranks)
+            self.gpu_s_lost.labels(cause).inc(account.total_s * account.ranks)
         if account.steps_recomputed is not None:
             self.steps_recomputed.inc(account.steps_recomputed)
             if account.tier is not None:

@@ -54,5 +54,5 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         steps_recomputed=account.steps_recomputed,
         caught_up_s=account.caught_up_s,
         restored_from=account.tier.value if account.tier is not None else None,
-        restored_step=account.attempts[-1].choice.begins_at if account.attempts else None,
+        restored_step=account.choice.begins_at if account.choice is not None else None,
     )

@@ -1,8 +1,15 @@
+import gc
 from dataclasses import replace
 
 from detectors.finding import Blame, Finding, Kind, Severity
-from recovery.journal.accounting import Account, RecoveryPhase, Tier, account_all
-from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Cause, Choice
+from recovery.journal.accounting import Account, Accounting, RecoveryPhase, Tier, account_all
+from recovery.journal.attempt_records import (
+    AttemptStarted,
+    AttemptVerified,
+    Cause,
+    Choice,
+    Placement,
+)
 from recovery.journal.incident_machine import Event, Outcome, Phase
 from recovery.journal.incident_records import (
     CaughtUp,
@@ -179,7 +186,23 @@ def test_failed_tries_are_a_phase_of_their_own() -> None:
     assert phases(found)["prepare"] == 0.5, "of the try that worked"
     assert found.total_s == 0.5 + 0.25 + 0.75 + 4.0 + 6.0
     assert found.state.try_number == 2
-    assert [attempt.attempt for attempt in found.attempts] == [2, 3]
+    assert found.choice == started(3, 2).choice
+
+
+def test_where_an_attempts_ranks_were_is_not_kept_once_its_incident_is_over() -> None:
+    """A record of an attempt names every rank of the job, and an account is kept for each incident."""
+    accounting = Accounting()
+    placement = tuple(Placement(f"n{node}", (2 * node, 2 * node + 1)) for node in range(500))
+    for number, (at_s, record) in enumerate(RECOVERY, start=1):
+        if isinstance(record, AttemptStarted):
+            record = replace(record, placement=placement)  # noqa: PLW2901
+        accounting.take(Entry(number, 5000.0 + at_s, at_s, "boot-1", record))
+    del placement, record
+    gc.collect()
+
+    kept = [one for one in gc.get_objects() if isinstance(one, Placement) and one.node == "n499"]
+    (found,) = accounting.accounts()
+    assert (found.ranks, found.tier, kept) == (1000, Tier.CHECKPOINT, [])
 
 
 def test_an_incident_that_is_still_under_way_has_no_total() -> None:
