@@ -82,7 +82,7 @@ _SOURCES: Final = {
 _GAPS: Final = {
     HiddenGap.UNTIMED.value: "nobody sees the end of some collectives",
     HiddenGap.UNSAMPLED.value: "DistributedDataParallel has not sampled an iteration yet",
-    HiddenGap.WORKERS.value: "nobody tells for how long the data loader's workers read",
+    HiddenGap.WORKERS.value: "nothing reports how long the data loader's workers read",
 }
 
 

@@ -100,7 +100,7 @@ class TimeGauges(Collector):
     def _categories(self, standings: tuple[JobStanding, ...]) -> Metric:
         text = (
             "GPU time of a job since its start, by job_id and category: a part of the time (docs/reference/goodput.md); the phases of MTTR are recovery. "
-            "It can shrink where time is booked anew; take deltas of the sum."
+            "It can shrink when time is rebooked; take deltas of the sum."
         )
         family = self._family("job_gpu_seconds", text, "job_id", "category")
         for one in standings:
