@@ -99,10 +99,6 @@ class WaitGraph:
         """Return whether an older send or receive may be what a rank waits for."""
         return rank in self.positions.older_transfers and rank not in self.overtaken
 
-    def transfers_to(self) -> set[int]:
-        """Return the peers of all sends and receives that ranks wait for."""
-        return {peer for node, peers in self.weak.items() if node >= 0 for peer in peers}
-
 
 def draw_waits(positions: JobPositions) -> WaitGraph:
     """Return the wait graph of a job."""

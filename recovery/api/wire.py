@@ -162,11 +162,6 @@ class Accepted(Struct):
     probe: ProbeRequest | None = None  # its part in a test of the network; null: it has none
 
 
-class RankCount(Struct):
-    running: int
-    ended: int
-
-
 class StartView(Struct):
     """Ranks of a node whose processes came to be in the same way."""
 

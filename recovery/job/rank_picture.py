@@ -28,7 +28,6 @@ class RankState(Enum):
     STOPPED = "stopped"  # by its launcher
 
 
-STATES: Final = tuple(RankState)
 _STANDS_STEPS: Final = (
     10.0  # stands still: so many usual steps without a sign, and at least STANDS_S_MIN
 )

@@ -11,7 +11,6 @@ from recovery.simulation.assumptions import Assumptions
 from recovery.simulation.campaign import Campaign, Progress, Spread, spread
 from recovery.simulation.outcome import RunOutcome
 
-SPARES_RATIO_AMPLE: Final = 0.15  # of the job's nodes: more are out only where a table is far off
 _AROUND: Final = (0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)  # of Daly's interval
 _SHORT: Final = {"interval": "interval_s", "snapshots": "snapshot_interval_s", "detect": "detect_max_s"}  # fmt: skip
 

@@ -18,8 +18,6 @@ from recovery.slurm.moves import Do, Move, MoveEnd, MoveWait, See
 
 TRIES: Final = 5  # of one command within one start
 STARTS: Final = 2  # the requeue itself, and once more where the job ended in place of starting
-# Slurm's own words for a requeued job that waits to be released.
-_HELD_BY_REQUEUE: Final = "job_requeued_in_held_state"
 _HELD: Final = frozenset({"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue"})
 _OVER: Final = frozenset({"COMPLETED", "CANCELLED", "DEADLINE"})  # by itself, or by a person
 _LOST_RUN_S: Final = 2  # a job whose credential is revoked ends in the second of its start

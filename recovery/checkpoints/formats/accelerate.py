@@ -17,7 +17,6 @@ from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.reader import DefectError
 
-AUTOMATIC_NAME: Final = re.compile(r"checkpoint_[0-9]+")
 _RANDOM: Final = re.compile(r"random_states_([0-9]+)\.pkl")
 _OWN: Final = re.compile(r"(?:optimizer|scheduler|sampler|dl_state_dict)(?:_[0-9]+)?\.bin")
 

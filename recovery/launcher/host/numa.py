@@ -12,7 +12,6 @@ from typing import Final
 from rankmend.errors import ConfigError, LaunchError
 from recovery.launcher.host.interpreter import IMPORT_S_MAX, ask_interpreter
 
-MODES: Final = ("node", "socket", "exclusive", "core-complex")
 _PROCESSORS_MAX: Final = 1 << 16
 _ASK: Final = """
 import json, sys

@@ -25,7 +25,6 @@ from recovery.snapshots.copies.peer_wire import CHUNK_BYTES, PeerFaultError
 from recovery.snapshots.files import COPY_NAME, refuse_foreign
 
 SUFFIX_NEW: Final = ".fetch"
-HEAD_BYTES: Final = layout.HEADER.size + layout.CRC.size
 _NOTE_AT: Final = 1024
 _NOTE_BYTES: Final = layout.DATA_AT - _NOTE_AT
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

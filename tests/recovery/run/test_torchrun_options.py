@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from rankmend.cli import cli
-from rankmend.cli.run import run
+from rankmend.cli.run import NUMA_MODES, run
 from rankmend.errors import ConfigError, LaunchError
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.host.device_count import count_devices
-from recovery.launcher.host.numa import MODES, read_bindings
+from recovery.launcher.host.numa import read_bindings
 from recovery.launcher.ranks.rank_output import Output
 from recovery.messages.exchange import RankError
 from recovery.run.error_file import VARIABLE, write_error_file
@@ -222,7 +222,7 @@ def test_a_rank_without_a_gpu_to_bind_to_is_an_error_with_pytorchs_words(
 def test_pytorch_has_the_functions_and_modes_that_we_ask_for() -> None:
     binding = pytest.importorskip("torch.numa.binding")
 
-    assert {mode.value for mode in binding.AffinityMode} == set(MODES)
+    assert {mode.value for mode in binding.AffinityMode} == set(NUMA_MODES)
     assert callable(binding._get_logical_cpus_to_bind_to)
 
 
