@@ -1,4 +1,4 @@
-"""The nodes of one job: what they have said, and the orders they are sent."""
+"""The nodes of one job: what they have said, and when orders are sent to them."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -6,22 +6,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from detectors.parts.fleet_parts import ToldDomain
-from recovery.checkpoints.model import CheckpointVerdict, Share
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
-from recovery.job.hang_verdict import collection_for
 from recovery.job.joined_checkpoints import homes_of, join_checkpoints, readers_of
 from recovery.job.membership import (
     Gone,
     Word,
     find_torn,
-    has_launcher_of_attempt,
     judge_gone,
-    neighbours_of,
-    peers_of,
 )
+from recovery.job.node_orders import orders_for
 from recovery.job.settings import JobSettings
-from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
 from recovery.journal.attempt_records import Adopted, Placement
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, Member, Wish, is_other_boot
@@ -33,7 +29,7 @@ from recovery.journal.node_records import (
     LaunchersEnded,
     NodesOff,
 )
-from recovery.messages.exchange import VERSION, Endpoint, Order, Report, Stop
+from recovery.messages.exchange import Endpoint, Order, Report
 from recovery.snapshots.memory import NodeMemory, newest_step_of
 
 log = logging.getLogger(__name__)
@@ -554,15 +550,6 @@ def resend_pause_s(nodes: int) -> float:
     return max(RESEND_S, nodes / RESEND_NODES_PER_S)
 
 
-def shares_of(ledger: Ledger, settings: JobSettings) -> dict[str, Share]:
-    """Return what each node reads of the checkpoints: in a look, or beside training."""
-    if ledger.wish is Wish.NOTHING and ledger.finder is not None:
-        return {reader.node: reader.share for reader in ledger.readers}
-    if ledger.wish is Wish.RANKS and settings.has_checkpoints:
-        return {one.node: one.share for one in readers_of(ledger.placement, ledger.members)}
-    return {}
-
-
 def refuses(ledger: Ledger, node: str, launcher_id: str) -> str | None:
     """Return why this start of the node's launcher is refused for ever, or None."""
     member = ledger.members.get(node)
@@ -613,66 +600,3 @@ def _is_older(member: Member, report: Report) -> bool:
     if is_other_boot(member.boot_id, report.boot_id) or not report.launcher_started_s:
         return False
     return report.launcher_started_s < member.launcher_started_s
-
-
-def orders_for(
-    ledger: Ledger, settings: JobSettings, nodes: Collection[str] | None = None
-) -> tuple[Order, ...]:
-    """Return what each node, or each of ``nodes``, ought to be running, from the ledger alone.
-
-    A node without ranks (a spare, one that left, one whose launcher came after the attempt began)
-    is told to run nothing, so that whatever it may still run is stopped.
-    """
-    is_running = ledger.wish is Wish.RANKS
-    collect, collect_s = collection_for(ledger)
-    started = ledger.started if is_running else None
-    placement, members = ledger.placement, ledger.members
-    ranks = {place.node: place.ranks for place in placement}
-    groups = {place.node: group for group, place in enumerate(placement)}
-    names = [node for node in ranks if is_named(node)]
-    names += [node for node in members if node not in ranks]
-    peers = peers_of(ledger) if is_running else ()
-    world_size = sum(len(place.ranks) for place in placement)
-    asked = asked_number(ledger) if is_running else 0
-    readers = nodes_to_read(ledger, placement) if asked else set()
-    first = next(iter(ranks), None)
-    shares = shares_of(ledger, settings)
-    looks = ledger.finder is not None and ledger.wish is Wish.NOTHING
-    orders = []
-    for node in names if nodes is None else [name for name in names if name in nodes]:
-        member = members.get(node)
-        is_its = member is None or has_launcher_of_attempt(ledger, member)
-        runs = ranks.get(node, ()) if is_running and is_its else ()
-        orders.append(
-            Order(
-                version=VERSION,
-                job_id=settings.job_id,
-                revision=ledger.revision,
-                attempt=ledger.attempt,
-                ranks=runs,
-                world_size=max(world_size, 1),
-                group_rank=groups.get(node, 0),
-                group_count=max(len(placement), 1),
-                stop=Stop.KILL if ledger.closing is None else ledger.closing.stop,
-                grace_s=0.0 if ledger.closing is None else ledger.closing.grace_s,
-                restore=None if started is None or not runs else started.choice.restore,
-                snapshot=None if started is None or not runs else started.choice.snapshot,
-                restarts=ledger.restarts,
-                restarts_max=settings.policy.restarts_max,
-                collect=collect,
-                collect_s=collect_s,
-                node=node,
-                launcher_id="" if member is None else member.launcher_id,
-                epoch=ledger.epoch,
-                rendezvous=None if started is None or not runs else started.rendezvous,
-                peers=peers if runs else (),
-                lease_s=settings.policy.lease_s if runs and peers else 0.0,
-                finds_checkpoints=looks and node in shares,
-                controller_id=ledger.controller_id,
-                reads_hardware=asked if node in readers else 0,
-                findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
-                share=shares.get(node),
-                neighbours=neighbours_of(ledger, groups[node]) if runs and peers else (),
-            )
-        )
-    return tuple(orders)
