@@ -1,7 +1,7 @@
 """Each check of the policy table applied to the newest answers of the collectors."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Final, NamedTuple
@@ -86,7 +86,8 @@ def observe(
     growths, looked_at_s = dict(state.growths), dict(state.looked_at_s)
     collectors = dict(state.collectors)
     held_checks = {subject.seen.check for subject in state.held.values()}
-    join, observations = _Join(snapshot), []
+    join = _Join(snapshot)
+    observations: list[CheckLook] = []
     for check in checks:
         reading = snapshot.readings.get(check.metric)
         if reading is None:
@@ -116,18 +117,25 @@ def observe(
             if may_stand_still and (is_value or not any(verdict.value for verdict in judged)):
                 still[check.name] = read
             continue  # healthy, as nearly always
-        groups: dict[Labels, list[_Judged]] = {}
-        for verdict in judged:
-            groups.setdefault(_group(check.by, verdict.labels), []).append(verdict)
-        for labels, members in groups.items():
-            is_bad = any(member.is_bad for member in members)
-            if is_bad or finding_id(check.name, labels) in state.held:
-                observations.append(_observation(check, labels, members, reading, is_bad=is_bad))
+        observations += _looks_at_subjects(check, judged, reading, state)
     if len(growths) > GROWTHS_MAX:  # series come and go: forget the oldest
         growths = dict(list(growths.items())[-GROWTHS_MAX:])
         still.clear()
     state = replace(state, growths=growths, looked_at_s=looked_at_s, collectors=collectors)
     return state, observations
+
+
+def _looks_at_subjects(
+    check: Check, judged: Iterable[_Judged], reading: MetricAnswer, state: NodeState
+) -> Iterator[CheckLook]:
+    """Return a look at each subject that is bad, or that is held."""
+    groups: dict[Labels, list[_Judged]] = {}
+    for verdict in judged:
+        groups.setdefault(_group(check.by, verdict.labels), []).append(verdict)
+    for labels, members in groups.items():
+        is_bad = any(member.is_bad for member in members)
+        if is_bad or finding_id(check.name, labels) in state.held:
+            yield _observation(check, labels, members, reading, is_bad=is_bad)
 
 
 def _may_stand_still(check: Check) -> bool:
