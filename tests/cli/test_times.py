@@ -7,8 +7,11 @@ from zoneinfo import ZoneInfo
 import click
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankmend.cli import cli
+from rankmend.cli.options import local_time
 from rankmend.cli.times import TimeParameter, ZoneParameter, say_time
 
 NOW = 1_796_083_200.0  # 2026-12-01 00:00 UTC
@@ -77,3 +80,8 @@ def test_a_window_that_is_over_is_refused_with_the_zone_in_which_it_was_meant() 
 
     assert done.exit_code == 2
     assert "would end at 2020-01-01 12:00+09:00" in done.output
+
+
+@given(st.floats())
+def test_every_number_is_some_time_or_said_to_be_none(unix_s: float) -> None:
+    assert local_time(unix_s, "%Y-%m-%d %H:%M")

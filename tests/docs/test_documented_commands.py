@@ -154,3 +154,11 @@ def test_commands_are_found_in_spans_blocks_and_units() -> None:
         "rankmend stop b",
         "rankmend why X",
     ]
+
+
+def test_documents_make_a_token_for_each_user_first() -> None:
+    text = (ROOT / "docs/operate/controller.md").read_text()
+
+    made, used = text.find("token add alice --role launch"), text.find("--token-file alice.token")
+    assert 0 < made < used
+    assert "--token-file launch.token" not in text
