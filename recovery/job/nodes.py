@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from detectors.parts.fleet_parts import ToldDomain
 from recovery.checkpoints.model import CheckpointVerdict
-from recovery.job.adoption import Voice, Waits, is_named, is_strange, joined_of, judge
+from recovery.job.adoption import Voice, Waits, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.joined_checkpoints import homes_of, join_checkpoints, readers_of
 from recovery.job.membership import (
