@@ -39,10 +39,7 @@ def take_signals() -> Iterator[Stopping]:
         with contextlib.suppress(OSError):
             os.write(writer, b"!")
 
-    # nohup has it ignored, for a program that is to outlive its terminal
-    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    taken = [one for one in SIGNALS if hangs_up or one is not signal.SIGHUP]
-    before = {one: signal.signal(one, note) for one in taken}
+    before = {one: signal.signal(one, note) for one in _wanted()}
     try:
         yield stopping
     finally:
@@ -50,6 +47,12 @@ def take_signals() -> Iterator[Stopping]:
             signal.signal(one, handler)
         os.close(reader)
         os.close(writer)
+
+
+def _wanted() -> list[signal.Signals]:
+    """Return the signals to look at: nohup has SIGHUP ignored, for a program that is to outlive its terminal."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return [one for one in SIGNALS if hangs_up or one is not signal.SIGHUP]
 
 
 class StoppedError(BaseException):
@@ -68,7 +71,7 @@ def raising_signals() -> Iterator[None]:
     waits: that one is then woken. And what runs in a finaliser loses every exception: it is raised once more.
     """
     raising = _Raising()
-    before = {one: signal.signal(one, raising.stop) for one in SIGNALS}
+    before = {one: signal.signal(one, raising.stop) for one in _wanted()}
     unraisable = sys.unraisablehook
     sys.unraisablehook = lambda lost: raising.lose(lost) or unraisable(lost)
     wakeup = signal.set_wakeup_fd(raising.writer, warn_on_full_buffer=False)

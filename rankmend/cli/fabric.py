@@ -1,5 +1,6 @@
 """`rankmend fabric`: active tests of the network between the nodes of an allocation."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -174,7 +175,8 @@ def test(
     except RankmendError as error:
         fail(str(error), _USAGE)
     except StoppedError as error:
-        echo(f"rankmend: {error}", err=True)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            echo(f"rankmend: {error}", err=True)
         os._exit(error.exit_code)  # no thread that still traces or waits makes the end later
     if report is None:
         return

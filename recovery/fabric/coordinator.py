@@ -219,7 +219,13 @@ def _problem(status: int, text: str) -> web.Response:
 
 def _listen(bind: str, port: int) -> socket.socket:
     try:
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        return socket.create_server((bind, port), family=family, backlog=1024)
+        if not bind and socket.has_dualstack_ipv6():
+            family, is_dual = (
+                socket.AF_INET6,
+                True,
+            )  # nodes come over IPv4, or rails with IPv6 alone
+        else:
+            family, is_dual = socket.AF_INET6 if ":" in bind else socket.AF_INET, False
+        return socket.create_server((bind, port), family=family, backlog=1024, dualstack_ipv6=is_dual)  # fmt: skip
     except OSError as error:
         raise ConfigError(f"cannot listen on {bind or '*'}:{port}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from recovery.fabric.fabric_messages import TransportWish
-from recovery.fabric.rails import SYSFS
+from recovery.fabric.rdma_ports import SYSFS
 from recovery.fabric.send_bounds import SendBounds
 
 

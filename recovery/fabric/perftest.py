@@ -21,6 +21,9 @@ SETUP_S_MAX: Final = 20.0
 _TEXT_MAX: Final = 250
 # Its server listens on this address only, from 23.07 on. 4.5 has `--source_ip`, which its parser takes for another option.
 _BIND: Final = "--bind_source_ip"
+# The same versions meet at IPv6 addresses, where both ends are told so.
+_MEET_OVER_IPV6: Final = "--ipv6-addr"
+_IPV6_GID: Final = "--ipv6"  # where it chooses the GID itself
 _MARK: Final = "--ib-dev"  # an option of every version
 
 
@@ -28,6 +31,7 @@ _MARK: Final = "--ib-dev"  # an option of every version
 class Perftest:
     path: str
     binds: bool  # it can listen on one address
+    has_ipv6: bool = False  # it can meet the other end at an IPv6 address
 
     def words(
         self, port: RailPort, address: str, tcp_port: int, seconds: int, server: str | None
@@ -37,6 +41,9 @@ class Perftest:
         words += ["-D", str(seconds), "-F"]  # -F: no word about processors of changing speed
         if port.gid_index is not None:
             words += ["-x", str(port.gid_index)]
+        if ":" in address:
+            words.append(_MEET_OVER_IPV6)
+            words += [_IPV6_GID] if port.is_ethernet and port.gid_index is None else []
         if self.binds:
             words += [_BIND, address]
         return words if server is None else [*words, server]
@@ -53,7 +60,11 @@ def find_perftest() -> Perftest:
     if _MARK not in told:  # --help ends with 1 in some versions
         how = f"ended with {end.code}" if end.code is not None else f"hung for {HELP_S_MAX:g} s"
         raise SourceError(f"{path} is not perftest's {PROGRAM}: --help {how}: {_last_words(told)}")
-    return Perftest(path, re.search(rf"^\s*{_BIND}\b", told, re.MULTILINE) is not None)
+    known = {
+        option: re.search(rf"^\s*{option}\b", told, re.MULTILINE) is not None
+        for option in (_BIND, _MEET_OVER_IPV6)
+    }
+    return Perftest(path, known[_BIND], known[_MEET_OVER_IPV6])
 
 
 def whole_seconds(seconds: float) -> int:

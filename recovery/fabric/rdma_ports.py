@@ -8,12 +8,13 @@ InfiniBand is found by the device that it shares with its IPoIB interface, whose
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Final
 
 from rankmend.errors import NoSourceError, SourceError
 
+SYSFS: Final = Path("/sys")
 ACTIVE: Final = "4"  # IB_PORT_ACTIVE of rdma/ib_verbs.h
 ROCE_V2: Final = "RoCE v2"
 _DEVICE: Final = re.compile(r"(?P<device>[A-Za-z0-9_.-]{1,64})(:(?P<port>\d{1,3}))?")
@@ -37,7 +38,7 @@ def find_port(sysfs: Path, rail: str, address: str = "") -> RailPort:
 
     ``address``: of the rail, by which a GID is chosen. Raises NoSourceError where there is none, SourceError where it is not ACTIVE.
     """
-    port = _port_of_interface(sysfs, rail) or _named_port(sysfs, rail)
+    port = port_of_interface(sysfs, rail) or _named_port(sysfs, rail)
     if port is None:
         raise NoSourceError(f"{rail} has no RDMA device")
     number, _colon, name = _read(_folder(sysfs, port) / "state").partition(":")
@@ -71,7 +72,8 @@ def active_ports(sysfs: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _port_of_interface(sysfs: Path, interface: str) -> RailPort | None:
+def port_of_interface(sysfs: Path, interface: str) -> RailPort | None:
+    """Return the port that an interface lies on, ACTIVE or not; None where it lies on none."""
     for folder in _ports(sysfs):
         if interface in dict.fromkeys(name for _index, name in _interfaces(folder)):
             return _describe(folder, interface)
@@ -122,17 +124,20 @@ def _choose_gid(folder: Path, interface: str | None, address: str) -> int | None
         for index, name in _interfaces(folder)
         if interface in (None, name) and _read_or(folder / f"gid_attrs/types/{index}") == ROCE_V2
     ]
-    wanted = _mapped(address)
+    wanted = _gid_of(address)
     own = [index for index in usable if _read_or(folder / f"gids/{index}") == wanted]
     return next(iter(own or usable), None)
 
 
-def _mapped(address: str) -> str | None:
-    """Return an IPv4 address as sysfs shows its GID."""
+def _gid_of(address: str) -> str | None:
+    """Return an address as sysfs shows its GID: IPv4 is mapped."""
     try:
-        raw = IPv4Address(address).packed.hex()
+        parsed = ip_address(address)
     except ValueError:
         return None
+    if not isinstance(parsed, IPv4Address):
+        return parsed.exploded
+    raw = parsed.packed.hex()
     return f"0000:0000:0000:0000:0000:ffff:{raw[:4]}:{raw[4:]}"
 
 

@@ -173,15 +173,18 @@ def _comes_to_listen(
 
 def _is_listening(pid: int, port: int) -> bool:
     """Return whether a socket of the process's network listens at the port. A connection to find out would be taken for the client's."""
-    try:
-        lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    except OSError:
-        return False
     wanted = f":{port:04X}"
-    return any(
-        len(fields) > 3 and fields[1].endswith(wanted) and fields[3] == _LISTENS
-        for fields in map(str.split, lines)
-    )
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        if any(
+            len(fields) > 3 and fields[1].endswith(wanted) and fields[3] == _LISTENS
+            for fields in map(str.split, lines)
+        ):
+            return True
+    return False
 
 
 def _word(connection: socket.socket) -> bytes | None:
@@ -192,5 +195,6 @@ def _word(connection: socket.socket) -> bytes | None:
 
 
 def _free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as listener:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as listener:
         return int(listener.getsockname()[1])

@@ -14,6 +14,7 @@ from detectors.formats.rdma_qps import QueuePair, parse_qps
 from detectors.formats.ss_flows import TcpFlow, parse_ss
 from rankmend.errors import SourceError
 from recovery.fabric.fabric_messages import SEEN_MAX, PauseRate, PortRates, SeenFlow, SeenPair
+from recovery.fabric.rdma_ports import SYSFS, port_of_interface
 
 TOOL_S_MAX: Final = 30.0
 NAMES_S_MAX: Final = 5.0  # for programs' names: ss reads the descriptors of every process
@@ -22,25 +23,26 @@ _SS: Final = ("ss", "-H", "-t", "-i", "-n", "-O", "state", "established")
 _NAMES: Final = (*_SS, "-p")
 _STATISTICS: Final = ("ethtool", "-S")
 _QPS: Final = ("rdma", "res", "show", "qp", "-j")
-_NET: Final = Path("/sys/class/net")
-_RDMA: Final = Path("/sys/class/infiniband")
 _ROCE_COUNTERS: Final = ("np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled")
 
 
 def look(
-    seconds: float, addresses: Sequence[str], interfaces: Sequence[str]
+    seconds: float,
+    addresses: Sequence[str],
+    interfaces: Sequence[str],
+    sysfs: Path = SYSFS,
 ) -> tuple[tuple[SeenFlow, ...], tuple[SeenPair, ...], tuple[PortRates, ...]]:
     """Watch for so long; return the flows that send from these addresses, queue pairs, and rates of the interfaces.
 
     Raises SourceError where `ss` is missing or fails.
     """
     pauses = [_pauses(name) for name in interfaces]
-    counters, began_s = [_counters(name) for name in interfaces], time.monotonic()
+    counters, began_s = [_counters(name, sysfs) for name in interfaces], time.monotonic()
     before = {(one.port, one.peer, one.peer_port): one for one in _read_tcp()}
     time.sleep(seconds)
     after, took_s = _read_tcp(), time.monotonic() - began_s
     rates = [
-        _rates(name, old, _counters(name), took_s)
+        _rates(name, old, _counters(name, sysfs), took_s)
         for name, old in zip(interfaces, counters, strict=True)
     ]
     rates = [
@@ -56,10 +58,11 @@ def look(
             rail = addresses.index(one.address)
             flows.append(SeenFlow(rail, one.port, one.peer, one.peer_port, rate, "", is_held_up))
     named = _named(sorted(flows, key=lambda one: (-one.is_held_up, -one.bytes_per_s))[:SEEN_MAX])
-    rails = {_rdma_device(name): at for at, name in enumerate(interfaces)}
+    ports = [port_of_interface(sysfs, name) for name in interfaces]
+    rails = {port.device: at for at, port in enumerate(ports) if port is not None}
     pairs = [
         SeenPair(rails[one.device], one.own, one.other, one.program)
-        for one in _read_pairs()
+        for one in _read_pairs(sysfs)
         if one.device in rails
     ]
     return named, tuple(pairs[:SEEN_MAX]), tuple(rates)
@@ -88,9 +91,10 @@ def _read_tcp() -> tuple[TcpFlow, ...]:
     return parse_ss(_run(_SS).decode("utf-8", "replace"))
 
 
-def _read_pairs() -> tuple[QueuePair, ...]:
+def _read_pairs(sysfs: Path) -> tuple[QueuePair, ...]:
     """Return the queue pairs; none where this node has no RDMA device or no `rdma`."""
-    if not _RDMA.is_dir() or not any(_RDMA.iterdir()) or shutil.which("rdma") is None:
+    devices = sysfs / "class/infiniband"
+    if not devices.is_dir() or not any(devices.iterdir()) or shutil.which("rdma") is None:
         return ()
     return parse_qps(_run(_QPS))
 
@@ -106,13 +110,13 @@ def _run(words: Sequence[str], limit_s: float = TOOL_S_MAX) -> bytes:
     return done.stdout
 
 
-def _counters(interface: str) -> dict[str, int]:
+def _counters(interface: str, sysfs: Path) -> dict[str, int]:
     """Return what an interface and its RDMA device count; what they don't count is missing."""
-    files = {"bytes": _NET / interface / "statistics/tx_bytes"}
-    if device := _rdma_device(interface):
-        port = _RDMA / device / "ports/1"
-        files["rdma_words"] = port / "counters/port_xmit_data"  # of 4 bytes
-        files |= {name: port / "hw_counters" / name for name in _ROCE_COUNTERS}
+    files = {"bytes": sysfs / "class/net" / interface / "statistics/tx_bytes"}
+    if (port := port_of_interface(sysfs, interface)) is not None:
+        folder = sysfs / "class/infiniband" / port.device / "ports" / str(port.port)
+        files["rdma_words"] = folder / "counters/port_xmit_data"  # of 4 bytes
+        files |= {name: folder / "hw_counters" / name for name in _ROCE_COUNTERS}
     found = {}
     for name, path in files.items():
         try:
@@ -154,11 +158,3 @@ def _pause_rates(
         for kind in sorted(after, key=lambda one: (one.priority, not one.is_received))
         if kind in before and after[kind] > before[kind]
     )
-
-
-def _rdma_device(interface: str) -> str:
-    """Return the RDMA device of an interface; "" without one."""
-    try:
-        return next((path.name for path in (_NET / interface / "device/infiniband").iterdir()), "")
-    except OSError:
-        return ""

@@ -76,6 +76,15 @@ finally:
     assert told == ("tidied up\nstopped by SIGTERM 143\n", "")
 
 
+def test_closed_terminal_ends_nothing_that_nohup_started() -> None:
+    told = subprocess.run(
+        ["nohup", sys.executable, "-c", RAISING.replace("BLOCK", "os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getpid(), signal.SIGTERM)")],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+
+    assert told.stdout == "stopped by SIGTERM 143\n"
+
+
 def test_what_came_before_is_there_again_where_no_signal_came() -> None:
     code = (
         "import signal, sys\n"

@@ -25,8 +25,8 @@ from pathlib import Path
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/perftest"
 SHORT = "w:y:p:d:i:m:s:n:t:u:S:x:c:q:I:o:M:r:Q:A:l:D:f:B:T:L:E:J:j:K:k:X:W:aFegzRvhbNVCHUOZP"
 LONG = ["ib-dev=", "ib-port=", "port=", "duration=", "margin=", "CPU-freq", "gid-index=", "size=", "iters=", "qp=", "help",
-        "version", "report_gbits", "bidirectional", "rdma_cm", "com_rdma_cm", "out_json", "out_json_file=", "output="]  # fmt: skip
-BIND = "bind_source_ip="  # from 23.07 on
+        "version", "ipv6", "report_gbits", "bidirectional", "rdma_cm", "com_rdma_cm", "out_json", "out_json_file=", "output="]  # fmt: skip
+NEW = ("bind_source_ip=", "ipv6-addr")  # from 23.07 on
 LINE = "-" * 87
 SIZE_BYTES = 65536
 TX_DEPTH = 128
@@ -61,7 +61,7 @@ def _body() -> str:
 def main() -> int:
     is_new = bool(globals().get("IS_NEW", True))
     try:
-        pairs, rest = getopt.gnu_getopt(sys.argv[1:], SHORT, [*LONG, *([BIND] if is_new else [])])
+        pairs, rest = getopt.gnu_getopt(sys.argv[1:], SHORT, [*LONG, *(NEW if is_new else ())])
     except getopt.GetoptError as error:
         sys.stderr.write(f"{sys.argv[0]}: unrecognized option '--{error.opt}'\n")
         sys.stderr.write(" Invalid Command or flag.\n Please check command line and run again.\n\n")
@@ -73,6 +73,9 @@ def main() -> int:
         if is_new:
             print(
                 "      --bind_source_ip  Source IP of the interface used for connection establishment."
+            )
+            print(
+                "      --ipv6-addr (SYMMETRIC) Use IPv6 address for parameters negotiation. Default is IPv4"
             )
         return 1
     seconds = int(options["-D"])
@@ -113,7 +116,9 @@ def run_server(options: "dict[str, str]", bound: str, fault: Fault) -> int:
     stars = "*" * 36
     print(f"\n{stars}\n* Waiting for client to connect... *\n{stars}", flush=True)
     number = int(options.get("-p", "18515"))
-    with socket.socket() as listener:
+    if not is_of_family(options, bound):
+        return 1
+    with socket.socket(family_of(options)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((bound, number))
@@ -125,7 +130,8 @@ def run_server(options: "dict[str, str]", bound: str, fault: Fault) -> int:
             return 1
         listener.listen(1)
         exchange, _peer = listener.accept()
-    with exchange, socket.create_server((exchange.getsockname()[0], 0)) as data_listener:
+    own = exchange.getsockname()[0], 0
+    with exchange, socket.create_server(own, family=family_of(options)) as data_listener:
         begin(fault)
         exchange.sendall(struct.pack("!H", data_listener.getsockname()[1]))
         try:
@@ -152,6 +158,8 @@ def run_client(
     options: "dict[str, str]", server: str, bound: str, seconds: int, fault: Fault
 ) -> int:
     number = int(options.get("-p", "18515"))
+    if not (is_of_family(options, server) and is_of_family(options, bound)):
+        return 1
     try:
         exchange = socket.create_connection(
             (server, number), source_address=(bound, 0) if bound else None
@@ -187,6 +195,24 @@ def run_client(
         exchange.sendall(struct.pack("!qdd", iterations, average, average))
         receive_exactly(exchange, 1)
     return 0
+
+
+def family_of(options: "dict[str, str]") -> int:
+    return socket.AF_INET6 if "--ipv6-addr" in options else socket.AF_INET
+
+
+def is_of_family(options: "dict[str, str]", address: str) -> bool:
+    """Say what the real program says of an address of the other family."""
+    family = family_of(options)
+    try:
+        socket.getaddrinfo(address or None, 1, family)
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror} for ai_family: {family:x} service: {address} port: 1\n")
+        sys.stderr.write(
+            "Problem in resolving basic address and port\n Unable to init the socket connection\n"
+        )
+        return False
+    return True
 
 
 def begin(fault: Fault) -> None:

@@ -116,6 +116,21 @@ def test_ports_without_addresses_meet_by_the_way_to_the_first_node(
         run_test(nodes, fleet, "ring", "mlx5_2", transport="tcp")
 
 
+def test_rail_with_ipv6_alone_is_tested_over_rdma(fleet: Fleet, nodes: NodeStarter) -> None:
+    for host in fleet:
+        host.run(["ip", "link", "add", "v6only", "link", "eth1", "type", "macvlan", "mode", "bridge"])  # fmt: skip
+        host.run(["sysctl", "-q", "-w", "net.ipv6.conf.v6only.disable_ipv6=0"])
+        host.run(["ip", "addr", "add", f"fd00::{host.number}/64", "dev", "v6only", "nodad"])
+        host.run(["ip", "link", "set", "v6only", "up"])
+    make_roce_tree(fleet.shared / "sys", {"mlx5_6": "v6only"})
+
+    report = run_test(nodes, fleet, "ring", "v6only")
+
+    assert report.transport_reason == "by ib_write_bw, on v6only (mlx5_6:1)"
+    assert report.problems == ()
+    assert len(report.readings) == NODES
+
+
 def test_node_without_the_program_has_all_use_tcp_and_is_named(
     fleet: Fleet, nodes: NodeStarter
 ) -> None:
@@ -221,7 +236,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_to_the_first_node_ends_the_programs_of_all(
     cli: Cli, number: signal.Signals
 ) -> None:

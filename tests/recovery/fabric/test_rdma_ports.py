@@ -32,6 +32,13 @@ def test_interface_of_roce_gives_the_gid_of_its_address(tmp_path: Path) -> None:
     assert find_port(tmp_path, "mlx5_2", "10.0.1.5") == RailPort("mlx5_2", 1, True, "ens1", 5)
 
 
+def test_interface_with_ipv6_alone_gives_the_gid_of_its_address(tmp_path: Path) -> None:
+    own = "fd00:0000:0000:0001:0000:0000:0000:0005"
+    add_port(tmp_path, "mlx5_2", gids=[("ens1", "RoCE v2", LINK_LOCAL), ("ens1", "RoCE v2", own)])
+
+    assert find_port(tmp_path, "ens1", "fd00:0:0:1::5") == RailPort("mlx5_2", 1, True, "ens1", 1)
+
+
 def test_port_without_a_gid_for_roce_v2_leaves_the_choice_to_the_program(tmp_path: Path) -> None:
     add_port(tmp_path, "rxe0", gids=[("eth0", "IB/RoCE v1", OWN)])
 

@@ -7,15 +7,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rankmend.errors import NoSourceError, SourceError
-from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult
+from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult, TransportWish
 from recovery.fabric.perftest import Perftest, failure_of, find_perftest
+from recovery.fabric.rails import LocalRail, with_rdma
 from recovery.fabric.rdma_ports import RailPort
 from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.tcp_probe import ProbeListener, Prober
@@ -46,6 +47,7 @@ class Ends:
 
     low: Prober
     high: Prober
+    address: str = HERE
 
     def run(
         self, low: RdmaProbe, high: RdmaProbe, *, both_ways: bool = True
@@ -54,7 +56,7 @@ class Ends:
 
         def take_part(name: str, own: Prober, other: Prober, probe: RdmaProbe) -> None:
             connects = name == "low"
-            order = FlowOrder(7, TOKEN, connects, 0, HERE, other.rails[0][1].port, 0,
+            order = FlowOrder(7, TOKEN, connects, 0, self.address, other.rails[0][1].port, 0,
                               sends=connects or both_ways, receives=not connects or both_ways)  # fmt: skip
             (found[name],) = own.run((order,), 0.5, probe.exchange)
 
@@ -72,16 +74,18 @@ class Ends:
         return found["low"], found["high"]
 
 
-@pytest.fixture
-def ends() -> Iterator[Ends]:
-    made = Ends(Prober([(HERE, ProbeListener(HERE))]), Prober([(HERE, ProbeListener(HERE))]))
+@pytest.fixture(params=[HERE])
+def ends(request: pytest.FixtureRequest) -> Iterator[Ends]:
+    at = request.param
+    made = Ends(Prober([(at, ProbeListener(at))]), Prober([(at, ProbeListener(at))]), at)
     yield made
     made.low.close()
     made.high.close()
 
 
 def probe(perftest: Perftest, end: Prober, setup_s: float = 60.0) -> RdmaProbe:
-    return RdmaProbe(perftest, [RAIL], end.programs, setup_s)
+    rail = RdmaRail(RAIL.port, end.rails[0][0])
+    return RdmaProbe(perftest, [rail], end.programs, setup_s)
 
 
 def with_fault(fault: Fault, folder: Path, perftest: Perftest) -> Perftest:
@@ -90,7 +94,7 @@ def with_fault(fault: Fault, folder: Path, perftest: Perftest) -> Perftest:
     script = folder / "ib_write_bw"
     script.write_text(f"#!/bin/sh\nSTANDIN_FAULT='{fault.value}' exec {perftest.path} \"$@\"\n")
     script.chmod(0o755)
-    return Perftest(str(script), perftest.binds)
+    return replace(perftest, path=str(script))
 
 
 def programs_below(folder: Path) -> list[psutil.Process]:
@@ -104,6 +108,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("ends", [HERE, "::1"], indirect=True)
 def test_both_directions_are_measured_and_both_ends_say_the_same(
     perftest: Perftest, ends: Ends
 ) -> None:
@@ -226,6 +231,26 @@ def test_only_a_new_program_is_asked_to_listen_on_one_address(
 
     assert old.words(roce, "10.0.0.1", 18600, 1, "10.0.0.2")[1:] == ["-d", "mlx5_2", "-i", "2", *common, "-x", "3", "10.0.0.2"]  # fmt: skip
     assert new.words(infiniband, "10.0.0.1", 18600, 1, None)[1:] == ["-d", "mlx5_0", "-i", "1", *common, "--bind_source_ip", "10.0.0.1"]  # fmt: skip
+
+
+def test_both_ends_are_told_to_meet_over_ipv6_where_the_rail_has_no_ipv4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'new')}:/usr/bin:/bin")
+    new = find_perftest()
+    monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'old', is_new=False)}:/usr/bin:/bin")
+    make_roce_tree(tmp_path / "sys", {"mlx5_0": "ens1"})
+    (rail,) = with_rdma([LocalRail("ens1", "fd00::1")], TransportWish.AUTO, tmp_path / "sys").rails
+
+    def words(gid_index: int | None, server: str | None, *, is_ethernet: bool = True) -> list[str]:
+        port = RailPort("mlx5_0", 1, is_ethernet, "ens1", gid_index)
+        return new.words(port, "fd00::1", 18600, 1, server)[10:]
+
+    assert words(3, None) == ["-x", "3", "--ipv6-addr", "--bind_source_ip", "fd00::1"]
+    assert words(None, "fd00::2") == ["--ipv6-addr", "--ipv6", "--bind_source_ip", "fd00::1", "fd00::2"]  # fmt: skip
+    assert words(None, None, is_ethernet=False) == ["--ipv6-addr", "--bind_source_ip", "fd00::1"]
+    assert rail.rdma is None
+    assert rail.rdma_problem == "ib_write_bw can't meet at fd00::1: it knows IPv6 from perftest 23.07 on"  # fmt: skip
 
 
 def test_missing_and_foreign_programs_are_told_apart(
