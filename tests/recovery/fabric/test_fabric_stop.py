@@ -1,6 +1,8 @@
 """How a fabric test of several processes ends: by a signal, with the load of every node, or with a result that can't be kept."""
 
 import contextlib
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -139,3 +141,20 @@ def test_a_result_that_cannot_be_kept_is_shown_and_the_reason_told(folder: Path)
     assert [node.returncode for node in nodes.all] == [2, 0, 0]
     assert "flows at once" in told[0][0]
     assert "rankmend: the result is not kept: " in told[0][1]
+
+
+def test_closed_terminal_ends_the_test_with_the_code_of_its_signal(folder: Path) -> None:
+    shared = folder / "shared"
+    shared.mkdir(mode=0o700)
+    ours, its = pty.openpty()
+    words = [sys.executable, "-m", "rankmend.cli", "fabric", "test", "find", "--nnodes", "2", "--node-rank", "0",
+             "--rail", "lo", "--join-timeout", "5m", "--shared", str(shared), "--state-dir", str(folder / "state")]  # fmt: skip
+    with subprocess.Popen(["setsid", "--ctty", *words], stdin=its, stdout=its, stderr=its) as node:
+        os.close(its)
+        try:
+            wait_for(lambda: any(shared.rglob("*")), "the note for the other node")
+            os.close(ours)
+
+            assert node.wait(timeout=SIGNALLED_S) == 128 + signal.SIGHUP
+        finally:
+            node.kill()
