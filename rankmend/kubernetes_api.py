@@ -27,6 +27,9 @@ _PAUSE_S_MIN: Final = 0.05  # before a call that was turned away is sent again
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_FILE: Final = _SERVICE_ACCOUNT / "token"
 _TOKEN_CHARS_MAX: Final = 64 * 1024
+_NAMED: Final = frozenset(
+    {"tokenFile", "client-certificate", "client-key", "certificate-authority"}
+)
 _ACT_S_MIN: Final = 1.0  # a call that changes something is not begun with less
 _MARGIN_S: Final = 1.0  # between its end and that of the lease
 
@@ -62,9 +65,16 @@ class KubernetesBudgetError(KubernetesError):
 class KubernetesApi:
     """For one thread."""
 
-    def __init__(self, api: Any, timeout_s: float, field_manager: str = FIELD_MANAGER) -> None:
-        """``api``: a `kubernetes.client.ApiClient` that retries nothing."""
+    def __init__(
+        self,
+        api: Any,
+        timeout_s: float,
+        field_manager: str = FIELD_MANAGER,
+        renewed: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """``api``: a `kubernetes.client.ApiClient` that retries nothing. ``renewed`` returns another one once what it was made of has changed."""
         self._api = api
+        self._renewed = renewed
         self._field_manager = field_manager
         self.timeout_s = timeout_s
         self.left_s: Callable[[], float] = lambda: math.inf
@@ -81,6 +91,7 @@ class KubernetesApi:
     ) -> dict[str, Any]:
         """Return the answer, or raise KubernetesError."""
         what = f"{method} {path}"
+        self._api = self._renewed() or self._api
         until_s = time.monotonic()
         until_s += self.timeout_s if method == "GET" else self._act_timeout_s(what)
         while True:
@@ -214,28 +225,86 @@ def connect(
     field_manager: str = FIELD_MANAGER,
 ) -> KubernetesApi:
     """Return the API of a kubeconfig file, or of the cluster in whose pod we run. Raises ConfigError."""
+    if kubeconfig is not None:
+        file = _Kubeconfig(Path(kubeconfig), context)
+        return KubernetesApi(file.load(), timeout_s, field_manager, file.renewed)
     from kubernetes import client, config  # noqa: PLC0415
 
     settings: Any = client.Configuration()
     settings.retries = False
     try:
-        if kubeconfig is None:
-            config.load_incluster_config(client_configuration=settings)
-            settings.refresh_api_key_hook = _read_token
-        else:
-            path = Path(kubeconfig)
-            if not path.is_file():
-                raise ConfigError(f"kubernetes.kubeconfig: no file {kubeconfig}")
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException as error:
+        where = "this pod's service account (set kubernetes.kubeconfig elsewhere)"
+        raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
+    settings.refresh_api_key_hook = _read_token
+    return KubernetesApi(client.ApiClient(settings), timeout_s, field_manager)
+
+
+class _Kubeconfig:
+    """A kubeconfig file, read anew once it has changed, or a file that it names: certificates and tokens are renewed there.
+
+    A connection that is open would go on with the old certificate until it ends.
+    """
+
+    def __init__(self, path: Path, context: str | None) -> None:
+        self._path = path
+        self._context = context
+        self._files: tuple[Path, ...] = (path,)
+        self._read: object = None  # what the files were when they were read
+
+    def load(self) -> Any:
+        """Return a client by what the files have now, or raise ConfigError."""
+        import yaml  # noqa: PLC0415
+        from kubernetes import client, config  # noqa: PLC0415
+
+        if not self._path.is_file():
+            raise ConfigError(f"kubernetes.kubeconfig: no file {self._path}")
+        settings: Any = client.Configuration()
+        settings.retries = False
+        try:
+            with self._path.open(encoding="utf-8") as file:
+                named = _named_files(yaml.safe_load(file))
+            files = (self._path, *(self._path.parent / one for one in named))
+            read = _state_of(files)
             config.load_kube_config(
-                config_file=str(path),
-                context=context,
+                config_file=str(self._path),
+                context=self._context,
                 client_configuration=settings,
                 persist_config=False,
             )
-    except config.ConfigException as error:
-        where = kubeconfig or "this pod's service account (set kubernetes.kubeconfig elsewhere)"
-        raise ConfigError(f"cannot reach Kubernetes by {where}: {error}") from error
-    return KubernetesApi(client.ApiClient(settings), timeout_s, field_manager)
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError) as error:
+            raise ConfigError(f"cannot reach Kubernetes by {self._path}: {error}") from error
+        self._files, self._read = files, read
+        return client.ApiClient(settings)
+
+    def renewed(self) -> Any:
+        """Return another client if the files have changed; what can't be read for a moment leaves the one that was made before."""
+        if _state_of(self._files) == self._read:
+            return None
+        with contextlib.suppress(ConfigError):
+            return self.load()
+        return None
+
+
+def _named_files(told: object) -> list[str]:
+    """Return the files that a kubeconfig names, wherever it does."""
+    if isinstance(told, dict):
+        here = [value for key, value in told.items() if key in _NAMED and isinstance(value, str)]
+        return here + [one for value in told.values() for one in _named_files(value)]
+    return [one for value in told for one in _named_files(value)] if isinstance(told, list) else []
+
+
+def _state_of(files: Sequence[Path]) -> list[tuple[int, int, int] | None]:
+    found: list[tuple[int, int, int] | None] = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def _read_token(settings: Any) -> None:

@@ -11,7 +11,7 @@ import yaml
 from agent.config import load as load_agent
 from recovery.service.controller_config import AGENT_PORT
 from recovery.service.controller_config import load as load_controller
-from tests.support.kubernetes import Cluster
+from tests.support.kubernetes import Cluster, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -185,11 +185,11 @@ def test_each_of_two_controllers_has_an_address_of_its_own(
         [*command["command"][:2], shell],
         check=True,
         timeout=30,
-        env={"PATH": "/usr/bin:/bin", "POD_IP": address},
+        env={"PATH": "/usr/bin:/bin", "POD_IP": address, "POD_NAMESPACE": "ml"},
     )
     config = load_controller(tmp_path / "files/controller.toml")
 
-    assert config.postgres.url == f"https://{name}.rankmend-controllers.rankmend.svc:9477"
+    assert config.postgres.url == f"https://{name}.rankmend-controllers.ml.svc:9477"
     assert config.journal is not None
     assert (config.kubernetes.enabled, config.kubernetes.act) == (True, False)
 
@@ -209,6 +209,51 @@ def test_the_network_policy_lets_out_what_the_controller_asks(
         policy["podSelector"]["matchLabels"]
         == (named(objects, "Deployment", "rankmend-controller")["spec"]["selector"]["matchLabels"])
     )
+
+
+def overlay(folder: Path, part: str, *lines: str) -> list[dict[str, Any]]:
+    """Return what an overlay makes of a part: a kustomization of somebody's own, with the shipped folder as its base."""
+    shutil.copytree(FOLDER, folder / "base")
+    text = "".join(f"{line}\n" for line in ("bases:", f"  - base/{part}", *lines))
+    (folder / "kustomization.yaml").write_text(text)
+    return build(folder)
+
+
+@pytest.mark.real
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("part", "suffix", "path", "verb"),
+    [("controller", "", "nodes", "patch"), ("agent", "-b", "events", "create")],
+)
+def test_accounts_have_their_rights_in_any_namespace_and_under_another_name(
+    tmp_path: Path, kubernetes_cluster: Cluster, part: str, suffix: str, path: str, verb: str
+) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("no kubectl: kustomizations are built with it")
+    space, name = "ml-infra", f"rankmend-{part}{suffix}"
+    lines = [f"namespace: {space}", *([f"nameSuffix: {suffix}"] if suffix else ())]
+    kubernetes_cluster.add_namespace(space)
+    for one in overlay(tmp_path, part, *lines):
+        if one["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+            version, plural, is_in_namespace = GROUPS[one["kind"]]
+            where = "/api/v1" if version == "v1" else f"/apis/{version}"
+            inside = f"/namespaces/{space}" if is_in_namespace else ""
+            kubernetes_cluster.apply(one, f"{where}{inside}/{plural}")
+
+    def is_allowed() -> bool:
+        asked = {
+            "user": f"system:serviceaccount:{space}:{name}",
+            "resourceAttributes": {"verb": verb, "resource": path, "namespace": "default"},
+        }
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+        told = kubernetes_cluster.call(
+            "POST",
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            {**review, "spec": asked},
+        )
+        return bool(told["status"]["allowed"])
+
+    wait_until(is_allowed, f"{name} in {space} may {verb} {path}")
 
 
 def test_where_pod_security_is_enforced_the_agents_pods_are_allowed(

@@ -19,6 +19,7 @@ from rankmend.kubernetes_api import (
     KubernetesBudgetError,
     KubernetesDeniedError,
     KubernetesError,
+    connect,
 )
 from tests.support.kubernetes import Cluster
 
@@ -202,3 +203,56 @@ def test_a_pods_token_is_read_anew_at_each_call_and_one_that_is_away_is_kept(
     )
 
     assert done.stdout.split() == ["1", "KubernetesDeniedError", "1", "1", "1"], done.stderr
+
+
+def write_kubeconfig(path: Path, cluster: Cluster, user: dict[str, str]) -> None:
+    """Replace the file at once, as tools that renew it do."""
+    told = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [
+            {
+                "name": "here",
+                "cluster": {"server": cluster.url, "certificate-authority": str(cluster.ca_file)},
+            }
+        ],
+        "users": [{"name": "me", "user": user}],
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+    }
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(told))
+    draft.replace(path)
+
+
+@pytest.mark.real
+@pytest.mark.long
+def test_a_kubeconfig_and_the_token_file_that_it_names_are_read_anew_once_they_change(
+    kubernetes_cluster: Cluster, tmp_path: Path
+) -> None:
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}
+    ]
+    token = kubernetes_cluster.add_account("config-turns", "reader", rules)
+    path, token_file = tmp_path / "config", tmp_path / "token"
+    token_file.write_text("worn out")
+    write_kubeconfig(path, kubernetes_cluster, {"tokenFile": "token"})  # beside the file
+    api = connect(str(path), None, 20.0)
+
+    def ask() -> str:
+        try:
+            return str(len(api.call("GET", "/api/v1/namespaces", [("limit", "1")])["items"]))
+        except KubernetesDeniedError:
+            return "denied"
+
+    said = [ask()]
+    token_file.write_text(token)
+    said.append(ask())
+    write_kubeconfig(path, kubernetes_cluster, {"token": "worn out, too"})
+    said.append(ask())
+    path.write_text("{")  # half written: what was read before counts
+    said.append(ask())
+    write_kubeconfig(path, kubernetes_cluster, {"token": token})
+    said.append(ask())
+
+    assert said == ["denied", "1", "denied", "denied", "1"]
