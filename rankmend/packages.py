@@ -63,6 +63,7 @@ EXTRAS: Final = {
         NeededPackage("google", "protobuf", "agent-kubernetes"),
         NeededPackage("grpc", "grpcio", "agent-kubernetes"),
         NeededPackage("kubernetes", "kubernetes", "controller run with [kubernetes]"),
+        NeededPackage("yaml", "pyyaml", "controller run with [kubernetes] kubeconfig"),
     ),
     Extra.PLOT: (
         NeededPackage(
