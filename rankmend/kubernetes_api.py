@@ -42,8 +42,12 @@ class KubernetesAwayError(KubernetesError, ManagerAwayError):
     """The API gave no answer: whether the call took effect is unknown until it answers again."""
 
 
+class KubernetesLoginError(KubernetesAwayError):
+    """The API does not know who we are: our token or certificate has expired, or it can't check that now. It says nothing of what was asked."""
+
+
 class KubernetesDeniedError(KubernetesError, ManagerDeniedError):
-    """The API does not let us: a rule of RBAC is missing, or our token is not valid."""
+    """The API does not let us: a rule of RBAC is missing."""
 
 
 class KubernetesUnknownError(KubernetesError):
@@ -187,7 +191,9 @@ def _decode(data: bytes) -> dict[str, Any] | None:
 
 def _error(what: str, code: int, told: dict[str, Any]) -> KubernetesError:
     text = _say(what, f"{code}: {told.get('message') or told.get('reason') or 'no reason given'}")
-    if code in (401, 403):
+    if code == 401:
+        return KubernetesLoginError(text)
+    if code == 403:
         return KubernetesDeniedError(text)
     if code == 404:
         return KubernetesUnknownError(text)

@@ -17,7 +17,7 @@ from agent.doctor.places import Places
 from agent.kubernetes.pod_resources import SOCKET, list_pods
 from detectors.doctor.kubernetes import RIGHTS, ApiAnswer, InPodFacts, PodPart, Right, VolumeFact
 from rankmend.errors import ConfigError, ManagerDeniedError, ManagerError, SourceError
-from rankmend.kubernetes_api import TOKEN_FILE, KubernetesApi, connect
+from rankmend.kubernetes_api import TOKEN_FILE, KubernetesApi, KubernetesLoginError, connect
 from rankmend.packages import Extra, require
 
 PART: Final = "RANKMEND_POD_PART"  # set by the manifests
@@ -149,7 +149,7 @@ def _api(part: PodPart, given: tuple[str | None, str | None], answer_s: float) -
         return {**asked, "api": ApiAnswer.NOT_ASKED, "api_text": str(error)}
     try:
         missing = tuple(one for one in RIGHTS[part] if not _may(api, one))
-    except ManagerDeniedError as error:
+    except (ManagerDeniedError, KubernetesLoginError) as error:
         return {**asked, "api": ApiAnswer.DENIED, "api_text": str(error)}
     except ManagerError as error:
         return {**asked, "api": ApiAnswer.AWAY, "api_text": str(error)}

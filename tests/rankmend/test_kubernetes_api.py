@@ -19,6 +19,7 @@ from rankmend.kubernetes_api import (
     KubernetesBudgetError,
     KubernetesDeniedError,
     KubernetesError,
+    KubernetesLoginError,
     connect,
 )
 from tests.support.kubernetes import Cluster
@@ -132,7 +133,7 @@ def test_a_budget_that_forbids_an_eviction_is_not_asked_again_here(server: Serve
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, KubernetesDeniedError),
+        (401, KubernetesLoginError),
         (403, KubernetesDeniedError),
         (500, KubernetesError),
         (502, KubernetesAwayError),
@@ -202,7 +203,7 @@ def test_a_pods_token_is_read_anew_at_each_call_and_one_that_is_away_is_kept(
         cwd=Path(__file__).parents[2],
     )
 
-    assert done.stdout.split() == ["1", "KubernetesDeniedError", "1", "1", "1"], done.stderr
+    assert done.stdout.split() == ["1", "KubernetesLoginError", "1", "1", "1"], done.stderr
 
 
 def write_kubeconfig(path: Path, cluster: Cluster, user: dict[str, str]) -> None:
@@ -242,8 +243,8 @@ def test_a_kubeconfig_and_the_token_file_that_it_names_are_read_anew_once_they_c
     def ask() -> str:
         try:
             return str(len(api.call("GET", "/api/v1/namespaces", [("limit", "1")])["items"]))
-        except KubernetesDeniedError:
-            return "denied"
+        except KubernetesLoginError:
+            return "unknown"
 
     said = [ask()]
     token_file.write_text(token)
@@ -255,4 +256,4 @@ def test_a_kubeconfig_and_the_token_file_that_it_names_are_read_anew_once_they_c
     write_kubeconfig(path, kubernetes_cluster, {"token": token})
     said.append(ask())
 
-    assert said == ["denied", "1", "denied", "denied", "1"]
+    assert said == ["unknown", "1", "unknown", "unknown", "1"]

@@ -203,6 +203,24 @@ def test_an_api_that_does_not_answer_is_away(make: Make) -> None:
         KubernetesApi(settings, 1.0).call("GET", "/api/v1/nodes/n")
 
 
+def test_a_token_that_has_expired_ends_no_request_and_a_new_one_is_enough(make: Make) -> None:
+    site = make()
+    settings = site.client._api._api.configuration
+    good, settings.api_key = settings.api_key, {"authorization": "Bearer worn out"}
+    site.ask(SchedulerAction.DRAIN, "k")
+    for _turn in range(3):
+        site.desk.turn()
+    waits = site.desk.waits_for("k")
+    ended = site.desk.ledger.works["k"].ended
+
+    settings.api_key = good
+    site.turn_until(lambda: site.desk.ledger.works["k"].ended is not None, "k")
+
+    assert ended is None
+    assert "401" in waits
+    assert site.cluster.core.read_node(site.node).spec.unschedulable
+
+
 def test_a_pod_with_a_finalizer_is_deleted_once_and_stays_until_that_is_gone(make: Make) -> None:
     site = make(evict_timeout_s=600.0)
     site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
