@@ -1,5 +1,6 @@
 """The GPU collector end to end: a real agent, its real child, unchanged pynvml, a stub library."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -127,6 +128,22 @@ def monitored(interval_s: float = 0.1, **limits: float) -> Iterator[GpuMonitor]:
         yield monitor
     finally:
         monitor.stop()
+
+
+def test_stand_in_answers_nothing_about_gpus_while_it_is_closed(
+    node: Node, library_folder: Path
+) -> None:
+    library = ctypes.CDLL(str(library_folder / "libnvidia-ml.so.1"))
+    count = ctypes.c_uint()
+    assert library.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 1, "NVML_ERROR_UNINITIALIZED"
+
+    assert library.nvmlInitWithFlags(0) == library.nvmlInitWithFlags(0) == 0
+    assert library.nvmlShutdown() == 0
+    assert library.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0, "opened twice, closed once"
+    assert count.value == 2
+
+    assert library.nvmlShutdown() == 0
+    assert library.nvmlShutdown() == 1
 
 
 def wait_view(

@@ -241,6 +241,18 @@ def test_difference_between_field_and_function_is_named(node: StubNode) -> None:
     assert trial.failures == ["differ: energy_joules_total 1e+06, pynvml 2e+06 and 2e+06"]
 
 
+def test_counter_that_the_driver_brings_up_to_date_later_for_functions_is_equal() -> None:
+    """0.13 s apart on an H200."""
+    name = "clocks_limited_seconds_total{sw_power_cap}"
+
+    for seconds, is_equal in ((10.13, True), (9.87, True), (10.6, False)):
+        compared, differing = own_queries.compare(
+            {name: 10.0}, [(name, seconds)], [(name, seconds)]
+        )
+        assert compared == {name}
+        assert (not differing) is is_equal
+
+
 def test_missing_function_is_not_compared(node: StubNode) -> None:
     use(FakeNvml(node, is_old=True))
 

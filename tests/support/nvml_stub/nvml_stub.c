@@ -33,7 +33,7 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
-enum { OK = 0, BAD_ARGUMENT = 2, NOT_SUPPORTED = 3, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15 };
+enum { OK = 0, UNINITIALIZED = 1, BAD_ARGUMENT = 2, NOT_SUPPORTED = 3, TOO_SMALL = 7, TIMEOUT = 10, LOST = 15 };
 enum { VALUES_MAX = 16, LINES_MAX = 32768, GPUS_MAX = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -43,6 +43,7 @@ static int line_count;
 static struct timespec read_at;
 static ino_t read_inode;
 static u64 last_event;
+static int open_count; /* nvmlInit less nvmlShutdown: as the real library, it answers nothing about GPUs while closed */
 
 static int by_key(const void *a, const void *b) {
     return strcmp(((const char *const *)a)[0], ((const char *const *)b)[0]);
@@ -120,6 +121,7 @@ static int is_lost(int gpu) {
 static int of_gpu(void *device, const char *function, int a, int b, int c, char *values, size_t size) {
     char key[160];
     int gpu = index_of(device), length;
+    if (open_count <= 0) return UNINITIALIZED;
     if (gpu < 0 || gpu >= GPUS_MAX) return BAD_ARGUMENT;
     if (is_lost(gpu)) return LOST;
     if (mig_of(device) >= 0) length = snprintf(key, sizeof key, "%d.%d/%s", gpu, mig_of(device), function);
@@ -171,9 +173,14 @@ int nvmlInitWithFlags(u32 flags) {
     char values[64];
     int code = answer("nvmlInitWithFlags", values, sizeof values);
     if (!code && !(flags & 2)) allocate("nvml-mib", &memory); /* 2: attach no GPU */
+    if (!code) open_count++;
     return code;
 }
-int nvmlShutdown(void) { return OK; }
+int nvmlShutdown(void) {
+    if (open_count <= 0) return UNINITIALIZED;
+    open_count--;
+    return OK;
+}
 const char *nvmlErrorString(int code) {
     static __thread char message[64];
     snprintf(message, sizeof message, "stub error %d", code);
@@ -196,12 +203,14 @@ int nvmlSystemGetCudaDriverVersion(int *out) {
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { return nvmlSystemGetCudaDriverVersion(out); }
 int nvmlDeviceGetCount_v2(u32 *out) {
     char values[64];
+    if (open_count <= 0) return UNINITIALIZED;
     int code = answer("nvmlDeviceGetCount", values, sizeof values);
     if (!code) *out = atoi(values);
     return code;
 }
 int nvmlDeviceGetHandleByIndex_v2(u32 index, void **device) {
     char key[64], values[64];
+    if (open_count <= 0) return UNINITIALIZED;
     if (index >= GPUS_MAX) return BAD_ARGUMENT;
     if (is_lost(index)) return LOST;
     snprintf(key, sizeof key, "%u/nvmlDeviceGetHandleByIndex", index);
