@@ -1,17 +1,19 @@
-"""A rank whose kernel misbehaves: ``python -m bench.gpu.fault_worker FAULT``, then one line ``go LIBRARY`` on stdin.
+"""A rank whose kernel misbehaves: ``python -m bench.gpu.fault_worker FAULT``, then one line ``go`` on stdin.
 
 Imports PyTorch first and says ``ready``; only then, on its line, it opens the GPU. It ends as a rank does: by PyTorch's
-own exception. LIBRARY is what bench/gpu/misbehave.cu was built to, or ``cupy``.
+own exception. The kernels are in bench/gpu/misbehave.ptx.
 """
 
-import ctypes
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-KERNELS = ("read_far", "read_misaligned", "trap_always", "run_forever")
+from bench.gpu.ptx_kernel import PtxKernel
+
+KERNELS = Path(__file__).with_name("misbehave.ptx")
 RUNS_S_MAX = 30.0
+REFUSED = 77  # the exit code where the driver doesn't take the kernel, as without its compiler
 
 
 def main() -> None:
@@ -19,7 +21,7 @@ def main() -> None:
 
     fault = sys.argv[1]
     print("ready", flush=True)
-    library = sys.stdin.readline().split()[1]
+    sys.stdin.readline()
     data = torch.zeros(1024, device="cuda", dtype=torch.int32)
     torch.cuda.synchronize()
     if fault == "check":
@@ -29,7 +31,7 @@ def main() -> None:
         wrong = torch.full((1,), 5000, device="cuda", dtype=torch.int64)
         print(data[wrong].sum().item())
         return
-    launch(library, fault, data)
+    launch(fault, data)
     print("launched", flush=True)
     if fault == "run_forever":
         time.sleep(RUNS_S_MAX)
@@ -37,19 +39,14 @@ def main() -> None:
     torch.cuda.synchronize()
 
 
-def launch(library: str, kernel: str, data: Any) -> None:
-    at, out = data.data_ptr(), data[512:].data_ptr()
-    if library == "cupy":
-        import cupy
-
-        source = Path(__file__).with_name("misbehave.cu").read_text(encoding="utf-8")
-        function = cupy.RawModule(code=source).get_function(kernel)
-        function((1,), (1,), (cupy.uint64(at), cupy.uint64(out)))
-        return
-    call = ctypes.CDLL(library).misbehave
-    code = call(KERNELS.index(kernel), ctypes.c_void_p(at), ctypes.c_void_p(out))
-    if code != 0:
-        raise RuntimeError(f"the kernel was not launched: CUDA error {code}")
+def launch(kernel: str, data: Any) -> None:
+    """Launch a kernel on the default stream, with the tensor and a place in it; exit where the driver doesn't take it."""
+    try:
+        found = PtxKernel(KERNELS.read_bytes(), kernel.encode())
+    except (OSError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(REFUSED)
+    found.launch(data.data_ptr(), data[512:].data_ptr())
 
 
 def check(torch: Any) -> None:

@@ -1,10 +1,8 @@
 """Ranks that wait for the word to misbehave, and what follows it."""
 
 import contextlib
-import importlib.util
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -14,15 +12,14 @@ from typing import Any, Final
 
 from bench.gpu.agent_beside import ROOT, environment
 from bench.gpu.fault_evidence import Ears, Evidence
+from bench.gpu.fault_worker import REFUSED
 from bench.gpu.rows import NotTriedError
 from bench.gpu.watch import Watched
 
 READY_S_MAX: Final = 25.0  # the processes import torch at once
-BUILD_S_MAX: Final = 25.0
 END_S_MAX: Final = 10.0
 HEAR_S_MAX: Final = 2.0
 SAID_LINES_MAX: Final = 200
-SOURCE: Final = Path(__file__).with_name("misbehave.cu")
 FAULTS: Final = ("read_far", "read_misaligned", "trap_always", "assert", "run_forever", "check")
 
 
@@ -63,12 +60,12 @@ class FaultyRank:
         line, self._rest = self._rest.split(b"\n", 1)
         return line.decode(errors="replace").strip()
 
-    def go(self, library: str) -> None:
+    def go(self) -> None:
         """Have it open the GPU and launch. Raises RuntimeError where it never came up."""
         assert self.process.stdin is not None
         if self.hear(READY_S_MAX) != "ready":
             raise RuntimeError(f"{self.fault} did not come up: {self.lines()[-3:]}")
-        self.process.stdin.write(f"go {library}\n".encode())
+        self.process.stdin.write(b"go\n")
 
     def end(self) -> int | None:
         """Wait for its end; return the exit code, a signal's as -N, None where it had to be killed."""
@@ -92,7 +89,7 @@ class FaultyRank:
 
 
 class Faults:
-    """Ranks that wait for their word, the library with the kernels, and what was heard so far."""
+    """Ranks that wait for their word, and what was heard so far."""
 
     def __init__(self, nvml: Any, folder: Path) -> None:
         self.watched: Watched | None = None
@@ -100,60 +97,22 @@ class Faults:
             self.watched = Watched(nvml)
         self.ears = Ears(self.watched)
         self.heard: list[Evidence] = []
-        self._folder = folder
         self.ranks = {fault: FaultyRank(fault, folder) for fault in FAULTS}
-        self._library = folder / "misbehave.so"
-        self._build: subprocess.Popen[bytes] | None = None
-        if nvcc := _nvcc():
-            self._build = subprocess.Popen(
-                [
-                    *(nvcc, "-shared", "-Xcompiler", "-fPIC", "-O2"),
-                    *("-gencode", "arch=compute_90,code=sm_90"),
-                    *("-gencode", "arch=compute_80,code=compute_80"),
-                    *("-o", str(self._library), str(SOURCE)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=(folder / "nvcc.err").open("wb"),
-            )
-
-    def library(self) -> str:
-        """Return what fault_worker.py loads, or raise NotTriedError."""
-        if self._build is not None:
-            try:
-                if self._build.wait(BUILD_S_MAX) == 0:
-                    return str(self._library)
-            except subprocess.TimeoutExpired:
-                self._build.kill()
-                self._build.wait()
-        if importlib.util.find_spec("cupy") is not None:
-            return "cupy"
-        said = ""
-        with contextlib.suppress(OSError):
-            said = (self._folder / "nvcc.err").read_text(errors="replace")[-200:]
-        raise NotTriedError(f"neither nvcc nor CuPy builds the kernels here {said}".strip())
 
     @contextlib.contextmanager
     def listening(self, rank: FaultyRank) -> Iterator[Evidence]:
-        """Keep what follows a fault."""
+        """Keep what follows a fault. Raises NotTriedError where there was none."""
         evidence = Evidence(rank.fault, rank.pid)
-        self.heard.append(evidence)
         yield evidence
+        if rank.process.poll() == REFUSED:
+            raise NotTriedError(f"the driver takes no PTX: {' '.join(rank.lines()[-1:])}")
+        self.heard.append(evidence)
         self.ears.hear(evidence, HEAR_S_MAX)
 
     def close(self) -> None:
         for rank in self.ranks.values():
             if rank.process.poll() is None:
                 rank.kill()
-        if self._build is not None and self._build.poll() is None:
-            self._build.kill()
         self.ears.close()
         if self.watched is not None:
             self.watched.sampler.close()
-
-
-def _nvcc() -> str | None:
-    for path in (shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
-        if path and os.access(path, os.X_OK):
-            return path
-    return None

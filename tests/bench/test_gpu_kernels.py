@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu.fault_worker import REFUSED
 from tests.support.agent import ROOT
 
 # Says what it is asked. A module is the text, a function the text from its name on.
@@ -37,6 +38,17 @@ from bench.gpu.device import Gpu
 gpu = object.__new__(Gpu)  # its stream alone: there is no device here
 gpu.torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0x7F0000001230)))
 gpu._by_driver()(12.5)
+"""
+MISBEHAVE = """
+from bench.gpu.fault_worker import launch
+
+class Data:
+    def data_ptr(self):
+        return 4096
+    def __getitem__(self, _place):
+        return self
+
+launch("{}", Data())
 """
 POKE = "from bench.gpu.bad_kernel import write_to_nowhere; write_to_nowhere()"
 
@@ -71,6 +83,25 @@ def test_bad_kernel_writes_to_nowhere_on_the_default_stream(driver: Path) -> Non
     done = run(POKE, driver)
 
     assert done.stdout == ".visible .entry poke 111 111 0 (nil) 16 0\n", done.stderr
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["read_far", "read_misaligned", "trap_always", "run_forever"])
+def test_kernel_that_misbehaves_is_found_and_gets_the_address_of_its_data(
+    driver: Path, name: str
+) -> None:
+    done = run(MISBEHAVE.format(name), driver)
+
+    start = f".visible .entry {name}("[:20]
+    assert done.stdout == f"{start} 111 111 0 (nil) 4096 0\n", done.stderr
+
+
+@pytest.mark.real
+def test_rank_whose_kernel_the_driver_does_not_take_says_so_by_its_exit_code(driver: Path) -> None:
+    done = run(MISBEHAVE.format("read_fa"), driver)
+
+    assert done.returncode == REFUSED
+    assert done.stderr == "cuModuleGetFunction returned 500\n"
 
 
 @pytest.mark.real

@@ -81,9 +81,8 @@ def run_with(
 def try_rank(trial: Trial, faults: Faults, fault: str, cause: FailureCause) -> None:
     """Let a rank fault, and have its words and its end judged as those of rank 1 of 2."""
     rank = faults.ranks[fault]
-    library = "none" if fault == "assert" else faults.library()
     with faults.listening(rank) as evidence:
-        rank.go(library)
+        rank.go()
         code = rank.end()
     lines = rank.lines()
     if code == 0 or code is None:
@@ -92,7 +91,6 @@ def try_rank(trial: Trial, faults: Faults, fault: str, cause: FailureCause) -> N
     said = read_end(None, lines)
     error = said.error or said.device
     trial.figure("exit", f"signal {-code}" if code < 0 else str(code))
-    trial.figure("built_by", Path(library).name)
     trial.figure("xids", _codes(evidence.codes))
     if error is None:
         trial.check(False, f"no error in its words: {lines[-3:]}")
@@ -131,14 +129,14 @@ def judge_rank(code: int, lines: list[str]) -> Finding | None:
 def try_killed_loop(trial: Trial, faults: Faults) -> None:
     """Kill a rank whose kernel never ends."""
     rank = faults.ranks["run_forever"]
-    library = faults.library()
     with faults.listening(rank) as evidence:
-        rank.go(library)
-        if rank.hear(READY_S_MAX) != "launched":
-            raise RuntimeError(f"the kernel was not launched: {rank.lines()[-3:]}")
+        rank.go()
+        is_launched = rank.hear(READY_S_MAX) == "launched"
         time.sleep(0.5)
         is_running = rank.process.poll() is None
         gone_s = rank.kill()
+    if not is_launched:
+        raise RuntimeError(f"the kernel was not launched: {rank.lines()[-3:]}")
     trial.figure("gone_after_s", gone_s)
     trial.figure("xids", _codes(evidence.codes))
     trial.check(is_running, "it had ended before it was killed")
@@ -234,7 +232,7 @@ def try_usable(trial: Trial, faults: Faults, ask: Callable[[], nvidia_smi.SmiAns
     if not faults.heard:
         raise NotTriedError("no fault was caused")
     rank = faults.ranks["check"]
-    rank.go("none")
+    rank.go()
     result = rank.hear(END_S_MAX)
     code = rank.end()
     trial.check(result == "right", f"a fresh process says {result!r}: {rank.lines()[-3:]}")
