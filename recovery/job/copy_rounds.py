@@ -8,6 +8,9 @@ are of use only beside it. So from the first round on, one whole step outlives t
 
 A round fails where a rank was past the step before it heard of it: the copies are of several steps, or their files were
 overwritten. The next one names a later step.
+
+During training that step lies ahead, far enough for every launcher to hear of it first. In a pause (an evaluation, a compilation, the last
+step) no rank gets there, so the round takes the newest step of which every rank has a snapshot.
 """
 
 import math
@@ -24,6 +27,7 @@ from recovery.snapshots.copies.placement import Groups, PlacedNode, holders, pla
 HEAR_S: Final = 3.0  # from a snapshot to the launchers' hearing of it: a report and its answer
 HEAR_S_MAX: Final = 60.0
 PAUSE_S: Final = 5.0  # between two rounds: a snapshot each second is not copied each second
+PAUSED_S: Final = 10.0  # and two intervals without a snapshot: the ranks pause, however late their launchers report
 ROUND_S_MAX: Final = 3600.0  # at 5 % of a 100 Gbit/s link, 2 TB
 
 
@@ -131,6 +135,8 @@ class CopyRounds:
         )
         if len(steps) > 1 or is_lost or now_s - now.began_at_s > ROUND_S_MAX:
             return replace(self, now=None, hear_s=min(HEAR_S_MAX, 2 * self.hear_s))
+        if self.step_times and now.from_step > self.step_times[-1][0] and self._pauses(now_s):
+            return replace(self, now=None)  # no rank gets there
         return self
 
     def _copied(
@@ -159,7 +165,7 @@ class CopyRounds:
             return self
         if len(self.step_times) < 2 and now_s - self.step_times[0][1] < HEAR_S:
             return self  # a second one tells how soon each is overwritten
-        step = self._next_step(now_s)
+        step = self._step_of_all(reports) if self._pauses(now_s) else self._next_step(now_s)
         if self.complete is not None and step <= self.complete.step:
             return self
         ranks = [rank for one in placement for rank in one.ranks]
@@ -172,6 +178,24 @@ class CopyRounds:
         if not set(ranks) <= told:
             return self  # a rank has no room for any
         return replace(self, now=CopyRound(step, now_s, self.hear_s))
+
+    def _pauses(self, now_s: float) -> bool:
+        """Return whether the ranks have made no snapshot for much longer than they take from one to the next."""
+        if len(self.step_times) < 2:
+            return False
+        (_older, before_s), (_newest, written_at_s) = self.step_times
+        waited_s = now_s - written_at_s
+        return waited_s > 2 * (written_at_s - before_s) + max(PAUSED_S, self.hear_s)
+
+    def _step_of_all(self, reports: Sequence[Report]) -> int:
+        """Return the newest step of which every rank has a snapshot, or the newest of any rank where they have none in common."""
+        steps: dict[int, set[int]] = {}
+        for report in reports:
+            for one in report.snapshots:
+                if one.attempt == self.attempt and not one.is_damaged:
+                    steps.setdefault(one.rank, set()).add(one.step)
+        shared = set.intersection(*steps.values()) if steps else set()
+        return max(shared, default=self.step_times[-1][0])
 
     def _next_step(self, now_s: float) -> int:
         """Return a step that no rank is past when its launcher hears of it.

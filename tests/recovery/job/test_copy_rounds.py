@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from recovery.job.copy_rounds import HEAR_S, PAUSE_S, ROUND_S_MAX, CopyRounds
+from recovery.job.copy_rounds import HEAR_S, PAUSE_S, PAUSED_S, ROUND_S_MAX, CopyRounds
 from recovery.journal.attempt_records import Placement
 from recovery.messages.copying import CopyOrder
 from recovery.messages.exchange import (
@@ -178,6 +178,42 @@ def test_step_is_named_that_no_rank_has_passed_when_it_hears_of_it(
     job.rounds = replace(job.rounds, complete_at_s=0.0)
 
     assert job.look()["n1"].from_step == expected
+
+
+def pause(job: Job, *, after_s: float) -> None:
+    """Have the ranks make two snapshots in a second, and then none for so long."""
+    job.write(10, age_s=0.0)
+    job.look()
+    job.write(10, 20, age_s=0.0)
+    job.now_s += 1.0
+    assert job.look()["n1"].from_step == 40
+    job.now_s += after_s
+
+
+def test_newest_snapshots_are_copied_while_the_ranks_pause(job: Job) -> None:
+    pause(job, after_s=3 + PAUSED_S)
+
+    assert job.look()["n1"].from_step == 20
+
+    job.copy(20)
+    assert {order.complete for order in job.look(1.0).values()} == {SnapshotPoint(1, 20)}
+    assert {order.from_step for order in job.look(3600.0).values()} == {None}
+
+    job.write(20, 30, age_s=0.0)  # the ranks go on
+    assert (job.look(1.0)["n1"].from_step or 0) >= 30
+
+
+def test_late_report_is_no_pause(job: Job) -> None:
+    pause(job, after_s=PAUSED_S)
+
+    assert job.look()["n1"].from_step == 40
+
+
+def test_step_that_a_rank_lacks_is_not_copied_in_a_pause(job: Job) -> None:
+    pause(job, after_s=3 + PAUSED_S)
+    job.tell("n2", snapshots=tuple(snapshot(rank, 10) for rank in RANKS["n2"]))
+
+    assert job.look()["n1"].from_step == 10
 
 
 def test_copies_of_several_steps_end_the_round_and_the_next_one_waits_for_later_ones(
