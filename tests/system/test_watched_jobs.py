@@ -41,10 +41,10 @@ dist.destroy_process_group()
 LOOK = """
 import json
 from agent.ranks.watched import WatchedRanks
-jobs, ranks = WatchedRanks().look()
-told = [[job.name, job.user, job.launcher, job.slurm_job] for job in jobs]
+found = WatchedRanks().look()
+told = [[job.name, job.user, job.launcher, job.slurm_job] for job in found.jobs]
 steps = [[one.identity.rank, one.identity.world_size, one.job_name,
-          one.reader.read(1e9, 8).step_count] for one in ranks]
+          one.reader.read(1e9, 8).step_count] for one in found.ranks]
 print(json.dumps([told, steps]))
 """
 

@@ -38,11 +38,11 @@ TRAIN = "from torch.optim.optimizer import SGD; o = SGD(); [o.step() for _ in ra
 LOOK = """
 import json, sys
 from agent.ranks.watched import WatchedRanks
-jobs, ranks = WatchedRanks().look()
-told = [(job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)) for job in jobs]
+found = WatchedRanks().look()
+told = [(job.name, job.user, job.launcher, job.slurm_job, str(job.job_id)) for job in found.jobs]
 read = [(one.identity.rank, one.identity.local_rank, one.identity.world_size, one.identity.attempt,
-         one.reader.read(1e9, 8).step_count, one.job_name) for one in ranks]
-open("nccl", "w").write(json.dumps([one.reader.read(1e9, 8).nccl for one in ranks]))
+         one.reader.read(1e9, 8).step_count, one.job_name) for one in found.ranks]
+open("nccl", "w").write(json.dumps([one.reader.read(1e9, 8).nccl for one in found.ranks]))
 print(json.dumps([told, read]))
 """
 TORCHRUN = {
