@@ -72,11 +72,11 @@ _LEGEND: Final = {
 
 # label -> meaning; an alert carries those that apply, as text
 LABELS: Final = {
-    "alertname": "RankmendRankFailed, ...: one name a kind; of a node's findings, one a check",
+    "alertname": "RankmendRankFailed, ...: one name per kind; for a node's findings, one per check",
     "job_id": "UUID of the job",
     "node": "node name: configured, else SLURMD_NODENAME, else short host name",
     "rank": "global rank, decimal; several: ascending, with commas between",
-    "attempt": "attempt in which it was found; no part of an alert's identity",
+    "attempt": "attempt in which it was found; not part of an alert's identity",
     "uuid": "GPU UUID as NVML gives it",
     "device": "other device: NIC, disk, sensor",
     "severity": "info, warning or critical",
