@@ -113,6 +113,28 @@ class Node:
             time.sleep(0.01)
         raise AssertionError(f"no {kinds} within {WAIT_S} s, but {self.events}")
 
+    def fetch(self, command: FetchSnapshot) -> CopierEvent:
+        """Ask again, as a launcher does, until the other copier has read what it serves."""
+        until_s = time.monotonic() + WAIT_S
+        while True:
+            self.copier.send(command)
+            event = self.wait(SnapshotFetched, FetchFailed)
+            is_early = isinstance(event, FetchFailed) and event.fault is CopyFault.MISSING
+            if not is_early or time.monotonic() > until_s:
+                return event
+            time.sleep(0.05)
+
+    def copy(self, command: SendCopy, fault: CopyFault) -> CopierEvent:
+        """Ask again until the copy fails so: the other copier reads late what it is to expect."""
+        until_s = time.monotonic() + WAIT_S
+        while True:
+            self.copier.send(command)
+            event = self.wait(CopySent, CopyFailed)
+            is_as_wanted = isinstance(event, CopyFailed) and event.fault is fault
+            if is_as_wanted or isinstance(event, CopySent) or time.monotonic() > until_s:
+                return event
+            time.sleep(0.05)
+
 
 Make = Callable[..., Node]
 
@@ -184,11 +206,10 @@ def test_snapshot_of_a_rank_that_moves_is_fetched_from_its_old_node(one: Node, o
     kept = one.keep(b"weights" * 1000)
     one.copier.send(ServeFiles((kept,)))
     target = other.own / layout.file_name(0, 1)
-    time.sleep(0.2)
 
-    other.copier.send(FetchSnapshot(kept.snapshot, str(target), 0, one.peer))
+    fetched = other.fetch(FetchSnapshot(kept.snapshot, str(target), 0, one.peer))
 
-    other.wait(SnapshotFetched)
+    assert isinstance(fetched, SnapshotFetched)
     assert content_of(target) == content_of(Path(kept.path))
 
 
@@ -200,11 +221,10 @@ def test_snapshot_of_an_equal_rank_becomes_that_of_another_one(
     one.copier.send(ServeFiles((kept,)))
     target, peer = (one, None) if is_local else (other, one.peer)
     path = target.own / layout.file_name(1, 0)
-    time.sleep(0.2)
 
-    target.copier.send(FetchSnapshot(kept.snapshot, str(path), 1, peer))
+    fetched = target.fetch(FetchSnapshot(kept.snapshot, str(path), 1, peer))
 
-    assert isinstance(target.wait(SnapshotFetched, FetchFailed), SnapshotFetched)
+    assert isinstance(fetched, SnapshotFetched)
     assert content_of(path) == content_of(Path(kept.path))
     with OpenSnapshot(path, JOB_ID) as file:
         head = file.read_head()
@@ -235,11 +255,9 @@ def test_copy_that_is_not_expected_is_refused(
 ) -> None:
     kept = one.keep(b"weights" * 1000)
     other.copier.send(expected)
-    time.sleep(0.2)
 
-    one.copier.send(SendCopy(kept, other.peer))
+    failed = one.copy(SendCopy(kept, other.peer), fault)
 
-    failed = one.wait(CopySent, CopyFailed)
     assert isinstance(failed, CopyFailed)
     assert failed.fault is fault
     assert list(other.copies.iterdir()) == []
