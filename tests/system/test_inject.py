@@ -273,8 +273,10 @@ def test_undo_cleans_up_once_injector_and_supervisor_have_both_been_killed(node:
     injecting = node.start("link-down", CARD)
     injecting.wait_until_in_force()
 
-    for pid in (*_supervisors_of(injecting.process.pid), injecting.process.pid):
-        os.kill(pid, signal.SIGKILL)
+    both = (injecting.process.pid, *_supervisors_of(injecting.process.pid))
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # else the last one undoes the fault
+        for pid in both:
+            os.kill(pid, number)
     injecting.process.wait(DEADLINE_S)
     assert is_down(node)
     done = node.undo()
