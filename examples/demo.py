@@ -162,6 +162,7 @@ class RankSteps:
     job_id: str
     attempt: int
     steps: Mapping[int, int]
+    pids: Mapping[int, int]
 
 
 class Agent:
@@ -201,7 +202,8 @@ class Agent:
             for sample in families.get("rankmend_rank_step_number", ())
             if sample.labels["job_id"] == job_id
         }
-        return RankSteps(job_id, max(int(info["attempt"]) for info in infos), steps)
+        pids = {int(info["rank"]): int(info["pid"]) for info in infos}
+        return RankSteps(job_id, max(int(info["attempt"]) for info in infos), steps, pids)
 
     def _scrape(self) -> dict[str, Any] | None:
         try:
@@ -228,7 +230,6 @@ class Run:
         self._scenario = scenario
         self._result_path = place.folder / f"{scenario.name}.json"
         self._injected_unix_s: float | None = None
-        self._victim_pid: int | None = None
         self._job_id: str | None = None
 
     def go(self) -> RunResult:
@@ -284,21 +285,12 @@ class Run:
         fault = self._scenario.fault
         if fault is None or self._injected_unix_s is not None or len(told.steps) < RANKS:
             return
-        if self._victim_pid is None:
-            self._victim_pid = self._find_pid(fault.rank)
-        elif min(told.steps.values()) >= fault.at_ratio * self._workload.steps:
+        if min(told.steps.values()) >= fault.at_ratio * self._workload.steps:
+            pid = told.pids[fault.rank]
             self._injected_unix_s = time.time()
-            os.kill(self._victim_pid, fault.signal)
+            os.kill(pid, fault.signal)
             short = fault.signal.name.removeprefix("SIG")
-            self._screen.fault(f"kill -{short} {self._victim_pid}", fault.rank)
-
-    def _find_pid(self, rank: int) -> int:
-        for job in self._place.query("status")["jobs"]:
-            if job["name"] == self._scenario.name:
-                for item in job["ranks"]:
-                    if item["rank"] == rank and item["pid"]:
-                        return int(item["pid"])
-        raise DemoError(f"rankmend status knows no process of rank {rank} of this job")
+            self._screen.fault(f"kill -{short} {pid}", fault.rank)
 
     def _read_result(self, elapsed_s: float) -> RunResult:
         result = json.loads(self._result_path.read_text(encoding="ascii"))
