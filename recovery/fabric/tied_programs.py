@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rankmend.errors import LaunchError
+from rankmend.errors import LaunchError, SourceError
+from recovery.launcher.processes.process_tree import pids, read_state
 
 OUTPUT_BYTES_MAX: Final = 1 << 18
 _TIED: Final = Path(__file__).with_name("tied_child.py")
@@ -62,13 +63,18 @@ class TiedProgram:
         return ProgramEnd(code, *map(_read, self._files))
 
     def kill(self) -> None:
-        """Kill it with all of its group, and wait a moment for it."""
+        """Kill it with all of its group, and wait a moment until all of them are gone."""
         if self.process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(_KILL_S_MAX)
+        until_s = time.monotonic() + _KILL_S_MAX
+        while not self.is_gone() and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+
+    def is_gone(self) -> bool:
+        """Return whether no process of its group is left. `tied_child` dies at once, also where a driver holds the program below it."""
+        return self.process.poll() is not None and not _has_members(self.process.pid)
 
 
 @dataclass(slots=True)
@@ -76,7 +82,7 @@ class TiedPrograms:
     """All programs of this process. For any thread."""
 
     _running: set[int] = field(default_factory=set)
-    _stuck: list[tuple[str, "subprocess.Popen[bytes]"]] = field(default_factory=list)
+    _stuck: list[tuple[str, TiedProgram]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
 
@@ -110,8 +116,8 @@ class TiedPrograms:
         with self._lock:
             if self._is_closed:
                 raise LaunchError("the test was stopped")
-            self._stuck = [one for one in self._stuck if one[1].poll() is None]
-            if any(name == device for name, _process in self._stuck):
+            self._stuck = [one for one in self._stuck if not one[1].is_gone()]
+            if any(name == device for name, _program in self._stuck):
                 raise LaunchError(f"a killed {Path(words[0]).name} still holds {device}")
             try:
                 process = subprocess.Popen(
@@ -127,10 +133,26 @@ class TiedPrograms:
         with self._lock:
             self._running.discard(program.pid)  # its number may be another's after this
         program.kill()
-        if program.process.returncode is None:
+        if not program.is_gone():
             with self._lock:
-                self._stuck.append((device, program.process))
+                self._stuck.append((device, program))
 
 
 def _read(file: int) -> str:
     return os.pread(file, OUTPUT_BYTES_MAX, 0).decode("utf-8", "replace")
+
+
+def _has_members(group: int) -> bool:
+    """Return whether a process of the group is left. One that is dead doesn't count: nobody may reap it where process 1 is a job's own."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):  # another user's: the number is in use again
+        return False
+    return any(_is_member(pid, group) for pid in pids())
+
+
+def _is_member(pid: int, group: int) -> bool:
+    with contextlib.suppress(SourceError):
+        state = read_state(pid)
+        return state is not None and state.group == group and state.letter not in "ZX"
+    return False

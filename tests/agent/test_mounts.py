@@ -228,6 +228,10 @@ class HangingMount:
     def stop_answering(self) -> None:
         self.hang.touch()
 
+    def is_waited_for(self) -> bool:
+        """Return whether a process waits for an answer: from now on, no signal ends it."""
+        return self.hang.read_text() != ""
+
     def answer_again(self) -> None:
         self.hang.unlink(missing_ok=True)
 

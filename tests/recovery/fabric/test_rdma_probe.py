@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rankmend.errors import NoSourceError, SourceError
+from rankmend.errors import LaunchError, NoSourceError, SourceError
 from recovery.fabric.fabric_messages import FlowFault, FlowOrder, FlowResult, TransportWish
 from recovery.fabric.perftest import Perftest, failure_of, find_perftest
 from recovery.fabric.rails import LocalRail, with_rdma
@@ -21,6 +21,7 @@ from recovery.fabric.rdma_ports import RailPort
 from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.tied_programs import OUTPUT_BYTES_MAX, ProgramEnd, TiedPrograms
+from tests.agent.test_mounts import hanging_mount
 from tests.support.ib_write_bw import FIXTURES, Fault, make_perftest
 from tests.support.rdma_tree import make_roce_tree
 
@@ -206,6 +207,27 @@ def test_program_dies_with_a_node_that_is_killed(
             wait_for(lambda: len(programs_below(tmp_path)) == 4, "the program and its child")
         os.kill(node.pid, signal.SIGKILL)
     wait_for(lambda: programs_below(tmp_path) == [], "the end of the program and of its child")
+
+
+@pytest.mark.real_fault("program held by the kernel")
+def test_device_of_a_killed_program_that_the_kernel_holds_is_not_used_until_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    programs, words = TiedPrograms(), ["/usr/bin/stat", "-f", str(tmp_path / "fuse" / "point")]
+    with hanging_mount(tmp_path / "fuse") as mounted:
+        mounted.stop_answering()
+        with programs.run(words, "mlx5_0") as program:
+            wait_for(mounted.is_waited_for, "the program to hang")
+            end = program.wait(0.5)
+        with pytest.raises(LaunchError, match="a killed stat still holds mlx5_0"), programs.run(words, "mlx5_0"):  # fmt: skip
+            pass
+        with programs.run(["/usr/bin/true"], "mlx5_1") as other:
+            assert other.wait(60).code == 0
+        mounted.answer_again()
+        wait_for(program.is_gone, "the program's end")
+        with programs.run(words, "mlx5_0") as again:
+            assert again.wait(60).code == 0
+    assert end.code is None
 
 
 def test_output_is_bounded_by_the_kernel(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""A FUSE file system whose statfs waits for as long as a file exists: a dead server, in small."""
+"""A FUSE file system whose statfs waits for as long as a file exists: a dead server, in small. It says in the file that it was asked."""
 
+import contextlib
 import sys
 import time
 from pathlib import Path
 
 import mfusepy
+
+ASKED = "asked"
 
 
 class Hanging(mfusepy.Operations):
@@ -13,6 +16,8 @@ class Hanging(mfusepy.Operations):
 
     def statfs(self, path: str) -> dict[str, int]:
         while self._hang.exists():
+            with contextlib.suppress(FileNotFoundError), self._hang.open("r+") as hang:
+                hang.write(ASKED)
             time.sleep(0.02)
         return {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": 1000, "f_bavail": 250, "f_files": 0}
 
