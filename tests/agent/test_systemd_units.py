@@ -184,13 +184,7 @@ def test_killed_agent_is_started_again(impatient: Bed) -> None:
 
     impatient.run("systemctl", "kill", "-s", "KILL", "--kill-whom=main", UNIT)
 
-    impatient.wait_for(
-        lambda: (
-            impatient.show(UNIT, "NRestarts") == "1"
-            and impatient.show(UNIT, "ActiveState") == "active"
-        ),
-        "the restart",
-    )
+    impatient.wait_for(lambda: impatient.has_restarted(UNIT), "the restart")
     assert impatient.show(UNIT, "MainPID") not in (first, "0")
     assert page(impatient, "/healthz") == "ok\n\n"
 
@@ -201,20 +195,16 @@ def test_frozen_agent_is_killed_by_the_watchdog_and_started_again(impatient: Bed
 
     impatient.run("systemctl", "kill", "-s", "STOP", "--kill-whom=main", UNIT)
 
+    impatient.wait_for(lambda: impatient.has_restarted(UNIT), "the restart")
     impatient.wait_for(
-        lambda: (
-            impatient.show(UNIT, "NRestarts") == "1"
-            and impatient.show(UNIT, "ActiveState") == "active"
-        ),
-        "the restart",
+        lambda: "Watchdog timeout" in impatient.journal(UNIT, cursor), "the watchdog"
     )
-    assert "Watchdog timeout" in impatient.journal(UNIT, cursor)
 
 
 def test_agent_whose_sampling_is_stuck_is_started_again_although_it_lives(bed: Bed) -> None:
     bed.drop_in(
         UNIT,
-        "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\nExecStart=\n"
+        "[Service]\nWatchdogSec=4\nRestartSec=200ms\nTimeoutAbortSec=1\nExecStart=\n"
         "ExecStart=/opt/rankmend/bin/python /opt/rankmend/bin/stuck.py agent "
         "--config /etc/rankmend/agent.toml\n",
     )

@@ -145,6 +145,11 @@ class Bed:
     def show(self, unit: str, name: str) -> str:
         return self.run("systemctl", "show", "--value", "-p", name, unit).stdout.strip()
 
+    def has_restarted(self, unit: str) -> bool:
+        """Return whether systemd has started a unit again. On a busy machine, a short watchdog may do that more than once."""
+        restarts, state = self.show(unit, "NRestarts"), self.show(unit, "ActiveState")
+        return restarts not in ("", "0") and state == "active"
+
     def journal(self, unit: str, cursor: str = "") -> str:
         """Return what a unit has logged, after a cursor where one is given."""
         after = ("--after-cursor", cursor) if cursor else ()
@@ -184,12 +189,12 @@ class Bed:
     @contextmanager
     def impatient(self, unit: str) -> Iterator["Bed"]:
         """Give a unit a short watchdog."""
-        self.drop_in(unit, "[Service]\nWatchdogSec=2\nRestartSec=200ms\nTimeoutAbortSec=1\n")
+        self.drop_in(unit, "[Service]\nWatchdogSec=4\nRestartSec=200ms\nTimeoutAbortSec=1\n")
         yield self
         self.stop(unit)
         self.drop_in(unit, "")
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 180.0) -> None:
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline_s:
