@@ -352,7 +352,7 @@ def test_stretches_remembered_are_bounded_and_what_is_forgotten_is_never_free_ag
     assert taken.take(0, 2000) < 100
 
 
-# Under real PyTorch, on a device where the stream stands still for 7 ms at each wait ---------------
+# Under real PyTorch, on a device where the stream stands still for 700 ms at each wait -------------
 
 JOB = """
 import os, torch, torch.distributed as dist
@@ -362,7 +362,7 @@ class Event:
     def __init__(self, enable_timing):
         self.at_ms = 0.0
     def record(self, stream=None):
-        Event.now_ms += 7.0
+        Event.now_ms += 700.0  # the host waits for less, also on a busy machine
         self.at_ms = Event.now_ms
     def query(self):
         return True
@@ -410,7 +410,7 @@ def test_scripts_asynchronous_collectives_are_timed_on_its_device(tmp_path: Path
     hidden = rank.read().hidden
     assert hidden is not None
     assert not hidden.has_untimed
-    # Two a step from the third on, in flight until the waits began: 14 ms and 14 ms more, of which
-    # 7 ms are the wait for the first.
+    # Two a step from the third on, in flight until the waits began: 1.4 s and 1.4 s more, of which
+    # 0.7 s are the wait for the first.
     assert hidden.works_least_s == pytest.approx(hidden.works_most_s)
-    assert hidden.works_least_s > 0.02
+    assert hidden.works_least_s > 2
