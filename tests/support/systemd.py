@@ -41,7 +41,7 @@ _OUTER = r"""
 exec 3<&0
 (
   for group in $GROUPS_MADE; do echo $BASHPID > "$group/cgroup.procs" || exit 1; done
-  exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc $NET bash -c "$INNER" 3<&-
+  exec unshare --fork --pid --mount --uts --ipc --cgroup --kill-child --mount-proc --net bash -c "$INNER" 3<&-
 ) &
 bed=$!
 ( read -r _ <&3; kill -KILL $bed ) 2>/dev/null &
@@ -216,8 +216,8 @@ def _python_name() -> str:
 def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
     """Run systemd over a copy of the root with ``files`` laid over it.
 
-    ``has_rankmend``: /opt/rankmend runs this source. Without it, the bed is for the package: /mnt/changes has what differs
-    from this machine's root, it has a network of its own, and package managers may start services.
+    It has a network of its own, as units listen on fixed ports. ``has_rankmend``: /opt/rankmend runs this source. Without it, the bed is
+    for the package: /mnt/changes has what differs from this machine's root, and package managers may start services.
     """
     name = f"rankmend-bed-{uuid.uuid4().hex[:8]}"
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -237,7 +237,6 @@ def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
         "DEVICES": _DEVICES,
         "V1": " ".join(_V1) if has_v1 else "",
         "INNER": _INNER,
-        "NET": "" if has_rankmend else "--net",
         "GROUPS_MADE": " ".join(map(str, cgroups)),
         "SCRATCH": str(scratch),
     }
