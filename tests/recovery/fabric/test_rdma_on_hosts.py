@@ -245,7 +245,7 @@ def test_signal_to_the_first_node_ends_the_programs_of_all(
 
     assert [node.returncode for node in cli.nodes] == [128 + number, 2, 2]
     assert told[0] == ("", f"rankmend: stopped by {number.name}\n")
-    assert cli.programs() == []
+    wait_for(lambda: cli.programs() == [], "the end of the killed programs and their children")
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -258,7 +258,7 @@ def test_program_ends_with_a_node_that_is_killed_and_the_others_soon_after(
     if victim == 0:
         for node in cli.nodes[1:]:
             node.communicate(timeout=150)
-        assert cli.programs() == []
+        wait_for(lambda: cli.programs() == [], "the end of all programs")
 
 
 def test_result_says_its_transport_in_table_json_history_and_metrics(
