@@ -22,7 +22,7 @@ QUICK = PinSettings(poll_s=0.01, still_looks=2)
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < deadline_s, f"never: {what}"
         time.sleep(0.005)

@@ -45,10 +45,11 @@ def test_a_call_that_hangs_is_left_and_not_made_again_until_it_returns(
     server: threading.Event,
 ) -> None:
     calls = StorageCalls(CLOCK, late_s=0.01)
-    asked = []
+    asked, is_asked = [], threading.Event()
 
     def read() -> int:
         asked.append(1)
+        is_asked.set()
         server.wait(60)
         return 7
 
@@ -57,6 +58,7 @@ def test_a_call_that_hangs_is_left_and_not_made_again_until_it_returns(
     with pytest.raises(HungError, match="the storage has not answered for"):
         calls.run("a", read, deadline(30))
     assert calls.run("b", lambda: 8, deadline(30)) == 8
+    assert is_asked.wait(60)
     assert len(asked) == 1
 
     server.set()
@@ -117,7 +119,7 @@ def test_a_checkpoint_whose_storage_hangs_keeps_no_older_one_from_being_chosen(
         save_npz(tmp_path / "step-20")
     with unreadable_files(tmp_path, tmp_path / ".fuse") as disk:
         disk.hang_reading(hanging)
-        finder = CheckpointFinder(disk.point, CheckpointSettings(validate_timeout_s=6))
+        finder = CheckpointFinder(disk.point, CheckpointSettings(validate_timeout_s=10))
 
         first = finder.find(0, enough=1)
         again = finder.find(0, enough=1)
