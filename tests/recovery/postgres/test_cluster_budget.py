@@ -52,7 +52,7 @@ def test_two_controllers_that_decide_at_once_never_spend_more_than_the_budget(
                 database, leases, JournalLease("cluster", 0), clock, "boot", is_shared=True
             )
             desk = ClusterController(journal, POLICY, clock, lambda job_id: job_id)
-            ready.wait(30)
+            ready.wait(100)
             for number in range(6):
                 request = replace(
                     STOPPING, incident_id=f"{name}-{number}", job_id=f"{name}{number}"
@@ -64,7 +64,7 @@ def test_two_controllers_that_decide_at_once_never_spend_more_than_the_budget(
     for one in deciders:
         one.start()
     for one in deciders:
-        one.join(60)
+        one.join(200)
 
     with connected(url) as (database, _leases):
         entries = read_entries(database, "cluster")

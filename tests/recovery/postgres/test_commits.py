@@ -122,7 +122,7 @@ def test_a_commit_that_waits_for_a_standby_when_its_backend_is_ended_is_unknown_
         finally:
             postgres.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
             postgres.ask("postgres", "SELECT pg_reload_conf()")
-        writer.join(30)
+        writer.join(100)
 
     assert [entry.number for entry in done] == [2]  # type: ignore[attr-defined]
     assert len(place.read()) == 2
@@ -148,6 +148,6 @@ def test_a_commit_that_came_back_with_a_warning_is_confirmed_before_it_counts(
         finally:
             postgres.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
             postgres.ask("postgres", "SELECT pg_reload_conf()")
-        writer.join(30)
+        writer.join(100)
 
     assert [entry.number for entry in done] == [2]  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from recovery.service.daemon import read
 from recovery.service.server import Service, ServiceThread
 from tests.support.controllers import configure
 from tests.support.postgres import PostgresServer
+from tests.support.service import LONG_S
 
 
 class HandClock:
@@ -77,7 +78,7 @@ def test_what_a_controller_with_a_wrong_clock_writes_has_the_databases_time(
     service: Service,
 ) -> None:
     desk = service.worker.desk
-    service.worker.call(lambda: desk.drain("n1", "me", "r")).result(30)
+    service.worker.call(lambda: desk.drain("n1", "me", "r")).result(LONG_S)
 
     (entry,) = service._store.read_cluster()[-1:]
 

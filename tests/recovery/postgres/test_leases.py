@@ -218,7 +218,7 @@ def test_many_writers_of_the_clusters_journal_make_one_chain(place: PostgresPlac
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join(LONG_S)
 
     with connected(url) as (database, leases):
         journal = PostgresJournal(database, leases, shared, SystemClock(), "b", is_shared=True)
