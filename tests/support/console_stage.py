@@ -163,7 +163,7 @@ class Stage:
             speaker.say()
             speakers.append(speaker)
         for speaker in speakers[:run]:
-            assert speaker.ask() is not None, "an order for the first attempt"
+            speaker.wait_order("an order for the first attempt")
             speaker.obey()
         job = StagedJob(speakers)
         self.jobs.append(job)

@@ -155,6 +155,12 @@ class Speaker:
         self.order = order or known
         return order
 
+    def wait_order(self, what: str = "an order") -> Order:
+        """Return the next order, however long it takes a busy machine."""
+        wait_until(lambda: self.ask() is not None, what)
+        assert self.order is not None
+        return self.order
+
     def obey(self) -> None:
         """Say that the newest order is carried out."""
         order = self.order
@@ -187,5 +193,5 @@ def two_speakers(client: FullClient, **changes: Any) -> list[Speaker]:
     for speaker in speakers:
         speaker.say()
     for speaker in speakers:
-        assert speaker.ask() is not None, "an order for the first attempt"
+        speaker.wait_order("an order for the first attempt")
     return speakers

@@ -304,8 +304,13 @@ def readers() -> list[threading.Thread]:
 
 def test_bmcs_that_hang_hold_up_no_power_off(tmp_path: Path) -> None:
     (tmp_path / "hanging").mkdir()
-    with PowerBmc(answer=lambda _handler: hanging.released.wait()) as hanging, PowerBmc() as bmc:
-        slow = rule_of(hanging, tmp_path / "hanging", timeout_s=3.0)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        hanging.released.wait()
+        respond(handler, 200, {"PowerState": "On"})
+
+    with PowerBmc(answer=answer) as hanging, PowerBmc() as bmc:
+        slow = rule_of(hanging, tmp_path / "hanging", timeout_s=300.0)
         with power_of(rule_of(bmc, tmp_path, match="n1"), slow) as power:
             for number in range(THREADS + 1):
                 power.is_off(f"n{number + 2}", 1)

@@ -22,7 +22,15 @@ from recovery.service.pager import look
 from recovery.service.roles import Role
 from recovery.service.served_job import Parts
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import Running, Speaker, join_of, make_folder, running, wait_until
+from tests.support.service import (
+    LONG_S,
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    wait_until,
+)
 
 POLICY = """
 [policy]
@@ -52,7 +60,7 @@ def ask(up: Running, method: str, path: str, body: object = None, token: str = "
     headers = {"Authorization": f"Bearer {(up.folder / f'{token}.token').read_text().strip()}"}
     data = None if body is None else json.dumps(body).encode()
     with urllib3.PoolManager(ca_certs=str(up.ca), retries=False) as pool:
-        answer = pool.request(method, up.url + path, headers=headers, body=data, timeout=20.0)
+        answer = pool.request(method, up.url + path, headers=headers, body=data, timeout=LONG_S)
     return answer.status, json.loads(answer.data)
 
 
@@ -65,7 +73,7 @@ def start_job(up: Running, name: str, *spares: str) -> dict[str, Speaker]:
         speakers[node] = Speaker(client, node, client.join(request).job_id)
         speakers[node].say()
     for node in ("n1", "n2"):
-        assert speakers[node].ask() is not None
+        speakers[node].wait_order()
         speakers[node].obey()
     wait_until(lambda: client_state(up, speakers["n1"].job_id) == "running", "the job runs")
     return speakers
@@ -108,9 +116,7 @@ def test_the_plan_that_is_shown_and_approved_is_the_plan_that_is_carried_out(up:
     assert one.ask(wait_s=0) is None
     up.client("admin").command(one.job_id, PersonAct.APPROVE, incident_id=shown.incident_id)
     for speaker in (one, two):
-        order = speaker.ask()
-        assert order is not None
-        assert order.ranks == (), "the attempt is fenced first"
+        assert speaker.wait_order().ranks == (), "the attempt is fenced first"
     (waited,), (decided,) = (
         records(up, one.job_id, "plan_waits"),
         records(up, one.job_id, "decided"),
@@ -135,7 +141,7 @@ def test_an_approval_is_of_the_plan_that_was_shown_and_of_no_other(up: Running) 
         approval = PersonCommand(PersonAct.APPROVE, "bob", incident_id=shown.incident_id)
         worker.command(one.job_id, approval)
 
-    worker.call(drain_and_approve).result(20)
+    worker.call(drain_and_approve).result(LONG_S)
 
     def other() -> bool:
         plan = waiting(up, one.job_id)
@@ -207,7 +213,7 @@ def test_an_acknowledgement_is_an_act_with_a_name_in_the_audit_file(up: Running)
     assert (status, "it has not ended its job" in said["error"]) == (409, True)
     up.client("admin").command(one.job_id, PersonAct.REJECT, incident_id=incident)
     for speaker in speakers.values():
-        assert speaker.ask() is not None
+        speaker.wait_order()
         speaker.obey()
     wait_until(lambda: client_state(up, one.job_id) == "escalated", "the job is given up")
 
@@ -236,7 +242,9 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
     messages: list[Alert] = []
 
     def told() -> list[str]:
-        found = worker.call(lambda: look(worker, Links("https://w", "https://c"), 1e6)).result(20)
+        found = worker.call(lambda: look(worker, Links("https://w", "https://c"), 1e6)).result(
+            LONG_S
+        )
         messages.extend(one for one in found.alerts if "asked-3" in one.annotations.get("jobs", ""))
         return [notice.kind.value for notice in found.notices if notice.job_id == job_id]
 

@@ -47,7 +47,7 @@ def test_incident_of_a_job_with_a_chosen_uuid_is_found_by_its_id(tmp_path: Path)
             speakers.append(Speaker(client, node, joined.job_id))
             speakers[-1].say()
         for speaker in speakers:
-            assert speaker.ask() is not None
+            speaker.wait_order()
             speaker.obey()
         fail_rank(speakers[0])
         wait_until(lambda: bool(admin.incidents(chosen)), "an incident")

@@ -12,7 +12,7 @@ from recovery.journal.store import open_readonly
 from recovery.postgres.postgres_journal import read_entries
 from tests.recovery.service.test_postgres_jobs import configure, start_job
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import Running, make_folder, running, two_speakers, wait_until
+from tests.support.service import LONG_S, Running, make_folder, running, two_speakers, wait_until
 
 pytestmark = pytest.mark.real
 
@@ -41,7 +41,7 @@ def fill(folder: Path) -> tuple[str, str]:
         running_id, _order = start_job(up)
         ended_id = end_a_job(up)
         desk = up.service.worker.desk
-        up.service.worker.call(lambda: desk.drain("n9", "me", "broken")).result(30)
+        up.service.worker.call(lambda: desk.drain("n9", "me", "broken")).result(LONG_S)
     return running_id, ended_id
 
 

@@ -24,7 +24,7 @@ from recovery.postgres.migration import check_schema, migrate, migrations, rende
 from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_rows
 from tests.support.controllers import configure
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import join_of, running, two_speakers, wait_until
+from tests.support.service import LONG_S, join_of, running, two_speakers, wait_until
 
 pytestmark = pytest.mark.real
 HELD = NodeHeld("n9", Hold.DRAIN, "alice", "r", None)
@@ -103,7 +103,7 @@ def test_kinds_and_fields_of_a_newer_controller_are_carried_and_the_job_goes_on(
         assert job.controller.ledger.epoch == epoch + 2
         assert job.controller.ledger.attempt == 1
         assert desk.unusable("n9") is not None
-        older.service.worker.call(lambda: desk.release("n9", "bob", "r")).result(30)
+        older.service.worker.call(lambda: desk.release("n9", "bob", "r")).result(LONG_S)
         older.client().join(join_of("n3"))
 
     for one, rows in before.items():
@@ -172,7 +172,9 @@ def test_controller_that_can_not_read_what_the_cluster_decided_leaves_all_to_new
         wait_until(lambda: not older.service.worker.is_alive, "its deciding thread ends")
 
         holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
-        assert postgres.ask(name, holder, job_id) == [(None,)], "anybody may take its job"
+        wait_until(
+            lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take its job"
+        )
 
     with pytest.raises(JournalError, match="Upgrade this controller"), running(tmp_path / "a"):
         pass

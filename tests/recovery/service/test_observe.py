@@ -12,7 +12,15 @@ from recovery.messages.exchange import RankExit, RankReport
 from recovery.messages.outside import PersonAct
 from recovery.people.alerts import Links
 from recovery.service.pager import look
-from tests.support.service import Running, Speaker, join_of, make_folder, running, wait_until
+from tests.support.service import (
+    LONG_S,
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    wait_until,
+)
 
 POLICY = """
 [cluster]
@@ -49,7 +57,7 @@ def start_job(up: Running, name: str) -> Speaker:
     request = join_of("n1", name=name, key=f"job:{name}", nodes_min=1, nodes_max=1)
     speaker = Speaker(client, "n1", client.join(request).job_id)
     speaker.say()
-    assert speaker.ask() is not None
+    speaker.wait_order()
     speaker.obey()
     wait_until(lambda: state(up, speaker.job_id) == "running", "the job runs")
     return speaker
@@ -88,7 +96,7 @@ def test_a_job_whose_rank_fails_ends_and_what_would_have_been_done_is_journaled(
 
 
 def test_it_wakes_nobody(up: Running) -> None:
-    found = up.service.worker.call(lambda: look(up.service.worker, LINKS, 1e6)).result(20)
+    found = up.service.worker.call(lambda: look(up.service.worker, LINKS, 1e6)).result(LONG_S)
 
     messages = [one for one in found.alerts if one.labels["alertname"] == "RankmendIncident"]
     assert {one.labels["severity"] for one in messages} <= {"info"}

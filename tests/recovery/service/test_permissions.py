@@ -24,7 +24,15 @@ from recovery.service.route import Route
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
 from tests.recovery.service.test_cluster_api import fail_rank
-from tests.support.service import Running, Speaker, join_of, make_folder, running, wait_until
+from tests.support.service import (
+    LONG_S,
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    wait_until,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN, OTHER = "llama", "gemma"  # jobs; their nodes are n1, n2 and x1, x2
@@ -104,7 +112,9 @@ class World:
         if role is not Role.REPORT:
             headers["Authorization"] = f"Bearer {self.tokens[role, limit]}"
             pool = self.pool
-        answer = pool.request(method, self.up.url + path, headers=headers, body=body, timeout=30.0)
+        answer = pool.request(
+            method, self.up.url + path, headers=headers, body=body, timeout=LONG_S
+        )
         return answer.status, answer.data
 
     def may_be_asked(self, role: Role, limit: str) -> bool:
@@ -245,7 +255,7 @@ def _start(world: World, name: str, *nodes: str) -> Speaker:
         speakers.append(Speaker(client, node, joined.job_id))
         speakers[-1].say()
     for speaker in speakers:
-        assert speaker.ask() is not None
+        speaker.wait_order()
         speaker.obey()
     return speakers[0]
 
@@ -392,7 +402,7 @@ def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: 
         lambda: worker.desk.take_policy(
             replace(policy, alerts=replace(policy.alerts, node_labels=("Hostname", "node")))
         )
-    ).result(30)
+    ).result(LONG_S)
     try:
         labels = {"alertname": "RankmendX", "node": "n1", "Hostname": "x1"}
         body = json.dumps([{"labels": labels}]).encode()
@@ -400,7 +410,7 @@ def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: 
         assert world.ask(Role.REPORT, "its node", "POST", "/api/v2/alerts", body)[0] == 403
         assert world.ask(Role.REPORT, "another node", "POST", "/api/v2/alerts", body)[0] == 200
     finally:
-        worker.call(lambda: worker.desk.take_policy(policy)).result(30)
+        worker.call(lambda: worker.desk.take_policy(policy)).result(LONG_S)
 
 
 def test_node_of_an_alert_is_that_of_the_first_label_that_the_rules_name() -> None:

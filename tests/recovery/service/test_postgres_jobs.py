@@ -25,6 +25,7 @@ from recovery.service.postgres_jobs import PostgresJobs
 from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.service import (
+    LONG_S,
     Running,
     Speaker,
     join_of,
@@ -128,11 +129,11 @@ def test_what_a_person_orders_at_one_controller_holds_at_the_other(
     with running(configure(tmp_path / "a", url)) as first:
         with running(configure(tmp_path / "b", url)) as second:
             desk, other = first.service.worker.desk, second.service.worker.desk
-            first.service.worker.call(lambda: desk.pause("cluster", "alice", "r")).result(30)
+            first.service.worker.call(lambda: desk.pause("cluster", "alice", "r")).result(LONG_S)
 
             wait_until(lambda: "cluster" in other.ledger.paused, "the other one knows the pause")
 
-            second.service.worker.call(lambda: other.resume("cluster", "bob", "r")).result(30)
+            second.service.worker.call(lambda: other.resume("cluster", "bob", "r")).result(LONG_S)
             wait_until(lambda: "cluster" not in desk.ledger.paused, "the first one knows the end")
 
 

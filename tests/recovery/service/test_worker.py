@@ -27,7 +27,7 @@ from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, po
 from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.worker import Worker
-from tests.support.service import Speaker, join_of, wait_until
+from tests.support.service import LONG_S, Speaker, join_of, wait_until
 
 
 class FaultyCore:
@@ -89,7 +89,7 @@ class Bench:
 
     def ask(self, act: Callable[[], Any]) -> Any:
         asked: Future[Any] = self.worker.call(act)
-        return asked.result(20)
+        return asked.result(LONG_S)
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_
     assert report is not None
     reports = worker_inbox.BATCH_MAX + 500
     may_go_on = threading.Event()
-    stuck = bench.worker.call(lambda: may_go_on.wait(20))
+    stuck = bench.worker.call(lambda: may_go_on.wait(LONG_S))
 
     began_s = bench.worker.hearing.listened_s()
     for _ in range(reports):
@@ -239,7 +239,7 @@ def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_
     may_go_on.set()
     wait_until(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
 
-    assert stuck.result(20)
+    assert stuck.result(LONG_S)
     assert late_s > 0.3
     assert began_s <= min(core.heard_at_s)
     assert max(core.heard_at_s) <= came_s
