@@ -73,11 +73,25 @@ class Job:
         self._processes.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
+        if code.endswith(SLEEP):
+            _await_sleep(process.pid)
         return process.pid
 
     def alive(self, *pids: int) -> list[int]:
         states = ((pid, read_state(pid)) for pid in pids)
         return [pid for pid, state in states if state is not None and not state.is_gone]
+
+
+def _await_sleep(pid: int) -> None:
+    """Wait until the shell has become `sleep`: the kernel shows no environment while it makes one of the other."""
+    until_s = time.monotonic() + 100
+    while True:
+        state = read_state(pid)
+        assert state is not None
+        if (state.command, state.letter) == ("sleep", "S"):
+            return
+        assert time.monotonic() < until_s, state
+        time.sleep(0.005)
 
 
 @pytest.fixture
