@@ -21,7 +21,7 @@ class Launcher:
     def settle(self, through: int) -> None:
         self.watch.settle(through)
         while self.watch.settled_through < through:
-            assert self.news.acquire(timeout=30)
+            assert self.news.acquire(timeout=100)
 
     @property
     def points(self) -> list[tuple[int, int, int]]:
@@ -89,7 +89,7 @@ def test_snapshots_written_beside_training_are_digested(launcher: Launcher, tmp_
 
     launcher.watch.tick()
 
-    assert launcher.news.acquire(timeout=30)
+    assert launcher.news.acquire(timeout=100)
     assert launcher.points == [(0, 1, 10)]
 
 

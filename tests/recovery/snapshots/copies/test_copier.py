@@ -411,11 +411,18 @@ def test_bit_that_flips_on_the_holder_is_found_when_it_is_fetched(
     assert list(other.copies.iterdir()) == []
 
 
+def is_being_received(node: Node) -> bool:
+    try:
+        return any(one.stat().st_size > 0 for one in node.copies.iterdir())
+    except FileNotFoundError:  # not there yet
+        return False
+
+
 def test_snapshot_that_is_overwritten_while_it_is_sent_is_not_held(make: Make, other: Node) -> None:
-    slow = make("n1", bytes_per_s=4.0 * MIB)
+    slow = make("n1", bytes_per_s=2.0 * MIB)
     kept = slow.keep(os.urandom(8 * MIB))
     slow.copier.send(SendCopy(kept, other.peer))
-    time.sleep(0.7)
+    wait_until(lambda: is_being_received(other), "a part of it")
 
     slow.keep(os.urandom(8 * MIB), step=30, sequence=3)
 
