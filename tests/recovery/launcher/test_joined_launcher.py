@@ -175,7 +175,7 @@ class Member:
 
     def close(self) -> None:
         self.launcher.finish()
-        self.thread.join(10)
+        self.thread.join(60)
         self.launcher.close()
         self.store.close()
         self.output.close()

@@ -128,7 +128,7 @@ class Node:
 
     def close(self) -> None:
         self.launcher.finish()
-        self.thread.join(10)
+        self.thread.join(60)
         self.launcher.close()
         self.store.close()
         self.output.close()
@@ -327,7 +327,7 @@ def test_a_rank_whose_lease_ended_before_it_was_forked_is_told_as_ended_by_its_l
 ) -> None:
     node = make_node(STEPS)
     node.launcher.finish()
-    node.thread.join(30)
+    node.thread.join(60)
     starter = RankStarter(node.plan, node.store, node.output, node.runtime, ForkingProcesses())
     attempt = LaunchedAttempt(1, 0.0)
     starter.make_ranks(node.order, attempt)

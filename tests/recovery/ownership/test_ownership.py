@@ -271,7 +271,7 @@ def race(folder: ClaimFolder, generation: int) -> list[str]:
     def claim(number: int) -> None:
         token = f"{generation}-{number}"
         one = challenger(token=token, owner=f"launcher:{token}", generation=generation)
-        start.wait(30)
+        start.wait(100)
         if folder.make(one):
             won.append(token)
 
@@ -279,7 +279,7 @@ def race(folder: ClaimFolder, generation: int) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(100)
     return won
 
 
