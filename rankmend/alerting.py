@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from http.client import HTTPException
+from pathlib import Path
 from threading import Condition, Thread
 from typing import Final
 from urllib.error import URLError
@@ -26,6 +27,8 @@ import msgspec
 from rankmend.backoff import Backoff
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, RankmendError
+from rankmend.renewed_files import Renewed
+from rankmend.token_file import read_token
 
 PATH: Final = "/api/v2/alerts"
 RESEND_S: Final = 60.0  # Prometheus' own default (--rules.alert.resend-delay=1m)
@@ -93,10 +96,10 @@ def make_post(
     ca_file: str | None = None,
     cert_file: str | None = None,
     key_file: str | None = None,
-    token: str | None = None,
+    token_file: str | None = None,
 ) -> Post:
-    """Return the real way to send; certificates that can't be used are refused here."""
-    ask = make_ask(ca_file, cert_file, key_file, token)
+    """Return the real way to send; files that can't be used are refused here, and renewed ones are read again."""
+    ask = make_ask(ca_file, cert_file, key_file, token_file)
 
     def post(url: str, body: bytes) -> None:
         ask(url, body)
@@ -108,13 +111,14 @@ def make_ask(
     ca_file: str | None = None,
     cert_file: str | None = None,
     key_file: str | None = None,
-    token: str | None = None,
+    token_file: str | None = None,
 ) -> Ask:
     """Return the real way to send something that is answered."""
-    headers = {"Content-Type": "application/json", **_authorization(token)}
-    opener = _opener(ca_file, cert_file, key_file)
+    access = _access(ca_file, cert_file, key_file, token_file)
 
     def ask(url: str, body: bytes) -> bytes:
+        opener, authorization = access.look()
+        headers = {"Content-Type": "application/json", **authorization}
         request = Request(  # noqa: S310 - the scheme was checked by `target_url`
             url, data=body, headers=headers, method="POST"
         )
@@ -127,13 +131,14 @@ def make_get(
     ca_file: str | None = None,
     cert_file: str | None = None,
     key_file: str | None = None,
-    token: str | None = None,
+    token_file: str | None = None,
 ) -> Get:
     """Return the real way to read what an Alertmanager knows."""
-    headers = {"Accept": "application/json", **_authorization(token)}
-    opener = _opener(ca_file, cert_file, key_file)
+    access = _access(ca_file, cert_file, key_file, token_file)
 
     def get(url: str, bytes_max: int) -> bytes:
+        opener, authorization = access.look()
+        headers = {"Accept": "application/json", **authorization}
         request = Request(url, headers=headers)  # noqa: S310 - checked by `target_url`
         body = _ask(opener, request, bytes_max + 1)
         if len(body) > bytes_max:
@@ -143,8 +148,20 @@ def make_get(
     return get
 
 
-def _authorization(token: str | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
+def _access(
+    ca_file: str | None, cert_file: str | None, key_file: str | None, token_file: str | None
+) -> Renewed[tuple[OpenerDirector, dict[str, str]]]:
+    """Return a connection's certificates and its header with the token, as the files are at each look."""
+    known = ssl.get_default_verify_paths()
+    authorities = (ca_file,) if ca_file is not None else (known.cafile, known.capath)
+    files = (*authorities, cert_file, key_file, token_file)
+
+    def make() -> tuple[OpenerDirector, dict[str, str]]:
+        token = read_token(Path(token_file)) if token_file is not None else None
+        authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return _opener(ca_file, cert_file, key_file), authorization
+
+    return Renewed([file for file in files if file is not None], make)
 
 
 def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> bytes:

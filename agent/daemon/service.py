@@ -14,7 +14,7 @@ from agent.findings.journal import FindingStore
 from agent.inventory_commands import inventory_commands
 from agent.nvml.commands import gpu_commands
 from agent.page.application import make_app
-from agent.page.http_server import HttpServer, make_context
+from agent.page.http_server import HttpServer, renewed_context
 from agent.ranks.launcher_socket import RankSocket
 from agent.ranks.table import RankTable
 from agent.watch.sender import WatchSender
@@ -85,9 +85,9 @@ def run(config: AgentConfig, read_config: Callable[[], AgentConfig], inbox: Sign
 
     def reload() -> None:
         wanted = read_config()
-        context = make_context(wanted.tls) if wanted.tls else None  # refused: nothing has changed
+        tls = renewed_context(wanted.tls)  # refused: nothing has changed
         agent.reload(wanted)
-        server.use(context)
+        server.use(tls)
 
     memory.settle()
     agent.schedule.repeat("tidy memory", memory.TIDY_S, memory.tidy)

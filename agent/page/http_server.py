@@ -3,7 +3,7 @@
 import socket
 import ssl
 from socketserver import TCPServer
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Event, Thread
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler
 
@@ -13,6 +13,7 @@ from agent.config import EndpointTls
 from agent.page.application import Application
 from rankmend.errors import ConfigError
 from rankmend.listening import make_server_context, parse_listen
+from rankmend.renewed_files import LOOK_S, Renewed
 
 REQUESTS_MAX: Final = 32  # at once; two Prometheus replicas and a person need 3
 REQUEST_S_MAX: Final = 10.0  # idle time of a connection: Prometheus' default scrape timeout
@@ -29,6 +30,14 @@ def make_context(tls: EndpointTls) -> ssl.SSLContext:
     return make_server_context(tls, ssl.CERT_REQUIRED)
 
 
+def renewed_context(tls: EndpointTls | None) -> Renewed[ssl.SSLContext] | None:
+    """Return the context of these files as they are at each look; None: without TLS."""
+    if tls is None:
+        return None
+    files = (tls.cert_file, tls.key_file, tls.client_ca_file)
+    return Renewed([file for file in files if file is not None], lambda: make_context(tls))
+
+
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S_MAX
 
@@ -42,7 +51,7 @@ class _Server(ThreadingWSGIServer):
     def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
         self.address_family = family
         self._slots = BoundedSemaphore(REQUESTS_MAX)
-        self.context: ssl.SSLContext | None = None
+        self.tls: Renewed[ssl.SSLContext] | None = None
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
@@ -62,9 +71,9 @@ class _Server(ThreadingWSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            if self.context is not None:  # here and not in accept: a slow client holds up itself
+            if (tls := self.tls) is not None:  # not in accept: a slow client holds up itself
                 request.settimeout(REQUEST_S_MAX)
-                request = self.context.wrap_socket(request, server_side=True)
+                request = tls.value.wrap_socket(request, server_side=True)
             super().process_request_thread(request, client_address)
         except OSError:  # no TLS, or no certificate that we accept
             self.shutdown_request(request)
@@ -76,11 +85,17 @@ class _Server(ThreadingWSGIServer):
 
 
 class HttpServer:
-    """Serves an application in daemon threads."""
+    """Serves an application in daemon threads; one of them looks for renewed certificates every ``look_s``."""
 
-    def __init__(self, listen: str, app: Application, tls: EndpointTls | None = None) -> None:
+    def __init__(
+        self,
+        listen: str,
+        app: Application,
+        tls: EndpointTls | None = None,
+        look_s: float = LOOK_S,
+    ) -> None:
         host, port = parse_address(listen)
-        context = make_context(tls) if tls else None
+        renewed = renewed_context(tls)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             family, _type, _protocol, _name, address = found[0]
@@ -88,10 +103,13 @@ class HttpServer:
         except OSError as error:
             raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._server.set_app(app)
-        self._server.context = context
+        self._server.tls = renewed
         self._thread = Thread(
             target=self._server.serve_forever, args=(0.2,), name="http", daemon=True
         )
+        self._look_s = look_s
+        self._should_stop = Event()
+        self._looking = Thread(target=self._look, name="certificates", daemon=True)
 
     @property
     def port(self) -> int:
@@ -103,13 +121,20 @@ class HttpServer:
 
     def start(self) -> None:
         self._thread.start()
+        self._looking.start()
 
-    def use(self, context: ssl.SSLContext | None) -> None:
-        """Meet new connections with this context; None: without TLS."""
-        self._server.context = context
+    def use(self, tls: Renewed[ssl.SSLContext] | None) -> None:
+        """Meet new connections with these certificates; None: without TLS."""
+        self._server.tls = tls
+
+    def _look(self) -> None:
+        while not self._should_stop.wait(self._look_s):
+            if (tls := self._server.tls) is not None:
+                tls.look()
 
     def stop(self) -> None:
         """Stop taking requests, within 0.2 s; answers under way are cut off at exit."""
+        self._should_stop.set()
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()

@@ -216,8 +216,8 @@ _TEXT: Final = """\
 # false: the BMC's certificate is not checked.
 #verify = true
 
-# TLS 1.2 and later on the pages: docs/operate/agent.md. Default: plain HTTP. A reload reads the files again;
-# a reload also turns TLS on or off.
+# TLS 1.2 and later on the pages: docs/operate/agent.md. Default: plain HTTP. Renewed files
+# are taken up by themselves; a reload turns TLS on or off.
 #[tls]
 # PEM files of certificate and key; both are needed, a key with a passphrase is refused.
 #cert_file = "/etc/rankmend/tls/node.crt"

@@ -19,8 +19,9 @@ import urllib3
 
 from rankmend.backoff import Backoff
 from rankmend.errors import ConfigError
+from rankmend.token_file import read_token
 from recovery.api import wire
-from recovery.api.contact import Contact, check_url, read_token
+from recovery.api.contact import Contact, check_url
 from recovery.api.controller_errors import (
     BusyError,
     ConflictError,

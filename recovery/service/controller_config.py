@@ -278,6 +278,13 @@ def fingerprint_of(config: Config) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(found[0])).hexdigest()
 
 
+def tls_files(config: Config) -> list[str]:
+    """Return the files of the controller's own certificate; none without TLS."""
+    tls = config.tls
+    files = () if tls is None else (tls.cert_file, tls.key_file, tls.client_ca_file)
+    return [file for file in files if file is not None]
+
+
 def read_tokens_of(config: Config) -> Tokens | None:
     """Return the tokens in force; None where everybody on this machine may do everything."""
     return Tokens(read_tokens(Path(config.tokens_file))) if config.tokens_file else None

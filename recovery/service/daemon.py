@@ -2,6 +2,7 @@
 
 READY is sent when the jobs are taken up and the port listens. The watchdog is pinged by the event
 loop, and only while the deciding thread goes round. SIGTERM closes the journals and stops no training.
+A renewed certificate is taken up without a signal; all else that a reload can change takes effect at SIGHUP.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from detectors.wording import counted
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError, RankmendError
 from rankmend.notify import Notifier
+from rankmend.renewed_files import LOOK_S, Marks, marks_of
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.service import controller_config as configuration
 from recovery.service.bmcs import BmcDirectory
@@ -31,6 +33,7 @@ from recovery.service.tokens import Tokens
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 1.0
+_NOT_USED: Final = "renewed certificate is not used; the old one stays in force"
 _STARTING_S: Final = 0.02
 # How long the deciding thread waits for the interpreter while another thread makes a page; Python's default is 5 ms. With 2,000 nodes
 # and 20 viewers its mean turn is 1.1 times as long by the default, and no longer with this (bench/console.py).
@@ -59,6 +62,7 @@ def run(path: Path) -> int:
     config, tokens, policy = read(path)
     _raise_descriptors(config)
     clock = SystemClock()
+    marks = marks_of(configuration.tls_files(config))  # before the service reads them
     service = Service(config, clock, tokens, policy)
     notifier = Notifier.from_environment(os.environ, os.getpid())
     gc.collect()
@@ -66,7 +70,7 @@ def run(path: Path) -> int:
     gc.disable()  # `cycles` looks when memory has grown
     sys.setswitchinterval(_SWITCH_S)
     try:
-        return uvloop.run(_Daemon(service, notifier, clock, lambda: read(path)).run())
+        return uvloop.run(_Daemon(service, notifier, clock, lambda: read(path), marks).run())
     finally:
         notifier.close()
 
@@ -90,6 +94,7 @@ class _Daemon:
         notifier: Notifier,
         clock: Clock,
         read_again: Callable[[], tuple[Config, Tokens | None, PolicyFile]],
+        certificate_marks: Marks,
     ) -> None:
         self._service = service
         self._notifier = notifier
@@ -97,6 +102,9 @@ class _Daemon:
         self._read_again = read_again
         self._should_stop = asyncio.Event()
         self._is_alive = True
+        self._one_reload = asyncio.Lock()
+        self._certificate_marks = certificate_marks
+        self._renewal_told = ""  # why renewed certificates are not used
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -113,6 +121,7 @@ class _Daemon:
         # the command has blocked it; before any thread starts and would inherit that
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         began_s = self._clock.now_s()
+        renewing: asyncio.Task[None] | None = None
         try:
             await self._service.start()
             worker = self._service.worker
@@ -128,9 +137,12 @@ class _Daemon:
                 }
                 log.info("controller started", extra=fields)
                 self._notifier.ready(f"{counted(jobs, 'job')} resumed")
+            renewing = loop.create_task(self._take_renewed())
             return await self._watch()
         finally:
             self._notifier.stopping()
+            if renewing is not None:
+                renewing.cancel()
             await self._service.stop()
             log.info("controller stopped")
 
@@ -160,12 +172,40 @@ class _Daemon:
         log.info("stopping", extra={"signal": signal.Signals(number).name})
         self._should_stop.set()
 
+    async def _take_renewed(self) -> None:
+        """Take up the certificate's files once they have changed; until they can be used, keep the old."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            async with self._one_reload:
+                service = self._service
+                files = configuration.tls_files(service.config)
+                marks = await loop.run_in_executor(None, marks_of, files)
+                if marks == self._certificate_marks:
+                    continue
+                fields = {"files": ", ".join(files)}
+                try:
+                    await service.reload(service.config, service.api.doorman.tokens, service.policy)
+                except (RankmendError, OSError) as error:
+                    if self._renewal_told != str(error):
+                        self._renewal_told = fields["error"] = str(error)
+                        log.error(_NOT_USED, extra=fields)  # noqa: TRY400
+                else:
+                    self._certificate_marks, self._renewal_told = marks, ""
+                    log.info("renewed certificate is in force", extra=fields)
+
     async def _reload(self) -> None:
+        async with self._one_reload:
+            await self._read_and_reload()
+
+    async def _read_and_reload(self) -> None:
         """Read the configuration again; one that is wrong changes nothing."""
         self._notifier.reloading()
         loop = asyncio.get_running_loop()
         try:
             config, tokens, policy = await loop.run_in_executor(None, self._read_again)
+            files = configuration.tls_files(config)
+            marks = await loop.run_in_executor(None, marks_of, files)
             for name in Config.__struct_fields__:
                 old, new = getattr(self._service.config, name), getattr(config, name)
                 if old != new and name not in configuration.RELOADABLE:
@@ -177,6 +217,7 @@ class _Daemon:
             ):
                 raise ConfigError("listen and state_dir need a restart")
             await self._service.reload(config, tokens, policy)
+            self._certificate_marks = marks
             status = "configuration reloaded"
             log.info(status)
         except (RankmendError, OSError) as error:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from rankmend.errors import ConfigError
-from recovery.api.contact import read_token
+from rankmend.token_file import read_token
 from recovery.service.roles import TOKEN_ROLES
 from recovery.service.tokens import TokenEntry, hash_of
 

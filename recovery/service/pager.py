@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -29,7 +28,6 @@ from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import Clock
 from rankmend.errors import JournalError, RankmendError
 from rankmend.links import check_runbooks
-from recovery.api.contact import read_token
 from recovery.cluster.broken_parts import find_broken_parts
 from recovery.cluster.notices import (
     NOTICES_MAX,
@@ -108,8 +106,7 @@ class Pager:
         )
         self._targets: list[AlertmanagerTarget] = []
         if people.urls:
-            token = read_token(Path(people.token_file)) if people.token_file else None
-            post = make_post(people.ca_file, people.cert_file, people.key_file, token)
+            post = make_post(people.ca_file, people.cert_file, people.key_file, people.token_file)
             self._targets = [
                 AlertmanagerTarget(target_url(url), clock, post) for url in people.urls
             ]

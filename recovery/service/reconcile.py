@@ -9,13 +9,11 @@ a webhook would not have told them.
 import logging
 import threading
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from rankmend.alerting import BACKOFF, Get, make_get, target_url
 from rankmend.errors import RankmendError
-from recovery.api.contact import read_token
 from recovery.cluster.incoming_alerts import decode_active
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.worker import Worker
@@ -35,8 +33,7 @@ class AlertReader:
         self._readers: list[_Reader] = []
         if not config.urls:
             return
-        token = read_token(Path(config.token_file)) if config.token_file else None
-        get = get or make_get(config.ca_file, config.cert_file, config.key_file, token)
+        get = get or make_get(config.ca_file, config.cert_file, config.key_file, config.token_file)
         query = QUERY + (f"&receiver={quote(config.receiver)}" if config.receiver else "")
         for url in config.urls:
             self._readers.append(_Reader(worker, f"{target_url(url)}?{query}", get))

@@ -41,7 +41,7 @@ state_dir = @state_dir@
 # Default: none.
 #redirect_to = "https://controller-b.example:9477"
 
-# TLS 1.2 and later. A reload reads the files again.
+# TLS 1.2 and later. Renewed files are taken up by themselves.
 @tls@
 
 # How the database of `journal` is used. (restart)
@@ -244,10 +244,10 @@ state_dir = @state_dir@
 # Every member of a cluster by its own address: "http://alertmanager-a:9093". Default: none, and nobody
 # is notified.
 #urls = []
-# File (mode 0600) with a bearer token for them. Default: none.
+# File (mode 0600) with a bearer token for them, read anew once it changes. Default: none.
 #token_file = "/etc/rankmend/controller/alertmanager.token"
 # PEM files: the authority of their certificates, and a certificate and key of ours.
-# Default: the system's authorities, and no certificate.
+# Read anew once they change. Default: the system's authorities, and no certificate.
 #ca_file = "/etc/rankmend/controller/alertmanager-ca.crt"
 #cert_file = "/etc/rankmend/controller/alertmanager.crt"
 #key_file = "/etc/rankmend/controller/alertmanager.key"

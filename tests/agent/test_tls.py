@@ -3,7 +3,6 @@
 import shutil
 import socket
 import ssl
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,41 +10,15 @@ from pathlib import Path
 import pytest
 
 from agent.config import EndpointTls
-from agent.page.http_server import HttpServer, make_context
+from agent.page.http_server import HttpServer, make_context, renewed_context
 from rankmend.errors import ConfigError
+from tests.support.agent import wait_for
+from tests.support.authority import Authority, Lineage, openssl
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
 ]
-
-
-class Authority:
-    """A certificate authority of the test's own."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.name = folder, name
-        self.cert, self.key = folder / f"{name}.crt", folder / f"{name}.key"
-        run("req", "-x509", *new_key(self.key), "-subj", f"/CN={name}", "-out", self.cert)
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        cert, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        request, extra = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
-        extra.write_text("subjectAltName=IP:127.0.0.1\n")
-        run("req", "-new", *new_key(key), "-subj", f"/CN={name}", "-out", request)
-        run(
-            *("x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key),
-            *("-CAcreateserial", "-days", "1", "-extfile", extra, "-out", cert),
-        )
-        return cert, key
-
-
-def new_key(path: Path) -> tuple[str | Path, ...]:
-    return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path)
-
-
-def run(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +107,7 @@ def test_new_certificate_is_used_from_the_next_connection_on(
     cert, key = other.issue("node")
     fetch(server.port, client_context(authority))
 
-    server.use(make_context(EndpointTls(cert_file=str(cert), key_file=str(key))))
+    server.use(renewed_context(EndpointTls(cert_file=str(cert), key_file=str(key))))
 
     assert fetch(server.port, client_context(other)) == b"page"
     with pytest.raises(OSError):
@@ -167,7 +140,30 @@ def test_key_with_a_passphrase_is_refused(
     authority: Authority, tls: EndpointTls, tmp_path: Path
 ) -> None:
     locked = tmp_path / "locked.key"
-    run("ec", "-in", tls.key_file, "-aes128", "-passout", "pass:secret", "-out", locked)
+    openssl("ec", "-in", tls.key_file, "-aes128", "-passout", "pass:secret", "-out", locked)
 
     with pytest.raises(ConfigError, match=r"locked\.key"):
         make_context(EndpointTls(cert_file=tls.cert_file, key_file=str(locked)))
+
+
+def test_renewed_certificate_is_taken_up_by_itself_once_it_is_whole(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    lineage, other = Lineage(tmp_path, "node"), Authority(tmp_path, "next")
+    lineage.renew(*authority.issue("first"))
+    tls = EndpointTls(cert_file=str(lineage.cert), key_file=str(lineage.key))
+    server = HttpServer("127.0.0.1:0", app, tls, look_s=0.02)
+    server.start()
+    try:
+        lineage.add(*other.issue("second"))
+        lineage.turn(lineage.cert)
+        wait_for(lambda: "are not used" in caplog.text, "the look at half of the renewal")
+
+        assert fetch(server.port, client_context(authority)) == b"page"
+        lineage.turn(lineage.key)
+        wait_for(lambda: "are in force" in caplog.text, "the look at all of it")
+        assert fetch(server.port, client_context(other)) == b"page"
+        assert caplog.text.count("are not used") == 1
+    finally:
+        server.stop()

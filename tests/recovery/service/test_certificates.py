@@ -1,5 +1,11 @@
 """Certificates that do not hold now: refused at a reload, and never in the way of revoking a token."""
 
+import re
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -8,9 +14,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from rankmend.errors import ConfigError
+from rankmend.files import replace_file
+from recovery.api.operator_client import OperatorClient
 from recovery.service import authority
 from recovery.service.daemon import read
-from tests.support.service import make_folder, running
+from tests.support.service import LONG_S, make_folder, running, wait_until
 
 
 def out_of_date(folder: Path, *, begins_in_days: float, lasts_days: float) -> None:
@@ -70,3 +78,64 @@ def test_authority_of_which_one_certificate_holds_is_enough(tmp_path: Path) -> N
     authority.refuse_out_of_date(str(ca[0]), str(ca[0]), datetime.now(timezone.utc).timestamp())
     with pytest.raises(ConfigError, match="expired"):
         authority.refuse_out_of_date(str(ca[0]), None, late_s)
+
+
+@contextmanager
+def controller_process(config: Path) -> Iterator[Callable[[], str]]:
+    """Run `rankmend controller run`, and give what reads its log."""
+    log = config.parent / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rankmend.cli", "controller", "run", "--config", str(config)],
+            stderr=output,
+        )
+    try:
+        yield log.read_text
+    finally:
+        process.terminate()
+        process.wait(LONG_S)
+
+
+def shown_by(port: int) -> bytes:
+    """Return the certificate that a controller shows to a new connection."""
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=LONG_S))
+
+
+def renew(folder: Path) -> tuple[bytes, bytes]:
+    """Return another certificate of the server and its key, as a renewal makes them."""
+    made = folder / "renewal"
+    made.mkdir()
+    ca = (folder / "ca.crt", folder / "ca.key")
+    authority.make_server(ca, made / "server.crt", made / "server.key", ["127.0.0.1"])
+    return (made / "server.crt").read_bytes(), (made / "server.key").read_bytes()
+
+
+@pytest.mark.real
+def test_running_controller_takes_up_a_renewed_certificate_by_itself_once_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "files"
+    config = make_folder(folder)
+    cert, key = renew(folder)
+    with controller_process(config) as log:
+        wait_until(lambda: "controller started" in log(), "the start")
+        found = re.search(r'"controller started" port=(\d+)', log())
+        assert found is not None
+        port, first = int(found[1]), shown_by(int(found[1]))
+
+        (folder / "tokens.toml").write_bytes(b"")  # a person is at work there
+        replace_file(folder / "server.crt", cert, ConfigError)
+        wait_until(lambda: "certificate is not used" in log(), "the look at half of the renewal")
+        between = shown_by(port)
+        replace_file(folder / "server.key", key, ConfigError)
+        wait_until(lambda: "certificate is in force" in log(), "the look at all of it")
+
+        assert (between, shown_by(port)) == (first, ssl.PEM_cert_to_DER_cert(cert.decode()))
+        client = OperatorClient(
+            [f"https://127.0.0.1:{port}"],
+            ca_file=folder / "ca.crt",
+            token_file=folder / "admin.token",
+        )
+        assert client.jobs() == []  # all else takes effect at a reload
+        client.close()
+        assert log().count("certificate is not used") == 1

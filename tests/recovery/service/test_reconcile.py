@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,7 +133,11 @@ def test_it_is_read_once_more_when_a_webhook_has_left_alerts_out() -> None:
 
 
 @pytest.mark.real
-def test_an_answer_is_bounded_and_the_token_is_sent() -> None:
+def test_an_answer_is_bounded_and_the_token_is_sent(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o600)
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             is_known = self.headers["Authorization"] == "Bearer secret"
@@ -148,7 +153,7 @@ def test_an_answer_is_bounded_and_the_token_is_sent() -> None:
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_address[1]}/"
-            get = make_get(token="secret")
+            get = make_get(token_file=str(token))
 
             assert get(url, 100) == b"x" * 100
             with pytest.raises(AlertError, match="more than 99 bytes"):
