@@ -127,6 +127,7 @@ class KernelLogCollector:
         self._failure: Exception | None = None
         self._saved_at_s = clock.now_s()
         self._is_saved = True  # nothing has been read since the file was written
+        self._save_trouble = ""
 
     def collect(self) -> Iterator[Metric]:
         """Return the counts; the first run reads what the log holds and starts to follow it."""
@@ -226,7 +227,13 @@ class KernelLogCollector:
             save(self._saved_path, saved)
         except SourceError as error:
             self._is_saved = False
-            log.warning("kernel log state not saved", extra={"error": str(error)})
+            if str(error) != self._save_trouble:
+                log.warning("kernel log state not saved", extra={"error": str(error)})
+            self._save_trouble = str(error)
+        else:
+            if self._save_trouble:
+                log.info("kernel log state is saved again")
+            self._save_trouble = ""
 
     def _counts(self) -> Iterator[Metric]:
         state, saved = self._state, self._saved

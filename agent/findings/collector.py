@@ -139,6 +139,7 @@ class FindingsCollector:
         self._raised_at_s: list[tuple[float, str]] = []
         self._saved_at_s = clock.now_s()
         self._is_storing = True  # the last write succeeded
+        self._release_trouble = ""
         self._boot_id = read_boot_id()
         self.newest = FindingsView(clock.now_s(), checks=len(self._checks))
 
@@ -154,6 +155,7 @@ class FindingsCollector:
     def keep_in(self, store: FindingStore) -> None:
         """Go on from what ``store`` remembers, and write all changes to it."""
         self._store = store
+        self._is_storing = store.is_open
         try:
             saved = store.load()
         except StorageError as error:
@@ -244,7 +246,15 @@ class FindingsCollector:
     def _released(self, state: NodeState) -> NodeState:
         if self._store is None:
             return state
-        for finding_id in self._store.released():
+        try:
+            asked = self._store.released()
+        except StorageError as error:  # the findings themselves need no disk
+            if str(error) != self._release_trouble:
+                log.error("cannot look for released findings", extra={"error": str(error)})  # noqa: TRY400
+            self._release_trouble, asked = str(error), []
+        else:
+            self._release_trouble = ""
+        for finding_id in asked:
             released = release(state, finding_id)
             fields = {"finding": finding_id}
             if released is None:
@@ -287,14 +297,16 @@ class FindingsCollector:
                         for change, finding in changes
                     ]
                 )
-            if changes or now_s - self._saved_at_s >= SAVE_S:
+            # After a failure each look tries again: what is not known to be written is not in order.
+            if changes or not self._is_storing or now_s - self._saved_at_s >= SAVE_S:
                 self._save()
-            is_storing = True
+                if not self._is_storing:
+                    log.info("findings are saved on disk again")
+                self._is_storing = True
         except StorageError as error:
-            is_storing = False
             if self._is_storing:
                 log.error("findings are not saved on disk", extra={"error": str(error)})  # noqa: TRY400
-        self._is_storing = is_storing
+            self._is_storing = False
 
     def _save(self) -> None:
         if self._store is None:

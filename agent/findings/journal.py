@@ -7,8 +7,10 @@
 <folder>/lock                held while an agent runs: two agents on one folder are refused
 """
 
+import errno
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +29,9 @@ KEEP: Final = 4
 STATE_BYTES_MAX: Final = 16_000_000
 RELEASES_MAX: Final = 100  # read at once
 VERSION: Final = 1
+_DISK_TROUBLE: Final = frozenset((errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO))
+
+log = logging.getLogger(__name__)
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,25 +43,54 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingStore:
-    """The folder of one agent. Raises ConfigError where it can't be used."""
+    """The folder of one agent. Raises ConfigError where it can't be used.
+
+    A disk that is full or has become read-only, as after an error, keeps no agent from its start: the node needs
+    one more than ever. Then each write tries to open the folder again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._releases = folder / "release"
+        self._lock = -1
+        try:
+            self._open()
+        except StorageError as error:
+            log.error("findings are not saved on disk", extra={"error": str(error)})  # noqa: TRY400
+
+    @property
+    def is_open(self) -> bool:
+        return self._lock >= 0
+
+    def _open(self) -> None:
+        folder = self.folder
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self._releases = folder / "release"
             self._releases.mkdir(mode=0o755, exist_ok=True)
             for place in (folder, self._releases):
                 refuse_foreign_link(place, ConfigError)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._lock = os.open(folder / "lock", flags, 0o644)
+            lock = os.open(folder / "lock", flags, 0o644)
         except OSError as error:
-            raise ConfigError(f"cannot use {folder} for findings: {error.strerror}") from error
+            text = f"cannot use {folder} for findings: {error.strerror}"
+            if error.errno in _DISK_TROUBLE:
+                raise StorageError(text) from error
+            raise ConfigError(text) from error
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            os.close(self._lock)
+            os.close(lock)
             raise ConfigError(f"another agent uses {folder}") from error
+        self._lock = lock
+
+    def _reopen(self) -> None:
+        """Open the folder where its disk did not take anything at the start, or raise StorageError."""
+        if self.is_open:
+            return
+        try:
+            self._open()
+        except ConfigError as error:
+            raise StorageError(str(error)) from error
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -68,6 +102,7 @@ class FindingStore:
         lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         data = lines.encode("utf-8", "backslashreplace")
         path = self.folder / "findings.jsonl"
+        self._reopen()
         try:
             self._rotate(path, len(data))
             with os.fdopen(open_to_append(path), "ab") as file:
@@ -89,6 +124,7 @@ class FindingStore:
 
     def save(self, saved: SavedState) -> None:
         """Replace the state as a whole: a crash leaves the old one or the new one."""
+        self._reopen()
         body = msgspec.json.encode(saved)
         replace_file(self.folder / "state.json", body, StorageError, mode=0o644)
 
@@ -108,6 +144,8 @@ class FindingStore:
 
     def released(self) -> list[str]:
         """Return the findings that a person has released since the last call."""
+        if not self.is_open:
+            return []
         found = []
         try:
             with os.scandir(self._releases) as entries:

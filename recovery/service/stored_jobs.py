@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from rankmend.clock import Clock, read_boot_id
-from rankmend.errors import ConfigError, JobHeldError, LaunchError
+from rankmend.errors import ConfigError, JobHeldError, JournalError, LaunchError
 from rankmend.files import read_capped, read_if_there, replace_file
 from rankmend.foreign_links import make_private, refuse_foreign_link
 from recovery.api.wire import Join
@@ -64,13 +64,13 @@ class FolderHold:
 
     def save(self, stored: StoredJob) -> None:
         path = self.path / "service.json"
-        before = read_if_there(path, FILE_BYTES_MAX, LaunchError) or b""
-        replace_file(path, encode_over(stored, before), LaunchError)
+        before = read_if_there(path, FILE_BYTES_MAX, JournalError) or b""
+        replace_file(path, encode_over(stored, before), JournalError)
         with contextlib.suppress(FileNotFoundError):
             (self.path / "ended.json").unlink()
 
     def save_end(self, ended: Ended) -> None:
-        replace_file(self.path / "ended.json", msgspec.json.encode(ended), LaunchError)
+        replace_file(self.path / "ended.json", msgspec.json.encode(ended), JournalError)
 
     def close(self) -> None:
         os.close(self.folder.lock_descriptor)
@@ -178,7 +178,10 @@ class StateFolder:
         """Make or open the folder of a job and lock it."""
         key = job_key(owner, join)
         known = uuid.UUID(join.job_id) if join.job_id is not None else None
-        return FolderHold(open_job(self.path, key, known, unix_s))
+        try:
+            return FolderHold(open_job(self.path, key, known, unix_s))
+        except LaunchError as error:
+            raise JournalError(str(error)) from error
 
     def write_held(self) -> dict[str, Exception]:
         return {}  # what a journal in a file gets is durable at once

@@ -317,6 +317,33 @@ def test_disk_that_takes_nothing_is_told_and_harms_no_finding(tmp_path: Path) ->
     assert world.look(hot(50), times=3)["finding_journal_success"] == 1
 
 
+def test_disk_that_takes_nothing_is_told_at_each_look_until_it_takes_all_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world = World(tmp_path)
+    (tmp_path / "state.json").mkdir()
+    world.look(hot(95), times=2)
+
+    told = [world.look(hot(95))["finding_journal_success"] for _ in range(5)]
+
+    (tmp_path / "state.json").rmdir()
+    assert told == [0] * 5
+    assert world.look(hot(95))["finding_journal_success"] == 1
+    assert caplog.text.count("findings are not saved on disk") == 1
+    assert caplog.text.count("findings are saved on disk again") == 1
+
+
+def test_word_that_a_finding_is_over_which_cant_be_taken_harms_no_finding(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path)
+    (tmp_path / "release" / "x").mkdir()  # nobody can unlink it, not root either
+
+    assert world.look(hot(95), times=3)[ACTIVE] == 1
+    assert caplog.text.count("cannot look for released findings") == 1
+
+
 def test_journal_is_bounded_and_survives_a_torn_line(tmp_path: Path) -> None:
     store = FindingStore(tmp_path)
     store.append([{"n": 1}])

@@ -268,6 +268,25 @@ def test_silent_log_is_not_saved_again(tmp_path: Path) -> None:
     assert path.stat().st_ino == written
 
 
+def test_disk_that_takes_nothing_is_logged_once_and_when_it_takes_all_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    path = tmp_path / "kernel-log.json"
+    path.mkdir()  # can't be replaced, not by root either
+    one = collector(FakeDevice(xid_record(0)), path)
+    values(one)
+
+    for _ in range(3):
+        one.stop()  # each saves
+    path.rmdir()
+    one.stop()
+
+    assert caplog.text.count("kernel log state not saved") == 1
+    assert caplog.text.count("kernel log state is saved again") == 1
+    assert path.is_file()
+
+
 # --- the collector
 
 

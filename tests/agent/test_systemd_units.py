@@ -233,6 +233,35 @@ def test_wrong_configuration_fails_the_start_and_is_named(bed: Bed) -> None:
         write(bed, "/etc/rankmend/agent.toml", CONFIG)
 
 
+def test_agent_starts_on_a_state_folder_that_has_become_read_only_and_tells(bed: Bed) -> None:
+    folder = "/var/lib/rankmend-agent"
+    stored = "rankmend_finding_journal_success"
+    bed.run("systemctl", "start", UNIT)  # makes the folder, with its owner
+    bed.run("systemctl", "stop", UNIT)
+    uid, gid = bed.run("stat", "-c", "%u %g", folder).stdout.split()
+    options = (
+        f"ro,mode=750,uid={uid},gid={gid}"  # as systemd would make it: it has nothing to change
+    )
+    bed.run("mount", "-t", "tmpfs", "-o", options, "tmpfs", folder)
+    try:
+        cursor = bed.cursor()
+        bed.run("systemctl", "start", UNIT)
+
+        bed.wait_for(lambda: f"{stored} 0.0" in page(bed, "/metrics"), "the metric")
+        assert "findings are not saved on disk" in bed.journal(UNIT, cursor)
+        for inside in (
+            (),
+            ("nsenter", "-m", "-t", bed.show(UNIT, "MainPID")),
+        ):  # it has its own mounts
+            bed.run(*inside, "mount", "-o", "remount,rw", folder)
+        bed.wait_for(lambda: f"{stored} 1.0" in page(bed, "/metrics"), "the folder to be used")
+        kept = set(bed.run("ls", f"{folder}/findings").stdout.split())
+        assert kept >= {"lock", "release", "state.json"}
+    finally:
+        bed.stop(UNIT)
+        bed.run("umount", folder)
+
+
 def test_helper_starts_at_a_question_answers_the_agent_only_and_ends_when_idle(bed: Bed) -> None:
     question = (
         "import socket; s = socket.socket(socket.AF_UNIX); s.settimeout(20); "
