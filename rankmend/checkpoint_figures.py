@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from rankmend.errors import SourceError
+from rankmend.unsaved import Unsaved
 
 _NEWS_S: Final = 1.0
 _VALUE_MAX: Final = 1e18  # bytes a second, and far more than any duration
@@ -35,24 +36,35 @@ class CheckpointFigures:
     snapshot_stall_s: float | None = None
     snapshot_interval_s: float | None = None
     snapshot_best_interval_s: float | None = None
+    # Since when nothing was saved that a restart could use, and why; None: it saves, or not for long.
+    unsaved_at_s: float | None = None
+    unsaved: Unsaved | None = None
 
     def is_news(self, known: "CheckpointFigures") -> bool:
         """Return whether this says something that ``known`` doesn't; a time that differs by less than a second is the same."""
-        if replace(self, at_s=known.at_s, snapshot_at_s=known.snapshot_at_s) != known:
+        if replace(self, **{name: getattr(known, name) for name in _TIMES}) != known:
             return True
-        times = ((self.at_s, known.at_s), (self.snapshot_at_s, known.snapshot_at_s))
-        return any(_differ(one, other) for one, other in times)
+        return any(_differ(getattr(self, name), getattr(known, name)) for name in _TIMES)
 
 
-_TIMES: Final = {"at_s": "age_s", "snapshot_at_s": "snapshot_age_s"}  # and what they travel as
-_NAMES: Final = tuple(one.name for one in fields(CheckpointFigures) if one.name not in _TIMES)
+_TIMES: Final = {  # and what they travel as
+    "at_s": "age_s",
+    "snapshot_at_s": "snapshot_age_s",
+    "unsaved_at_s": "unsaved_age_s",
+}
+_CAUSE: Final = "unsaved"
+_NAMES: Final = tuple(
+    one.name for one in fields(CheckpointFigures) if one.name not in {*_TIMES, _CAUSE}
+)
+_CAUSES: Final = {one.value: one for one in Unsaved}
 
 _OF_SNAPSHOTS: Final = ("snapshot_age_s", *(one for one in _NAMES if one.startswith("snapshot_")))
+_NEEDED: Final = frozenset({"age_s", "unsaved_age_s", *_OF_SNAPSHOTS})  # one of them
 
 
 def encode_figures(job_id: str, figures: CheckpointFigures, now_s: float, version: int) -> bytes:
     """Return the message; what is not known or not a number is left out."""
-    told: dict[str, float] = {
+    told: dict[str, float | str] = {
         sent: round(max(0.0, now_s - at_s), 3)
         for name, sent in _TIMES.items()
         if (at_s := getattr(figures, name)) is not None
@@ -62,13 +74,15 @@ def encode_figures(job_id: str, figures: CheckpointFigures, now_s: float, versio
         for name, value in asdict(figures).items()
         if name in _NAMES and _is_number(value)
     }
+    if figures.unsaved is not None:
+        told[_CAUSE] = figures.unsaved.value
     message = {"version": version, "job_id": job_id, "checkpoint": told}
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
 def decode_figures(told: Any, now_s: float) -> CheckpointFigures:
     """Return the figures of an untrusted peer, or raise SourceError. Unknown names are ignored."""
-    if not isinstance(told, dict) or not told.keys() & {"age_s", *_OF_SNAPSHOTS}:
+    if not isinstance(told, dict) or not told.keys() & _NEEDED:
         raise SourceError(f"checkpoint is not an object with age_s: {ascii(told)[:80]}")
     for name in (*_NAMES, *_TIMES.values()):
         if name in told and not _is_number(told[name]):
@@ -78,8 +92,11 @@ def decode_figures(told: Any, now_s: float) -> CheckpointFigures:
     times = {
         name: now_s - float(told[sent]) if sent in told else None for name, sent in _TIMES.items()
     }
+    cause = told.get(_CAUSE)
     return CheckpointFigures(
-        **times, **{name: float(told[name]) for name in _NAMES if name in told}
+        **times,
+        **{name: float(told[name]) for name in _NAMES if name in told},
+        unsaved=_CAUSES.get(cause) if isinstance(cause, str) else None,  # a newer launcher's other
     )
 
 

@@ -106,6 +106,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         )
     ),
     gauge(
+        "controller_unsaved_seconds",
+        "seconds",
+        ("job_id", "cause"),
+        "For how long a job has trained and saved nothing where checkpoints are looked for: nothing_found, none_valid, none_newer. Of a job on one node, whose controller is in its launcher.",
+    ),
+    gauge(
         "controller_restorable_age_seconds",
         "seconds",
         ("job_id", "tier"),

@@ -117,6 +117,10 @@ def checkpoint_metrics(shown: ShownCheckpoint, now_s: float) -> Iterator[Metric]
     for tier, value in ages.items():
         if value is not None:
             yield Metric("rankmend_controller_restorable_age_seconds", value, (job, ("tier", tier)))
+    unsaved_s = _age_s(figures.unsaved_at_s, now_s)
+    if unsaved_s is not None and figures.unsaved is not None:
+        where: Labels = (job, ("cause", figures.unsaved.value))
+        yield Metric("rankmend_controller_unsaved_seconds", unsaved_s, where)
     parts = {
         "stalls": figures.stalls_ratio,
         "recomputed": figures.recomputed_ratio,

@@ -20,6 +20,7 @@ from rankmend.cli.status_watch import Changes, print_json_line, repeat
 from rankmend.cli.times import say_time
 from rankmend.cli.watched_lines import render_watched
 from rankmend.printable import printable
+from rankmend.unsaved import Unsaved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -218,6 +219,9 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     ]
     if job.parallel is not None:
         lines.append(Text(f"  {_say_parallel(job.parallel)}"))
+    if job.unsaved is not None:
+        style = "dim" if job.unsaved.cause == Unsaved.NO_FOLDER.value else "yellow"
+        lines.append(Text(printable(f"  {job.unsaved.text}"), style=style))
     if job.checkpoint is not None:
         lines += [Text(f"  {line}") for line in say_checkpoint(job.checkpoint)]
     if job.snapshots is not None:

@@ -38,6 +38,7 @@ POLICY_OVERRIDES: Final = frozenset(
         "verify_attached_s",
         "join_wait_s",
         "spare_wait_s",
+        "save_wait_s",
         "observe",
         "evidence_wait_s",
         "fence_timeout_s",
@@ -121,6 +122,7 @@ class Join(Struct, kw_only=True):
     attributes: Annotated[dict[Text, Text], Meta(max_length=32)] = {}
     job_id: Uuid | None = None
     has_checkpoints: bool = False
+    checkpoint_folder: Text = ""  # as this launcher names it, for people
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None
@@ -136,6 +138,7 @@ class JoinRequest(Join, kw_only=True):
     name: Title
     launcher_id: LauncherId
     run: Label = ""
+    checkpoint_folder: Label = ""
     attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
     budgets_reset_by: Label | None = None
 
@@ -226,6 +229,16 @@ class CheckpointView(Struct):
     missing: str  # what is missing for the costs; empty: nothing
 
 
+class UnsavedView(Struct):
+    """A job trains, and a restart could use nothing of it."""
+
+    cause: str  # value of a rankmend.unsaved.Unsaved
+    since_s: float | None  # since its last save, or since it began to train; None: it never saves
+    folder: str  # where checkpoints are looked for; empty: not known here, or nowhere
+    example: str  # the newest that can't be restored, and why
+    text: str  # all of it for people
+
+
 class SnapshotView(Struct):
     """What a job's ranks keep in the memory of their nodes, and what that costs. None: not known."""
 
@@ -309,6 +322,7 @@ class JobView(Struct):
     planes: list[PlaneView] = []  # networks of its nodes that are degraded now
     fabric_probe: str = ""  # of idle nodes while its communication is slow: what it does, or found
     nccl: list[NcclShare] = []  # of its ranks' NCCLs; empty: all alike, or not told
+    unsaved: UnsavedView | None = None  # None: it saves, has not trained for long, or has ended
 
 
 class Jobs(Struct):

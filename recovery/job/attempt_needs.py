@@ -14,7 +14,7 @@ from recovery.job.barred_spares import NOBODY_BARRED, FleetState, bar_spares, go
 from recovery.job.checkpoint_search import CheckpointSearch, StillLooking
 from recovery.job.membership import choose_placement, size_for
 from recovery.job.nodes import JobNodes
-from recovery.job.restore_choice import choose_checkpoint, from_nothing
+from recovery.job.restore_choice import choose_checkpoint, without_folder
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Choice, Placement
 from recovery.journal.ledger import Ledger, Member
@@ -179,7 +179,7 @@ class AttemptNeeds:
         """
         ledger = self.ledger
         if not self.settings.has_checkpoints:
-            return from_nothing(ledger, "no checkpoint folder is configured")
+            return without_folder(ledger)
         search = CheckpointSearch(
             self.policy, ledger, self.nodes, placement, self.usable(), self.now_s, self.since
         )

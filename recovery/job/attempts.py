@@ -16,6 +16,7 @@ from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import AttemptNeeds, NeedsMet, NeedsMissing
 from recovery.job.membership import Gone, size_for
+from recovery.job.missing_saves import MissingSaves
 from recovery.job.restorable import LOOK_S, NOTE_S, checkpoint_seen
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_deleted
 from recovery.job.situation import Situation
@@ -107,6 +108,7 @@ class Attempts:
         # The previous attempt, the time of the look, and its result, if nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
         self._fetching = Fetching()
+        self._missing = MissingSaves(self._policy, self._settings.checkpoint_folder)
         # Checkpoints that were deleted between their choice and the order of the next attempt.
         self._deleted: dict[str, PassedOver] = {}
 
@@ -393,7 +395,7 @@ class Attempts:
         return any(len(ranks) == ledger.world_size for ranks in held.values())
 
     def restorable(self, now_s: float) -> list[Record]:
-        """Return a record if a failure would now restore another checkpoint than the one noted last."""
+        """Return a record if a failure would now restore another checkpoint than the one noted last, or loses too much."""
         if now_s - self._known_at_s < LOOK_S:
             return []
         self._known_at_s = now_s
@@ -402,13 +404,21 @@ class Attempts:
             known = self._checkpoints.known()
         saves = self._situation.saves
         saves.note_known(known, now_s)
-        if now_s - self._noted_at_s < NOTE_S:
+        seen = None
+        if now_s - self._noted_at_s >= NOTE_S:
+            seen = checkpoint_seen(self._ledger, self._policy, known, saves)
+        if seen is not None:
+            self._noted_at_s = now_s
+            return [seen]
+        return self._unsaved(known, now_s)
+
+    def _unsaved(self, known: Sequence[CheckpointVerdict], now_s: float) -> list[Record]:
+        """Return a record if the job has trained for long and saved nothing where checkpoints are looked for."""
+        if self._checkpoints is None and not self._settings.has_checkpoints:
             return []
-        seen = checkpoint_seen(self._ledger, self._policy, known, saves)
-        if seen is None:
-            return []
-        self._noted_at_s = now_s
-        return [seen]
+        has_snapshots = any(report.snapshots for report in self._nodes.reports)
+        missing = self._missing.due(self._ledger, known, now_s, has_snapshots=has_snapshots)
+        return [] if missing is None else [missing]
 
     # Gone?
 

@@ -126,10 +126,11 @@ def without_deleted(choice: Choice, deleted: tuple[PassedOver, ...], *, may_begi
     return replace(choice, is_possible=False, reason=reason, is_new_run=False)
 
 
-def from_nothing(ledger: Ledger, reason: str) -> Choice:
-    """Return the choice of an attempt that has no checkpoint to begin from."""
+def without_folder(ledger: Ledger) -> Choice:
+    """Return the choice of an attempt of a job that names no folder to look for checkpoints in."""
     is_new_run = ledger.is_resumed and not ledger.was_given_up
-    return Choice(True, None, f"{reason}: from the beginning", is_new_run=is_new_run)
+    reason = "no --checkpoint-dir: so does every restart, unless the ranks keep snapshots in memory"
+    return Choice(True, None, reason, is_new_run=is_new_run, has_folder=False)
 
 
 def is_progress(ledger: Ledger, choice: Choice) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from rankmend.unsaved import Unsaved
 from recovery.journal.hidden_seen import HiddenSeen
 from recovery.journal.node_records import Joined
 from recovery.messages.exchange import Endpoint, Restore, SnapshotPoint
@@ -65,6 +66,7 @@ class Choice:
     fetched: tuple[FetchedPart, ...] = ()  # those ranks' parts of it that came from other nodes
     # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
     spoiled: tuple[str, ...] = ()
+    has_folder: bool = True  # somebody said where to look for checkpoints
 
     @property
     def begins_at(self) -> int | None:
@@ -167,6 +169,19 @@ class CheckpointSeen:
     reason: str  # what was checked
     size_bytes: int = 0  # 0: from a version that did not tell
     saves: SavesSeen | None = None  # None: none was measured
+
+
+@dataclass(frozen=True, slots=True)
+class SavesMissing:
+    """The job trains, and nothing of it could be restored: nothing was saved since it began, or since its last save."""
+
+    attempt: int
+    cause: Unsaved  # never NO_FOLDER: the choice of each attempt says so
+    trained_s: float  # since the last save, or since it began
+    folder: str = ""  # where checkpoints are looked for; empty: not known here
+    newest: str = ""  # the checkpoint that could be restored last; empty: there was none
+    example: str = ""  # the newest that can't be restored, and why
+    has_snapshots: bool = False  # ranks keep some in memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from recovery.journal.attempt_records import (
     CheckpointPutBack,
     CheckpointSeen,
     Placement,
+    SavesMissing,
     StartWaits,
 )
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike
@@ -173,6 +174,14 @@ class SlowNow:
     why: SlowExplained | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class UnsavedNow:
+    """The job trains and saves nothing that could be restored."""
+
+    record: SavesMissing
+    at: Moment = Moment()
+
+
 @dataclass(frozen=True)  # without slots: it is copied for each record, and its dict at once
 class Ledger:
     number: int = 0  # the newest entry's number
@@ -205,6 +214,8 @@ class Ledger:
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
+    saved_number: int = 0  # number of the record of the newest save by this job; 0: none is known
+    unsaved: UnsavedNow | None = None  # people were told so since then
     layout: ParallelLayout | None = None  # as the job's owner declares it
     differing: tuple[ReplicasDiffer, ...] = ()  # newest last
     replicas: ReplicasKnown | None = None  # of the newest attempt of which that is known

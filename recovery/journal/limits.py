@@ -104,6 +104,9 @@ class Policy:
     # A job that is held because nothing can be restored, until it is given up: somebody has come to
     # work by then. Most allocations end before.
     checkpoint_wait_s: float = 86400.0
+    # Training in which nothing is saved that a restart could use, until people are told; 0: never. At the published
+    # rate of failures (Llama 3) the best interval on 1,024 GPUs is 54 min, where a save stops training for half a minute.
+    save_wait_s: float = 3600.0
     # For what a hung job's ranks can still tell before they are stopped: NCCL's monitor looks once
     # a second whether a dump is wanted, and writing one takes about as long.
     collect_s: float = 5.0

@@ -7,6 +7,7 @@ so that both tell the same story.
 from functools import singledispatch
 
 from detectors.wording import counted, names_in_words
+from rankmend.unsaved import Unsaved
 from recovery.journal.attempt_records import (
     Adopted,
     AttemptEnded,
@@ -17,6 +18,7 @@ from recovery.journal.attempt_records import (
     CheckpointPutBack,
     CheckpointSeen,
     Choice,
+    SavesMissing,
     StartWaits,
 )
 from recovery.journal.cluster_records import PowerOffAsked
@@ -67,6 +69,7 @@ _CAUSES = {
 }
 
 
+_MINUTES_S, _HOURS_S = 120.0, 7200.0
 _LINES_MAX = 20  # shown of a burst of alerts: a dead switch causes 1,000
 
 
@@ -164,6 +167,44 @@ def _(record: CheckpointPutBack) -> str:
         return f"{what}, {record.count + 1} times: {record.node} has left it so"
     times = "" if record.count == 1 else f", {record.count} times"
     return f"{what}{times}: {record.node} has put it back"
+
+
+@narrate.register
+def _(record: SavesMissing) -> str:
+    return describe_unsaved(record, record.trained_s)
+
+
+def describe_unsaved(record: SavesMissing, since_s: float) -> str:
+    """Return what is wrong with the saves of a job that has saved nothing for so long, and what to do."""
+    where = record.folder or "--checkpoint-dir"
+    match record.cause:
+        case Unsaved.NONE_NEWER:
+            what = f"nothing newer than {record.newest} has been saved in {where}"
+        case Unsaved.NONE_VALID:
+            what = f"nothing that can be restored has been saved in {where}"
+        case _:
+            what = f"nothing that looks like a checkpoint has been saved in {where}"
+    example = f" ({record.example})" if record.example else ""
+    hint = "does the script save into this folder, and how often?"
+    if record.cause is Unsaved.NONE_VALID:
+        hint = f"`rankmend checkpoints {where}` says why for each one"
+    return f"for {_long(since_s)} {what}{example}: {_loses(record)}; {hint}"
+
+
+def _loses(record: SavesMissing) -> str:
+    """Return what a restart would begin from."""
+    memory = " without the snapshots in memory" if record.has_snapshots else ""
+    if record.cause is Unsaved.NONE_NEWER:
+        return f"a restart would repeat all of that{memory}"
+    if record.cause is Unsaved.NOTHING_FOUND and not record.newest:
+        return f"a restart would begin at step 0{memory}"
+    return f"after a failure the job would be held{memory}"
+
+
+def _long(seconds: float) -> str:
+    if seconds < _MINUTES_S:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < _HOURS_S else f"{seconds / 3600:.3g} h"
 
 
 _TAKEN_BECAUSE = {

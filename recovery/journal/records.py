@@ -24,6 +24,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     RanksDone,
     RelativeMilestone,
+    SavesMissing,
     SavesStalled,
     StartWaits,
     StepsSeen,
@@ -69,8 +70,8 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use
-MINOR: Final = 12
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing
+MINOR: Final = 13
 
 
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024  # a finding that names 16,384 ranks takes 0.2 MiB
@@ -92,6 +93,7 @@ KnownRecord: TypeAlias = (
     | StartWaits
     | CheckpointPutBack
     | CheckpointSeen
+    | SavesMissing
     | AttemptVerified
     | Milestone
     | RelativeMilestone
@@ -153,6 +155,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "start_waits": StartWaits,
     "checkpoint_put_back": CheckpointPutBack,
     "checkpoint_seen": CheckpointSeen,
+    "saves_missing": SavesMissing,
     "attempt_verified": AttemptVerified,
     "milestone": Milestone,
     "relative_milestone": RelativeMilestone,

@@ -12,7 +12,7 @@ from detectors.wording import counted
 from rankmend.agent_socket import socket_paths
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JobHeldError, LaunchError
-from rankmend.printable import printable_lines
+from rankmend.printable import printable, printable_lines
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
@@ -330,6 +330,12 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     folder = options.checkpoint_dir.absolute()
     manifests = Manifests(folder, is_writer=True)
     return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests, say), clock)
+
+
+def checkpoint_folder(options: RunOptions) -> str:
+    """Return where checkpoints are looked for, in words for people; empty: nowhere."""
+    folder = options.checkpoint_dir
+    return "" if folder is None else printable(str(folder.absolute()))
 
 
 def make_pins(options: RunOptions, clock: Clock) -> CheckpointPins | None:

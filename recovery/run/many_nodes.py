@@ -41,6 +41,7 @@ from recovery.messages.exchange import Endpoint
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
+    checkpoint_folder,
     make_watch,
     port_range,
     say,
@@ -209,6 +210,7 @@ class Node:
             },
             job_id=str(job_id) if job_id is not None else None,
             has_checkpoints=options.checkpoint_dir is not None,
+            checkpoint_folder=checkpoint_folder(options)[:256],
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
             starts_from_scratch=options.start_from_scratch,
             claim_taken=self._claim_news(),

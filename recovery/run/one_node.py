@@ -13,6 +13,7 @@ from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock, SystemClock, read_boot_id
 from rankmend.errors import RankmendError
 from rankmend.node import node_name
+from rankmend.unsaved import Unsaved
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.api.wire import CheckpointView
@@ -42,6 +43,7 @@ from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
 from recovery.run.assembly import (
+    checkpoint_folder,
     make_watch,
     port_range,
     say,
@@ -65,7 +67,7 @@ from recovery.run.options import (
     stop_signals,
 )
 from recovery.snapshots.memory import NodeMemory
-from recovery.views.checkpoint_view import view_checkpoint
+from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
 from recovery.views.snapshot_view import view_snapshots
 
 log = logging.getLogger(__name__)
@@ -258,6 +260,7 @@ class _Session:
             slots=self._setup.slots,
             layout=make_layout(self._options),
             own_node=self._node,
+            checkpoint_folder=checkpoint_folder(self._options),
             alive_age_s=alive_age_s,
         )
 
@@ -273,11 +276,16 @@ def figures_of(
     """Return what the node's agent exports of the job's checkpoints and snapshots; None if there are none."""
     view = view_checkpoint(ledger, clock.unix_s())
     kept = view_snapshots(memories, ledger)
-    if view is None and kept is None:
+    unsaved = view_unsaved(ledger, clock.unix_s())
+    since_s = None if unsaved is None else unsaved.since_s
+    if view is None and kept is None and since_s is None:
         return None
     figures = CheckpointFigures(at_s=None)
     if view is not None:
         figures = _checkpoint_figures(view, clock.now_s())
+    if unsaved is not None and since_s is not None:
+        at_s = clock.now_s() - since_s
+        figures = replace(figures, unsaved_at_s=at_s, unsaved=Unsaved(unsaved.cause))
     if kept is not None:
         figures = replace(
             figures,

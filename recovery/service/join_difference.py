@@ -13,7 +13,7 @@ _TEXT_MAX: Final = 200
 _OWN: Final = frozenset(
     {
         *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
-        *("starts_from_scratch", "claim_taken", "epoch", "begins"),
+        *("starts_from_scratch", "claim_taken", "epoch", "begins", "checkpoint_folder"),
     }
 )
 # Must be equal for all launchers of a running job.

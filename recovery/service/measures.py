@@ -393,6 +393,7 @@ class Measures:
             _remove(self.wrong_numbers, job.job_id, trouble.value)
         _remove(self.wrong_numbers, job.job_id, _REPLICAS)
         self._forget_checkpoint(job.job_id)
+        self.snapshots.note_unsaved(job.job_id, None)
         self.snapshots.note(job.job_id, None)
 
     def turned(self, _reports: int, took_s: float) -> None:

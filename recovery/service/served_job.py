@@ -195,6 +195,7 @@ def settings_of(
         shrink_multiple=join.shrink_multiple,
         layout=from_wire(join.parallel),
         has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
+        checkpoint_folder=join.checkpoint_folder,
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,
         controller_id=_CONTROLLER_ID,

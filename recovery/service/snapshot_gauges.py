@@ -4,7 +4,8 @@ import contextlib
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from recovery.api.wire import SnapshotView
+from rankmend.unsaved import Unsaved
+from recovery.api.wire import SnapshotView, UnsavedView
 from recovery.journal.accounting import Tier
 
 
@@ -17,6 +18,11 @@ class SnapshotGauges:
             "restorable_age_seconds",
             "Age of the newest state that a failure could restore, by job_id and tier: memory (the ranks' snapshots), peer (their copies on other nodes), checkpoint.",
             "tier",
+        )
+        self._unsaved_s = gauge(
+            "unsaved_seconds",
+            "For how long a job has trained and saved nothing where checkpoints are looked for, by job_id and cause: nothing_found, none_valid, none_newer; no series before save_wait_s, and none of a job without --checkpoint-dir.",
+            "cause",
         )
         self._held_bytes = gauge(
             "snapshot_held_bytes",
@@ -41,6 +47,12 @@ class SnapshotGauges:
     def note_age(self, job_id: str, tier: Tier, age_s: float | None) -> None:
         """Record the age of a tier's newest restorable state; None: it has none."""
         _set(self._age_s, age_s, job_id, tier.value)
+
+    def note_unsaved(self, job_id: str, view: UnsavedView | None) -> None:
+        """Record for how long a job has saved nothing; None: it saves."""
+        for cause in Unsaved:
+            is_it = view is not None and view.cause == cause.value
+            _set(self._unsaved_s, view.since_s if view and is_it else None, job_id, cause.value)
 
     def note(self, job_id: str, view: SnapshotView | None) -> None:
         """Record what a job's ranks keep in memory; None: they keep nothing."""

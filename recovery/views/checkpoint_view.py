@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from rankmend.unsaved import Unsaved
 from recovery.api import wire
 from recovery.journal.checkpoint_cost import (
     FORMULA,
@@ -12,12 +13,17 @@ from recovery.journal.checkpoint_cost import (
     failure_interval_s,
 )
 from recovery.journal.ledger import Ledger
+from recovery.journal.narrator import describe_unsaved
 from recovery.journal.save_history import SaveHistory
 
 SAVES_MIN: Final = 2  # measured ones: the first save of a process is often slower
 _STALL_UNKNOWN: Final = (
     "for how long a save stops training is unknown: the script marks no checkpoint section, and no step "
     'could be matched with a save; put saves into `with rankmend.section("checkpoint")`'
+)
+_NO_FOLDER: Final = (
+    "no checkpoints are looked for (no --checkpoint-dir): a restart begins at step 0, unless the ranks keep "
+    "snapshots in memory"
 )
 _RATE_S_MIN: Final = 0.1  # a shorter save says how long files take to open, and no rate
 
@@ -59,6 +65,20 @@ def view_checkpoint(ledger: Ledger, now_unix_s: float) -> wire.CheckpointView | 
         formula=FORMULA,
         missing=missing,
     )
+
+
+def view_unsaved(ledger: Ledger, now_unix_s: float) -> wire.UnsavedView | None:
+    """Return why a restart would lose what the job has trained; None where there is no such reason."""
+    if ledger.ended is not None:
+        return None
+    if ledger.unsaved is not None:
+        told, at = ledger.unsaved.record, ledger.unsaved.at
+        since_s = told.trained_s + max(0.0, now_unix_s - at.unix_s)
+        text = describe_unsaved(told, since_s)
+        return wire.UnsavedView(told.cause.value, since_s, told.folder, told.example, text)
+    if ledger.started is None or ledger.started.choice.has_folder:
+        return None
+    return wire.UnsavedView(Unsaved.NO_FOLDER.value, None, "", "", _NO_FOLDER)
 
 
 def _costs(

@@ -8,7 +8,7 @@ from recovery.journal.incident_machine import Phase
 from recovery.journal.ledger import Ledger, Wish, stands_paused
 from recovery.journal.limits import Policy, patience_left, restarts_left
 from recovery.journal.probe_narrator import describe_now
-from recovery.views.checkpoint_view import view_checkpoint
+from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
 
 
 def view_ledger(
@@ -59,6 +59,7 @@ def view_ledger(
         checkpoint=None if now_unix_s is None else view_checkpoint(ledger, now_unix_s),
         snapshots=snapshots,
         parallel=to_wire(ledger.layout),
+        unsaved=None if now_unix_s is None else view_unsaved(ledger, now_unix_s),
         fabric_probe=describe_now(ledger.probes) if ledger.slow or ledger.probes.open else "",
     )
 

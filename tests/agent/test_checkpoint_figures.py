@@ -16,6 +16,7 @@ from agent.ranks.table import RankTable
 from rankmend.agent_socket import OfferedRank, ShownCheckpoint, decode
 from rankmend.checkpoint_figures import CheckpointFigures, encode_figures
 from rankmend.errors import SourceError
+from rankmend.unsaved import Unsaved
 from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import (
     JOB_ID,
@@ -44,6 +45,8 @@ FIGURES = CheckpointFigures(
     snapshot_stall_s=0.05,
     snapshot_interval_s=5.0,
     snapshot_best_interval_s=40.0,
+    unsaved_at_s=800.0,
+    unsaved=Unsaved.NONE_NEWER,
 )
 KNOWN = st.none() | st.floats(0, 1e18)
 
@@ -62,6 +65,8 @@ def shm() -> Iterator[Path]:
         *[KNOWN] * 9,
         st.none() | st.just(990.0),
         *[KNOWN] * 4,
+        st.none() | st.just(800.0),
+        st.none() | st.sampled_from(Unsaved),
     )
 )
 def test_figures_survive_their_message(figures: CheckpointFigures) -> None:
@@ -95,6 +100,14 @@ def test_figures_that_are_none_are_refused(told: object) -> None:
         decode(json.dumps(message).encode())
 
 
+def test_job_that_has_saved_nothing_tells_of_that() -> None:
+    figures = CheckpointFigures(None, unsaved_at_s=10.0, unsaved=Unsaved.NOTHING_FOUND)
+
+    sent = encode_figures(str(JOB_ID), figures, 1000.0, 1)
+
+    assert decode(sent, 1000.0) == ShownCheckpoint(JOB_ID, figures)
+
+
 def test_job_with_snapshots_and_no_checkpoint_tells_of_these() -> None:
     figures = CheckpointFigures(None, snapshot_at_s=990.0, snapshot_held_bytes=8e9)
 
@@ -112,11 +125,13 @@ def test_job_with_snapshots_and_no_checkpoint_tells_of_these() -> None:
         ({"snapshot_at_s": 991.0}, True),
         ({"snapshot_at_s": None}, True),
         ({"at_s": None}, True),
+        ({"unsaved_at_s": 800.5}, False),
+        ({"unsaved": Unsaved.NONE_VALID}, True),
         ({"snapshot_stall_s": 0.06}, True),
     ],
 )
 def test_time_that_differs_by_less_than_a_second_is_no_news(
-    changes: dict[str, float | None], is_news: bool
+    changes: dict[str, float | Unsaved | None], is_news: bool
 ) -> None:
     assert replace(FIGURES, **changes).is_news(FIGURES) is is_news
 
@@ -125,10 +140,13 @@ def test_what_is_not_a_number_is_not_sent_and_what_a_newer_launcher_adds_is_igno
     figures = replace(FIGURES, stall_s=float("nan"), save_s=float("inf"))
     message = json.loads(encode_figures(str(JOB_ID), figures, 1000.0, 1))
     message["checkpoint"]["colour"] = "red"
+    message["checkpoint"]["unsaved"] = "full_moon"
 
     told = decode(json.dumps(message).encode(), 1000.0)
 
-    assert told == ShownCheckpoint(JOB_ID, replace(FIGURES, stall_s=None, save_s=None))
+    assert told == ShownCheckpoint(
+        JOB_ID, replace(FIGURES, stall_s=None, save_s=None, unsaved=None)
+    )
 
 
 @pytest.mark.real
@@ -164,6 +182,7 @@ def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(sh
             f"checkpoint_cost_ratio{{{JOB_ID},stalls}}": 0.01,
             f"checkpoint_cost_ratio{{{JOB_ID},recomputed}}": 0.02,
             f"checkpoint_cost_ratio{{{JOB_ID},restarts}}": 0.03,
+            f"unsaved_seconds{{{JOB_ID},none_newer}}": pytest.approx(260.0),
             f"restorable_age_seconds{{{JOB_ID},checkpoint}}": pytest.approx(160.0),
             f"restorable_age_seconds{{{JOB_ID},memory}}": pytest.approx(70.0),
             f"snapshot_held_bytes{{{JOB_ID}}}": 8e9,

@@ -18,6 +18,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     Placement,
     RelativeMilestone,
+    SavesMissing,
     StartWaits,
 )
 from recovery.journal.fold.budget_fold import (
@@ -31,7 +32,7 @@ from recovery.journal.fold.budget_fold import (
 )
 from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.node_fold import joined_member
-from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.ledger import Ledger, UnsavedNow, Wish
 from recovery.journal.reach import Reach, farther, is_farther
 
 _PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
@@ -99,6 +100,7 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         restores=(),
         last_restore_path=None,
         restorable=None,
+        unsaved=None,
         base_step=None,
         memory_step=None,
         base_modified_unix_s=None,
@@ -173,7 +175,28 @@ def fold_start_waits(record: StartWaits, ledger: Ledger) -> Ledger:
 
 
 def fold_checkpoint_seen(record: CheckpointSeen, ledger: Ledger) -> Ledger:
-    return replace(ledger, restorable=record)
+    after = replace(ledger, restorable=record)
+    return (
+        replace(after, saved_number=ledger.number, unsaved=None)
+        if _is_save(record, ledger)
+        else after
+    )
+
+
+def _is_save(record: CheckpointSeen, ledger: Ledger) -> bool:
+    """Return whether the job has saved this one: not the one it began from, nor an older one that is left."""
+    began = None if ledger.started is None else ledger.started.choice
+    begun = None if began is None or began.restore is None else began.restore.path
+    if began is not None and (record.path, record.modified_unix_s) == (
+        begun,
+        began.modified_unix_s,
+    ):
+        return False
+    return ledger.restorable is None or record.modified_unix_s > ledger.restorable.modified_unix_s
+
+
+def fold_saves_missing(record: SavesMissing, ledger: Ledger) -> Ledger:
+    return replace(ledger, unsaved=UnsavedNow(record))
 
 
 def fold_checkpoint_put_back(record: CheckpointPutBack, ledger: Ledger) -> Ledger:

@@ -8,7 +8,7 @@ from functools import singledispatch
 from typing import Final, cast
 
 from rankmend.errors import JournalError
-from recovery.journal.attempt_records import AttemptStarted
+from recovery.journal.attempt_records import AttemptStarted, SavesMissing
 from recovery.journal.fold import (
     attempt_fold,
     budget_fold,
@@ -27,7 +27,7 @@ from recovery.journal.fold.node_fold import with_evidence
 from recovery.journal.fold.progress_fold import PROGRESS, ProgressRecord, ProgressRun
 from recovery.journal.fold.save_fold import with_history
 from recovery.journal.incident_records import CaughtUp, IncidentOpened, TryFailed
-from recovery.journal.ledger import Ledger, Moment
+from recovery.journal.ledger import Ledger, Moment, UnsavedNow
 from recovery.journal.node_records import EvidenceTaken
 from recovery.journal.probe_records import FabricProbeAsked
 from recovery.journal.records import Entry, Record
@@ -73,6 +73,8 @@ def _with_time(entry: Entry, at: Moment, before: Ledger, after: Ledger) -> Ledge
         return replace(after, restart_cost_s=cost_s)
     if isinstance(record, FabricProbeAsked):
         return replace(after, probes=replace(after.probes, asked_at=at))
+    if isinstance(record, SavesMissing):
+        return replace(after, unsaved=UnsavedNow(record, at))
     if isinstance(record, EvidenceTaken):
         return with_evidence(after, record, at)
     return after
@@ -95,6 +97,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     attempt_fold.fold_start_waits,
     attempt_fold.fold_checkpoint_put_back,
     attempt_fold.fold_checkpoint_seen,
+    attempt_fold.fold_saves_missing,
     attempt_fold.fold_attempt_verified,
     attempt_fold.fold_milestone,
     attempt_fold.fold_relative_milestone,

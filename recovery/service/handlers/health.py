@@ -8,7 +8,7 @@ from recovery.journal.limits import restarts_left
 from recovery.service.backend import Backend
 from recovery.service.call import Call
 from recovery.service.request_errors import FullError
-from recovery.views.checkpoint_view import view_checkpoint
+from recovery.views.checkpoint_view import view_checkpoint, view_unsaved
 from recovery.views.snapshot_view import view_snapshots
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ def _measure_jobs(backend: Backend) -> None:
             measures.budget.labels(job.job_id).set(left)
             checkpoint = view_checkpoint(job.controller.ledger, backend.clock.unix_s())
             measures.note_checkpoint(job.job_id, checkpoint)
+            unsaved = view_unsaved(job.controller.ledger, backend.clock.unix_s())
+            measures.snapshots.note_unsaved(job.job_id, unsaved)
             measures.note_numbers(job.controller.ledger)
             snapshots = view_snapshots(job.controller.memories(), job.controller.ledger)
             measures.snapshots.note(job.job_id, snapshots)

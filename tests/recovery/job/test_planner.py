@@ -6,7 +6,7 @@ from detectors.finding import Blame, Evidence, Finding, Kind, Severity
 from rankmend.errors import ConfigError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.planner import plan
-from recovery.job.restore_choice import choose_checkpoint, from_nothing, is_progress
+from recovery.job.restore_choice import choose_checkpoint, is_progress, without_folder
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import Fault
 from recovery.journal.incident_machine import IncidentState
@@ -280,10 +280,10 @@ def test_job_that_was_given_up_before_it_saved_anything_is_no_new_run() -> None:
     ended = ledger(is_resumed=True)
 
     assert choose_checkpoint(ended, POLICY, []).is_new_run
-    assert from_nothing(ended, "no folder").is_new_run
+    assert without_folder(ended).is_new_run
     given_up = replace(ended, was_given_up=True)
     assert not choose_checkpoint(given_up, POLICY, []).is_new_run
-    assert not from_nothing(given_up, "no folder").is_new_run
+    assert not without_folder(given_up).is_new_run
     assert choose_checkpoint(replace(given_up, last_restore_path="/c/9"), POLICY, []).is_new_run
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from recovery.api.wire import UnsavedView
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Placement
 from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
@@ -19,9 +20,10 @@ from tests.support.agent import FakeClock
 
 def values(measures: Measures) -> dict[str, float]:
     """Return the series of the job, each without its job_id."""
-    text = measures.render().decode().replace('{job_id="j"}', "").replace('job_id="j",', "")
+    text = measures.render().decode().replace('{job_id="j"}', "")
+    text = text.replace('job_id="j",', "").replace(',job_id="j"', "")
     found = re.findall(
-        r'^rankmend_controller_((?:checkpoint|failure|restorable|snapshot)_[\w{}="]+) (\S+)$',
+        r'^rankmend_controller_((?:checkpoint|failure|restorable|snapshot|unsaved)_[\w{}="]+) (\S+)$',
         text,
         re.M,
     )
@@ -54,6 +56,20 @@ def test_series_end_where_nothing_can_be_restored_any_more() -> None:
 
     measures.note_checkpoint("j", None)
 
+    assert values(measures) == {}
+
+
+def test_job_has_its_series_while_it_saves_nothing_and_none_without_a_folder() -> None:
+    measures = Measures()
+    view = UnsavedView("nothing_found", 3700.0, "/shared/ckpt", "", "nothing has been saved")
+
+    measures.snapshots.note_unsaved("j", view)
+    assert values(measures) == {'unsaved_seconds{cause="nothing_found"}': 3700.0}
+
+    measures.snapshots.note_unsaved("j", msgspec.structs.replace(view, cause="none_valid"))
+    assert values(measures) == {'unsaved_seconds{cause="none_valid"}': 3700.0}
+
+    measures.snapshots.note_unsaved("j", UnsavedView("no_folder", None, "", "", "no folder"))
     assert values(measures) == {}
 
 
