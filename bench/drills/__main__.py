@@ -1,4 +1,4 @@
-"""Runs every kind of fault in every phase of a job, and tells what was detected, blamed rightly, recovered, and with which MTTR.
+"""Runs every kind of fault in every phase of a job, and reports what was detected, blamed correctly and recovered, and with which MTTR.
 
     python -m bench.drills                                  # all sections, some 35 minutes; as root, with Slurm and PyTorch
     python -m bench.drills --section one-host --only killed --phase recovery
@@ -42,22 +42,22 @@ def page(told: Sequence[tuple[Section, Sequence[Told]]], took_s: float) -> str:
     mttr_s = [one for found in every for one in found.mttr_s]
     rows = (
         ("scenarios", f"{len(every)}"),
-        ("detected, and nothing else taken for a fault", share([one.is_detected for one in every])),
-        ("blamed rightly", share([one.is_blamed_rightly for one in every])),
+        ("the fault detected, and nothing else", share([one.is_detected for one in every])),
+        ("the right rank blamed, or none", share([one.is_blamed_rightly for one in every])),
         ("recovered", share([one.is_recovered for one in every])),
         ("the same final parameters", share([one.is_intact for one in every])),
-        ("all that must hold", share([one.held for one in every])),
+        ("passed", share([one.held for one in every])),
         ("MTTR, median of all incidents", f"{statistics.median(mttr_s):.1f} s" if mttr_s else "-"),
     )
     lines = [
         "# What was broken on purpose",
         "",
         f"`make drills` on {date.today().isoformat()}, rankmend {RANKMEND_VERSION}: {os.cpu_count()} cores, "  # noqa: DTZ011
-        f"Linux {platform.release().split('-')[0]}, Python {platform.python_version()}; {took_s / 60:.0f} minutes. Each fault meets a job in each phase,",
-        "under four kinds of launchers ([drills](../use/drill.md)). What must hold: the right rank alone is blamed, every incident ends recovered, and the job ends with the same bits",
-        "as without a fault. A cell gives the MTTR, or `held` where the fault must be no incident and was none.",
+        f"Linux {platform.release().split('-')[0]}, Python {platform.python_version()}; {took_s / 60:.0f} minutes. Each fault hits a job in each phase,",
+        "under four kinds of launchers ([drills](../use/drill.md)). A cell passes if only the right rank is blamed, every incident ends recovered, and the job ends with the same bits",
+        "as without a fault. It shows the MTTR, or `held` if the fault must not become an incident and did not.",
         "",
-        "| in all | |",
+        "| total | |",
         "| --- | --- |",
         *(f"| {name} | {value} |" for name, value in rows),
         "",

@@ -49,7 +49,7 @@ KINDS: Final = (
     FaultOfMatrix("killed", (_KILL,)),
     FaultOfMatrix("exits with code 7", (_on_rank("exit-code", code=7),)),
     FaultOfMatrix("raises", (_on_rank("exception"),)),
-    FaultOfMatrix("stands still", (_on_rank("stop"),), flags=("--hang-stopped=2s",)),
+    FaultOfMatrix("stopped", (_on_rank("stop"),), flags=("--hang-stopped=2s",)),
     FaultOfMatrix("leaves a process behind", (_on_rank("grandchild"), _KILL)),
     FaultOfMatrix("can't write (EFBIG)", (DrillFault("file-limit", "rank:0"),), blamed=(0,)),
     FaultOfMatrix(
@@ -70,7 +70,7 @@ KINDS: Final = (
         needs_root=True,
     ),
     FaultOfMatrix(
-        "launcher stands still", (DrillFault("service-stop", "launcher", for_s=3.0),), blamed=()
+        "launcher stopped", (DrillFault("service-stop", "launcher", for_s=3.0),), blamed=()
     ),
     FaultOfMatrix(
         "journal can't be written", (DrillFault("journal-full", "launcher", for_s=5.0),), blamed=()

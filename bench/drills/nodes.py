@@ -262,11 +262,11 @@ SECTION: Final = Section(
     name="nodes",
     title="`rankmend run` on three hosts",
     about="Three nodes in network namespaces, one rank on each, and no spare. The first one hosts the job's controller and has rank 0. The faults are those of "
-    "[`rankmend inject`](../use/inject.md)\non the interface of the second node; with another kill and in a recovery, the rank of the third node is killed. A node that is silent for "
+    "[`rankmend inject`](../use/inject.md)\non the interface of the second node. *With another kill* and *in a recovery*, the rank of the third node is killed. A node that is silent for "
     "10 s is fenced after 27 s, and the job waits for it.",
     first_column="fault",
-    notes="At the start the ranks may wait for each other until the network is back: then that is no incident. Where the controller's node reaches no other, nobody is blamed: most of "
-    "the job is silent at once.\nThis kernel has no netem: the delay is made by a program ([inject](../use/inject.md#faults)).",
+    notes="At the start the ranks may wait for each other until the network is back; then there is no incident. If the controller's node reaches no other node, nobody is blamed: most of "
+    "the job is silent at once.\nThis kernel has no netem, so a program makes the delay ([inject](../use/inject.md#faults)).",
     kinds=tuple(kind.name for kind in KINDS),
     cells=tuple(make_cells()),
     run_all=run_all,

@@ -21,10 +21,10 @@ def run_all(cells: Sequence[Cell], folder: Path, tell: Callable[[Cell, Told], No
 SECTION: Final = Section(
     name="one-host",
     title="`rankmend run` on one host",
-    about="A job of three ranks. With another kill, rank 2 is killed at the same moment: its death may end the attempt before the other fault finds its rank. In a recovery, "
-    "that from a kill\nof rank 2 goes on.",
+    about="A job of three ranks. *With another kill*: rank 2 is killed at the same moment, which may end the attempt before the other fault reaches its rank. *In a recovery*: "
+    "the job is\nrecovering from a kill of rank 2.",
     first_column="rank 1, or what the row says",
-    notes="Where the damaged checkpoint is the only one, rankmend does not begin at step 0: it waits until a good one is there, at most for the 60 s that the fault lasts.",
+    notes="If the damaged checkpoint is the only one, rankmend does not start at step 0: it waits for a good one, at most for the 60 s that the fault lasts.",
     kinds=tuple(kind.name for kind in KINDS),
     cells=tuple(make_matrix()),
     run_all=run_all,

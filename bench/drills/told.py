@@ -85,7 +85,7 @@ def take(cell: Cell, done: "Future[Told]") -> Told:
 
 
 def table_of(section: Section, told: Sequence[Told]) -> list[str]:
-    """Return a section of the page: its table, and what came of it in all."""
+    """Return a section of the page: its table, and its totals."""
     lines = [
         f"## {section.title}",
         "",
@@ -103,15 +103,15 @@ def table_of(section: Section, told: Sequence[Told]) -> list[str]:
     every = [mttr_s for one in told for mttr_s in one.mttr_s]
     rows = (
         ("scenarios", f"{len(told)}"),
-        ("detected, and nothing else taken for a fault", share([one.is_detected for one in told])),
-        ("blamed rightly", share([one.is_blamed_rightly for one in told])),
+        ("the fault detected, and nothing else", share([one.is_detected for one in told])),
+        ("the right rank blamed, or none", share([one.is_blamed_rightly for one in told])),
         ("recovered", share([one.is_recovered for one in told])),
         ("the same final parameters", share([one.is_intact for one in told])),
         ("MTTR, median", f"{statistics.median(every):.1f} s" if every else "-"),
     )
     lines += [
         "",
-        "| in all | |",
+        "| total | |",
         "| --- | --- |",
         *(f"| {name} | {value} |" for name, value in rows),
     ]

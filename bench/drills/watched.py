@@ -32,7 +32,7 @@ def _on_rank(fault: str, **options: str | int | float | bool) -> DrillFault:
     return DrillFault(fault, "rank:1", options=options)
 
 
-STOPPED: Final = FaultOfMatrix("stands still", (replace(_on_rank("stop"), for_s=120.0),))
+STOPPED: Final = FaultOfMatrix("stopped", (replace(_on_rank("stop"), for_s=120.0),))
 DEATHS: Final = (
     FaultOfMatrix("killed", (_KILL,), blamed=()),
     FaultOfMatrix("exits with code 7", (_on_rank("exit-code", code=7),), blamed=()),
@@ -120,11 +120,11 @@ def _run_cell(cell: Cell, place: int, site: WatchedSite, folder: Path) -> Told:
 SECTION: Final = Section(
     name="watched",
     title="Watched only",
-    about="A job of two ranks that torchrun has started and whose ranks it restarts (`--max-restarts=3`), watched by an agent and a controller ([watch](../use/watch.md)). What must hold: what "
-    "happens is told, nobody\nelse is named, rankmend touches nothing, and the job ends with the same bits. A stopped rank goes on once it was named: the cell says when that was. The MTTR is torchrun's. "
-    "At the start is after the first step: before it ranks are not seen.",
+    about="A job of two ranks that torchrun has started and whose ranks it restarts (`--max-restarts=3`), watched by an agent and a controller ([watch](../use/watch.md)). A cell passes if rankmend "
+    "reports what\nhappens, names nobody else and touches nothing, and the job ends with the same bits. A stopped rank continues once it is named; the cell shows how long that took. The MTTR is torchrun's. "
+    "*At the start* is after the first step, because ranks are not seen before it.",
     first_column="rank 1",
-    notes="With another kill, rank 0 is killed at the same moment; in a recovery, torchrun's from a kill of rank 0 goes on.",
+    notes="*With another kill*: rank 0 is killed at the same moment. *In a recovery*: torchrun is recovering from a kill of rank 0.",
     kinds=tuple(kind.name for kind in KINDS),
     cells=tuple(make_cells()),
     run_all=run_all,
