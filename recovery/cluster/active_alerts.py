@@ -11,6 +11,7 @@ Bounded: what nobody repeats any more is forgotten, and each sender has its shar
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Final
 
 from detectors.finding import Evidence, Severity
@@ -22,14 +23,19 @@ from recovery.cluster.incoming_alerts import (
     RANKS_MAX,
     AlertTarget,
     IncomingAlert,
+    host_of,
     is_node_name,
     target_of,
 )
+from recovery.cluster.node_names import FoundNode, HeardNames, NodeNames, NoMatch
 from recovery.cluster.notices import DAILY_RECORD, MARK, MESSAGE, NoticeKind
-from recovery.messages.outside import NodeEvidence
+from recovery.messages.outside import NameMatch, NodeEvidence
 
 _TEXT_MAX: Final = 2_000
 _NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
+
+
+_AS_TOLD: Final = FoundNode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,26 @@ class ActiveAlert:
     times: int
     job_ids: tuple[str, ...]  # that were told of it
     is_firing: bool = True  # False: it flaps, and its newest word was "resolved"
+    sender: Sender = NOBODY  # with the fewest limits of those that told of it
+    found: FoundNode = _AS_TOLD
+
+    @property
+    def node(self) -> str:
+        """Return the node that is accused, by its launcher's name where that is known; empty for none."""
+        if self.is_doubtful and not self.found.node:
+            return host_of(self.told_node)
+        return self.found.node or self.target.node
+
+    @property
+    def told_node(self) -> str:
+        """Return what the alert itself calls the node, as far as that can be a name."""
+        told = self.target.told_node
+        return told if is_node_name(told) else self.target.node
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Return whether a node of a job may be meant, and is not accused since that is not certain."""
+        return self.found.why_not not in (None, NoMatch.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +101,7 @@ class ActiveAlerts:
         self._active: dict[str, ActiveAlert] = {}
         self._tracks: dict[str, Track] = {}  # alerts that fired within the flap window
         self._shares = Shares() if shares is None else shares
+        self._heard = HeardNames()
 
     def take_rules(self, rules: AlertRules) -> None:
         """Read alerts by other rules from now on."""
@@ -92,31 +119,38 @@ class ActiveAlerts:
         is_hushed: Callable[[str], bool] = lambda _node: False,
         sender: Sender = NOBODY,
         rules: AlertRules | None = None,
+        names: Callable[[], NodeNames] | None = None,
     ) -> tuple[TakenAlerts, list[tuple[str, NodeEvidence]]]:
         """Take in a message; return what came of it, and what each job is to hear.
 
         ``jobs_on``: node -> the jobs that have ranks there, by their newest reports. Of a node that is
         hushed nothing is told; what still fires when it is so no longer is for `retell`. ``rules``: those by
         which it was decided that the sender may speak for the nodes, where they may have changed since.
+        ``names`` gives the names of all nodes; without it those of ``jobs_on`` count.
         """
+        book = _NameBook(jobs_on, names)
         heard: list[tuple[str, NodeEvidence]] = []
         counts = {"accepted": 0, "repeated": 0, "ended": 0, "damped": 0}
         passed: list[str] = []
         refused, refusal = 0, ""
         for alert in alerts:
             target = target_of(alert, self._rules if rules is None else rules)
+            if sender.nodes:  # its limits were compared with this name
+                target = replace(target, told_node=target.node)
             why = self._refuse(target)
             if why is not None:
                 if len(passed) < 100:
                     passed.append(f"{target.alertname or '(no name)'}: {why}")
                 continue
             if alert.is_firing:
-                active = self._read(alert, target, now_unix_s)
+                active = self._read(alert, target, now_unix_s, sender)
+                self._heard.note(active.told_node, now_unix_s)
+                active = self._locate(active, jobs_on, book)
                 no_room = self._shares.admit(target.key, sender, _size(active), now_unix_s)
                 if no_room is not None:
                     refused, refusal = refused + 1, refusal or no_room
                     continue
-                whom = {} if target.node and is_hushed(target.node) else jobs_on
+                whom = {} if active.node and is_hushed(active.node) else jobs_on
                 is_new, evidence = self._fire(active, whom, now_unix_s)
                 counts["accepted" if is_new else "repeated"] += 1
                 heard += evidence
@@ -149,7 +183,33 @@ class ActiveAlerts:
         self._tracks.pop(key, None)
         self._shares.remove(key)
 
-    def _read(self, alert: IncomingAlert, target: AlertTarget, now_unix_s: float) -> ActiveAlert:
+    def _locate(
+        self, active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]], book: "_NameBook"
+    ) -> ActiveAlert:
+        """Return the alert with the node that it means."""
+        told = active.told_node
+        if not told:
+            return active
+        host = host_of(told)
+        found = next((FoundNode(one) for one in (told, host) if one in jobs_on), None)
+        if found is None:
+            found = book.names.find(told, self._heard)
+            found = _narrow(found, active.sender, jobs_on)
+        return active if found == active.found else replace(active, found=found)
+
+    def locate(
+        self,
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        names: Callable[[], NodeNames] | None = None,
+    ) -> None:
+        """Look again which nodes the alerts mean: launchers have come and gone."""
+        book = _NameBook(jobs_on, names)
+        for key, active in self._active.items():
+            self._active[key] = self._locate(active, jobs_on, book)
+
+    def _read(
+        self, alert: IncomingAlert, target: AlertTarget, now_unix_s: float, sender: Sender
+    ) -> ActiveAlert:
         """Return the alert as the book keeps it, with what it knows of it already."""
         known = self._active.get(target.key)
         starts = now_unix_s if alert.starts_unix_s is None else alert.starts_unix_s
@@ -163,6 +223,7 @@ class ActiveAlerts:
             now_unix_s,
             1 if known is None else known.times + 1,
             () if known is None else known.job_ids,
+            sender=sender if known is None or known.sender.nodes else known.sender,
         )
 
     def _fire(
@@ -212,7 +273,7 @@ class ActiveAlerts:
     def _jobs(active: ActiveAlert, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[JobNode]:
         """Return the jobs that the alert concerns."""
         named = active.target.job_id
-        there = jobs_on.get(active.target.node, ())
+        there = () if active.is_doubtful else jobs_on.get(active.node, ())
         if not named:
             return list(there)
         found = [job for job in there if job.job_id == named]
@@ -231,7 +292,7 @@ class ActiveAlerts:
         return NodeEvidence(
             identity=target.key,
             alertname=target.alertname,
-            node=target.node,
+            node=active.node,
             ranks=ranks or job.ranks,
             device=target.device,
             severity=_severity(target.severity),
@@ -239,6 +300,8 @@ class ActiveAlerts:
             summary=active.summary,
             since_age_s=max(0.0, now_unix_s - active.started_unix_s),
             evidence=active.evidence,
+            told_node="" if active.found.match is NameMatch.EXACT else active.told_node,
+            match=active.found.match,
         )
 
     def forget(self, now_unix_s: float) -> list[tuple[str, NodeEvidence]]:
@@ -247,6 +310,7 @@ class ActiveAlerts:
         Return that it is over, for the jobs that were told of it.
         """
         due_s = now_unix_s - self._rules.forget_s
+        self._heard.forget(due_s)
         quiet_s = now_unix_s - self._rules.flap_window_s
         gone = [
             key
@@ -270,7 +334,7 @@ class ActiveAlerts:
         """Return what a job that has just come to ``node`` must hear of what is active there."""
         heard = []
         for key, active in self._active.items():
-            if active.target.node != node:
+            if active.node != node:
                 continue
             for job in self._jobs(active, {node: jobs}):
                 if job.job_id not in active.job_ids:
@@ -278,6 +342,32 @@ class ActiveAlerts:
                     active = replace(active, job_ids=(*active.job_ids, job.job_id))  # noqa: PLW2901
             self._active[key] = active
         return heard
+
+
+class _NameBook:
+    """The names of nodes, made when they are needed first: they take long on thousands of nodes."""
+
+    def __init__(
+        self,
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        names: Callable[[], NodeNames] | None,
+    ) -> None:
+        self._jobs_on, self._make = jobs_on, names
+
+    @cached_property
+    def names(self) -> NodeNames:
+        return NodeNames(self._jobs_on) if self._make is None else self._make()
+
+
+def _narrow(
+    found: FoundNode, sender: Sender, jobs_on: Mapping[str, tuple[JobNode, ...]]
+) -> FoundNode:
+    """Return what is left of a match by who tells of it, and by where jobs run."""
+    if found.node and not sender.may_accuse(found.node):
+        return FoundNode(why_not=NoMatch.LIMITS, like=(found.node,))
+    if found.node and found.node not in jobs_on and any(one in jobs_on for one in found.like):
+        return replace(found, why_not=NoMatch.AMBIGUOUS)  # a name from before a renaming?
+    return found
 
 
 def _flaps(rules: AlertRules) -> Persistence:
@@ -289,6 +379,7 @@ def _flaps(rules: AlertRules) -> Persistence:
 def _size(active: ActiveAlert) -> int:
     target = active.target
     texts = [target.key, target.alertname, target.node, target.device, target.job_id]
+    texts += [target.told_node]
     texts += [target.severity, target.action, active.summary]
     texts += [line.text for line in active.evidence]
     texts += [job_id for job_id, _rank in active.told_ranks]

@@ -7,6 +7,7 @@ one with fewer. Pure; sizes are estimates of what Python holds.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 BOOK_ALERTS_MAX: Final = 100_000  # in all, as in one Alertmanager
@@ -25,15 +26,19 @@ class Sender:
     name: str = "nobody"
     alerts_max: int = BOOK_ALERTS_MAX // 2  # an Alertmanager or Prometheus: beside another one
     bytes_max: int = BOOK_BYTES_MAX // 2
+    nodes: tuple[str, ...] = ()  # patterns of the nodes that he may accuse; (): all of them
+
+    def may_accuse(self, node: str) -> bool:
+        return not self.nodes or any(fnmatchcase(node, pattern) for pattern in self.nodes)
 
 
 NOBODY: Final = Sender()
 READ_BACK: Final = Sender("Alertmanager")  # what an Alertmanager is asked for at the start
 
 
-def node_sender(name: str) -> Sender:
+def node_sender(name: str, nodes: tuple[str, ...] = ()) -> Sender:
     """Return the bounds of an agent, known by its node's certificate."""
-    return Sender(name, NODE_ALERTS_MAX, NODE_BYTES_MAX)
+    return Sender(name, NODE_ALERTS_MAX, NODE_BYTES_MAX, nodes)
 
 
 def size_of(texts: Iterable[str], numbers: int) -> int:

@@ -26,15 +26,15 @@ def find_broken_parts(
     """Return the broken parts, each with what tells so, as the rest of a sentence. ``known``: all nodes that would have told of a fault."""
     if not parts.on:
         return {}
-    firing = [one for one in alerts if one.is_firing and one.target.node]
-    lost = {one.target.node for one in firing if one.target.alertname in LOSSES}
+    firing = [one for one in alerts if one.is_firing and one.node]
+    lost = {one.node for one in firing if one.target.alertname in LOSSES}
     found = find_blamed(known, lost, parts)
     by_name: dict[str, list[FleetPart]] = {}
     for part in parts.nodes_of:
         by_name.setdefault(part.name, []).append(part)
     for one in firing:
-        if one.target.severity == Severity.CRITICAL.value and one.target.node not in parts.on:
-            for part in by_name.get(one.target.node, ()):
+        if one.target.severity == Severity.CRITICAL.value and one.node not in parts.on:
+            for part in by_name.get(one.node, ()):
                 found[part] = f"the alert {one.target.alertname} accuses"
     for unit in units:
         if unit.is_broken:

@@ -21,6 +21,7 @@ from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.cluster.lemon_verdict import judge_lemon
+from recovery.cluster.node_names import NodeNames
 from recovery.cluster.plan_verdict import (
     budgets_left,
     counts_as_spent,
@@ -31,6 +32,7 @@ from recovery.cluster.plan_verdict import (
 )
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.cluster.probe_verdict import refuse_probe
+from recovery.cluster.unmatched_names import ToldNames, read_names
 from recovery.journal.cluster_records import (
     Acknowledged,
     CauseTold,
@@ -78,6 +80,14 @@ class ClusterNote:
     about: str = ""  # the node or sender of alerts that it is about; empty: the cluster
 
 
+@dataclass(frozen=True, slots=True)
+class NodesElsewhere:
+    """The nodes of other controllers' jobs, and when these told."""
+
+    nodes: frozenset[str]
+    at_s: float
+
+
 class ClusterJournal(Protocol):
     @property
     def opened(self) -> tuple[Entry, ...]: ...
@@ -111,6 +121,11 @@ class ClusterController:
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
         self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
+        self.listed: Mapping[
+            str, str
+        ] = {}  # nodes in the configuration, with their agents' addresses
+        self.elsewhere: NodesElsewhere | None = None  # replaced as a whole, by any thread
+        self.told_names = ToldNames()  # in alerts: replaced as a whole
 
     def now_unix_s(self) -> float:
         """Return the wall clock as of our start, plus what has passed: it never jumps."""
@@ -322,9 +337,13 @@ class ClusterController:
             del self._ran[node]
         return len(self._ran)
 
+    def named_nodes(self) -> set[str]:
+        """Return the nodes that launchers, people and settings have named; not those that alerts name."""
+        return {*self._ran, *self.ledger.nodes, *self.listed, *self.parts.on}
+
     def known_nodes(self) -> set[str]:
         """Return the nodes that ran ranks within a day, that are or were held, or that alerts accuse."""
-        accused = {alert.target.node for alert in self.alerts.active if alert.target.node}
+        accused = {alert.node for alert in self.alerts.active if alert.node}
         return {*self._ran, *self.ledger.nodes, *accused}
 
     def budgets_left(self) -> dict[str, int]:
@@ -339,8 +358,9 @@ class ClusterController:
         jobs_on: Mapping[str, tuple[JobNode, ...]],
         sender: Sender = NOBODY,
         rules: AlertRules | None = None,
+        names: Callable[[], NodeNames] | None = None,
     ) -> tuple[TakenAlerts, list[tuple[str, NodeEvidence]]]:
-        """Take in a message; return what came of it, and what each job is to hear.
+        """Take in a message; return what came of it, and what each job is to hear. ``names``: of all nodes, also of other jobs.
 
         Alerts of a node in maintenance accuse nobody while the window is open; those that still fire when it
         closes are told then.
@@ -353,6 +373,7 @@ class ClusterController:
             lambda node: self.ledger.window_of(node, now_s) is not None,
             sender,
             rules,
+            names,
         )
         if taken.refused:
             self._note_refused(sender, taken.refusal)
@@ -372,11 +393,17 @@ class ClusterController:
             f"{sender.name} sends too many alerts; new ones are refused: {refusal}", sender.name
         )
 
-    def retell(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> list[tuple[str, NodeEvidence]]:
+    def retell(
+        self,
+        jobs_on: Mapping[str, tuple[JobNode, ...]],
+        names: Callable[[], NodeNames] | None = None,
+    ) -> list[tuple[str, NodeEvidence]]:
         """Return what jobs have not heard of what is active on their nodes, and forget what is over."""
         now_s = self.now_unix_s()
         heard = self.alerts.forget(now_s)
-        accused = {alert.target.node for alert in self.alerts.active}
+        self.alerts.locate(jobs_on, names)
+        self.told_names = read_names(self.alerts.active)
+        accused = {alert.node for alert in self.alerts.active}
         for node in accused & jobs_on.keys():
             if self.ledger.window_of(node, now_s) is None:
                 heard += self.alerts.retell(node, jobs_on[node], now_s)

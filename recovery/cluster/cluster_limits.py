@@ -161,6 +161,8 @@ class AlertRules:
     # Labels in which exporters name a node; the first one present counts, without its port.
     # dcgm-exporter uses Hostname, Prometheus itself instance.
     node_labels: tuple[str, ...] = ("node", "Hostname", "hostname", "nodename", "instance")
+    # Domains of the nodes. With them, all names with the same first label in these domains, or without one, are one node.
+    domains: tuple[str, ...] = ()
     device_labels: tuple[str, ...] = ("uuid", "UUID", "gpu_uuid", "device")
     # Alerts that may accuse a node of a job: shell patterns of alertname. All of ours may.
     accept: tuple[str, ...] = ("Rankmend*",)

@@ -137,6 +137,7 @@ class AlertTarget:
     ranks: tuple[int, ...]
     severity: str
     action: str
+    told_node: str = ""  # the label that names the node, as it came
 
 
 def target_of(alert: IncomingAlert, rules: AlertRules) -> AlertTarget:
@@ -160,6 +161,7 @@ def target_of(alert: IncomingAlert, rules: AlertRules) -> AlertTarget:
         _ranks(labels.get("rank", "")),
         severity[:KEPT_MAX],
         action[:KEPT_MAX],
+        _first(labels, rules.node_labels)[:KEPT_MAX],
     )
 
 
@@ -172,7 +174,7 @@ def node_of(labels: Mapping[str, str], rules: AlertRules) -> str:
     name = next((name for name in rules.node_labels if labels.get(name)), "")
     if name in ("", "node"):  # ours is a node's name as it stands
         return labels.get(name, "")
-    return _host(labels[name])
+    return _short(host_of(labels[name]))
 
 
 def is_node_name(text: str) -> bool:
@@ -184,13 +186,18 @@ def _first(labels: Mapping[str, str], names: Sequence[str]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
-def _host(text: str) -> str:
-    """Return the host of ``host:port``, short as nodes are named; addresses stay whole."""
+def host_of(text: str) -> str:
+    """Return the host of ``host:port``; what has no port as it stands."""
     host, colon, port = text.rpartition(":")
-    if colon and port.isdigit() and not host.endswith(":"):
-        text = host.strip("[]")
-    is_address = text.replace(".", "").isdigit() or ":" in text
-    return text if is_address else text.partition(".")[0]
+    if colon and port.isdigit() and not host.endswith(":") and (":" not in host or host[0] == "["):
+        return host.strip("[]")
+    return text
+
+
+def _short(host: str) -> str:
+    """Return a host's short name, as nodes are named; addresses stay whole."""
+    is_address = host.replace(".", "").isdigit() or ":" in host
+    return host if is_address else host.partition(".")[0]
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ so that both tell the same story.
 """
 
 from functools import singledispatch
+from typing import Final
 
 from detectors.wording import counted, names_in_words
 from rankmend.unsaved import Unsaved
@@ -60,6 +61,7 @@ from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded, F
 from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer
+from recovery.messages.outside import NameMatch, NodeEvidence
 
 _CAUSES = {
     Cause.FIRST: "start",
@@ -115,7 +117,23 @@ def _(record: AttemptEnded) -> list[str]:
 
 @details.register
 def _(record: EvidenceTaken) -> list[str]:
-    return [f"{one.node} {one.device}: {one.summary}" for one in record.evidence[:_LINES_MAX]]
+    return [
+        f"{one.node}{_told_as(one)} {one.device}: {one.summary}"
+        for one in record.evidence[:_LINES_MAX]
+    ]
+
+
+def _told_as(one: NodeEvidence) -> str:
+    """Return what the alert calls the node, where that is another name, and why it is the same node."""
+    return f" ({one.told_node} in the alert; {_SAME_BY[one.match]})" if one.told_node else ""
+
+
+_SAME_BY: Final = {
+    NameMatch.EXACT: "the same name",
+    NameMatch.CASE: "the same but for capitals",
+    NameMatch.SHORT: "the only node with this short name",
+    NameMatch.ADDRESS: "the only node with this address",
+}
 
 
 @details.register

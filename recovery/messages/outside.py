@@ -14,6 +14,15 @@ def trains(finding: Finding) -> bool:
     return finding.kind in (Kind.RANK_SLOW, Kind.NUMBERS_WRONG) or finding.is_persons
 
 
+class NameMatch(Enum):
+    """How the name of a node in an alert was matched to the launcher's name of it."""
+
+    EXACT = "exact"  # they are the same
+    CASE = "case"  # apart from upper and lower case
+    SHORT = "short"  # one is the other without its domain, and only one node has this short name
+    ADDRESS = "address"  # at which only this node's launcher is reached
+
+
 @dataclass(frozen=True, slots=True)
 class NodeEvidence:
     """An alert about a device or a host, as far as it concerns one job.
@@ -35,6 +44,10 @@ class NodeEvidence:
     since_age_s: float
     evidence: tuple[Evidence, ...] = ()
     is_active: bool = True  # False: it has ended; that proves nothing about the node
+    told_node: str = (
+        ""  # what the alert calls the node, where that is not the launcher's name of it
+    )
+    match: NameMatch = NameMatch.EXACT
 
 
 class PersonAct(Enum):

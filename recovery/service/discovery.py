@@ -69,6 +69,15 @@ def agent_address(node: str, told: Discovery) -> tuple[str, int] | None:
     return None if address is None else parse_listen(address)
 
 
+def listed_nodes(told: Discovery) -> dict[str, str]:
+    """Return the nodes that the configuration names one by one, each with its agent's address; empty: none is given."""
+    found = dict.fromkeys(told.nodes, "")
+    for name, address in told.addresses.items():
+        if _WILD.isdisjoint(name):
+            found[name] = "" if NODE_MARK in address else parse_listen(address)[0]
+    return found
+
+
 def rack_finder(told: Discovery) -> Callable[[str], str | None] | None:
     """Return the function that names a node's rack, by the table before the pattern; None where neither is configured."""
     if not told.racks and not told.rack_pattern:

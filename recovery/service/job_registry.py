@@ -107,6 +107,7 @@ class JobRegistry:
         self.everywhere: Mapping[
             str, RegisteredJob
         ] = {}  # those of other controllers, too; likewise
+        self.is_shared = bool(store.peer_secret)  # there may be other controllers
         self.fleet: ControllerFleet = ALONE
         self.problems: tuple[str, ...] = ()
         self._swept_at_s = clock.now_s()

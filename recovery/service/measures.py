@@ -22,6 +22,7 @@ from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.agent_readings import AgentReadings
 from recovery.service.bmc_readings import BmcReadings
 from recovery.service.desk_gauges import DeskGauges
+from recovery.service.name_gauges import NameGauges
 from recovery.service.pager import Pager
 from recovery.service.served_job import Job
 from recovery.service.site_gauges import SiteGauges
@@ -222,7 +223,10 @@ class Measures:
             "Time since the deciding thread last finished a turn. Above 1 s it is stuck on a disk.",
         )
         self.snapshots = SnapshotGauges(_PREFIX, self.registry)
-        self.watched = WatchedGauges(_PREFIX, self.registry)
+        self.watched, self.names = (
+            WatchedGauges(_PREFIX, self.registry),
+            NameGauges(_PREFIX, self.registry),
+        )
         self.times = TimeGauges(_PREFIX, self.registry)
         self.slurm, self.kubernetes = (
             DeskGauges(_PREFIX, self.registry, limits) for limits in (SlurmLimits, KubernetesLimits)

@@ -318,7 +318,7 @@ def _node_alerts(worker: Worker) -> Iterator[NodeAlert]:
         if target.node and one.is_firing:
             yield NodeAlert(
                 target.alertname,
-                target.node,
+                one.node,
                 target.severity,
                 one.summary,
                 one.started_unix_s,

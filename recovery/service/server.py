@@ -23,7 +23,7 @@ from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.listening import parse_listen
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
-from recovery.cluster.cluster import ClusterController
+from recovery.cluster.cluster import ClusterController, NodesElsewhere
 from recovery.cluster.cluster_limits_file import PolicyFile
 from recovery.cluster.gate import PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
@@ -44,6 +44,7 @@ from recovery.service.console_door import ServiceDoor
 from recovery.service.console_source import ServiceSource
 from recovery.service.controller_config import Config, controller_base, make_context
 from recovery.service.desk_service import DeskService
+from recovery.service.discovery import listed_nodes
 from recovery.service.entrance import Entrance
 from recovery.service.fleet.peers import OtherControllers
 from recovery.service.fleet_places import rack_names, read_fleet_parts
@@ -138,6 +139,7 @@ class Service:
             self.slurm, self.kubernetes = self._open_managers(undo)
             desk.on_leave = self._leave_nodes
             desk.parts = read_fleet_parts(config.discovery)
+            desk.listed = listed_nodes(config.discovery)
             jobs = JobRegistry(
                 self._store,
                 self.board,
@@ -206,8 +208,16 @@ class Service:
             return None
         title = f"{socket.gethostname()} ({controller_base(self.config, socket.gethostname())})"
         return OtherControllers(
-            lambda: self.worker.jobs.fleet, BY_NAME.__getitem__, self._clock, title
+            lambda: self.worker.jobs.fleet,
+            BY_NAME.__getitem__,
+            self._clock,
+            title,
+            lambda: self.worker.alerts.asks_for_nodes,
+            self._learn_nodes,
         )
+
+    def _learn_nodes(self, nodes: frozenset[str]) -> None:
+        self.worker.desk.elsewhere = NodesElsewhere(nodes, self._clock.now_s())
 
     def _make_console(self) -> ConsoleSite:
         if importlib.util.find_spec("jinja2") is None:  # loaded with the first page
@@ -396,6 +406,7 @@ class Service:
         def take() -> None:
             self.worker.desk.take_policy(policy.cluster)
             self.worker.desk.parts = parts
+            self.worker.desk.listed = listed_nodes(config.discovery)
 
         await asyncio.wait_for(asyncio.wrap_future(self.worker.call(take)), RELOAD_S_MAX)
         self.config = self.backend.config = config

@@ -70,12 +70,12 @@ def view_planes(
         if not one.is_firing:
             continue
         if is_port_alert(target.alertname):
-            ports.setdefault(target.node, []).append(target.device)
+            ports.setdefault(one.node, []).append(target.device)
         elif target.alertname == PLANE_DEGRADED:
-            degraded.setdefault(target.device, set()).add(target.node)
-            if target.node in nodes:
+            degraded.setdefault(target.device, set()).add(one.node)
+            if one.node in nodes:
                 new = wire.PlaneView(target.device, [], one.summary)
-                found.setdefault(target.device, new).nodes.append(target.node)
+                found.setdefault(target.device, new).nodes.append(one.node)
     if desk.parts.on and found:
         everybody = desk.known_nodes() | set(known)
         for plane, view in found.items():
@@ -190,6 +190,9 @@ def view_policy(desk: ClusterController, policy: Policy, job: Job | None = None)
 
 def view_cluster(desk: ClusterController) -> wire.Cluster:
     ledger, now_s = desk.ledger, desk.now_unix_s()
+    notes = [(note.text, note.about) for note in desk.notes]
+    if names := desk.told_names.in_words():
+        notes.append((names, ""))  # last, since few of them are shown
     holds = ((node, ledger.hold_of(node, now_s)) for node in ledger.nodes)
     return wire.Cluster(
         paused=[wire.Pause(one.scope, one.who, one.reason) for one in ledger.paused.values()],
@@ -209,7 +212,7 @@ def view_cluster(desk: ClusterController) -> wire.Cluster:
             )
             for window in ledger.windows.values()
         ],
-        notes=[note.text for note in desk.notes],
-        notes_about=[note.about for note in desk.notes],
+        notes=[text for text, _about in notes],
+        notes_about=[about for _text, about in notes],
         observe=list(desk.policy.observed_scopes()),
     )

@@ -60,7 +60,7 @@ class Worker:
         self.jobs = jobs
         self.desk = desk
         self.inbox = WorkerInbox(hearing)
-        self.alerts = AlertDelivery(desk, jobs, clock.now_s())
+        self.alerts = AlertDelivery(desk, jobs, clock.now_s)
         self.watched = WatchedJobs(
             hearing.now_s, lambda name: jobs.policy_for(name).hung, desk, watch_listener
         )

@@ -41,6 +41,7 @@ AGAIN_S: Final = 3.0  # to a silent controller, before it is asked again for a p
 LOOK_S: Final = (
     5.0  # at the jobs of all, so that there is something to show of one that falls silent
 )
+NODES_S: Final = 30.0  # between two questions for nodes: the nodes of 10,000 take 10 MB
 AGE_S_MAX: Final = 600.0  # of an answer that is still shown
 _HELD_MAX: Final = 32  # answers; the nodes of 10,000 take 10 MB
 _CONNECTIONS: Final = 4  # to each
@@ -72,12 +73,18 @@ class OtherControllers:
         routes: Callable[[str], Route[Any, Any]],
         clock: Clock,
         title: str,
+        asks_for_nodes: Callable[[], bool] = lambda: False,
+        learn_nodes: Callable[[frozenset[str]], None] = lambda _nodes: None,
     ) -> None:
-        """``routes`` gives a route by its name; ``title``: of this controller, for the others' audit logs."""
+        """``routes`` gives a route by its name; ``title``: of this controller, for the others' audit logs.
+
+        ``learn_nodes`` is told which nodes the others have, every few seconds while ``asks_for_nodes`` says so.
+        """
         self.fleet = fleet
         self._route = routes
         self._clock = clock
         self._title = title
+        self._myself = Subject(title, frozenset({Role.READ}), how="controller")
         self._session: aiohttp.ClientSession | None = None
         self._held: OrderedDict[tuple[Any, ...], tuple[Any, float]] = OrderedDict()
         self._under_way: dict[tuple[Any, ...], asyncio.Task[Any]] = {}
@@ -85,6 +92,8 @@ class OtherControllers:
         self._failed_at_s: dict[str, float] = {}
         self.jobs_seen: dict[str, JobSeen] = {}
         self.changes = 0  # of how jobs stand elsewhere, as far as they were noticed
+        self._asks_for_nodes, self._learn_nodes = asks_for_nodes, learn_nodes
+        self._nodes_at_s = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -105,6 +114,7 @@ class OtherControllers:
             fleet = self.fleet()
             if fleet.peers:
                 await self.jobs()
+                await self._look_for_nodes()
             self.jobs_seen = {
                 one: seen for one, seen in self.jobs_seen.items() if one in fleet.jobs
             }
@@ -113,11 +123,18 @@ class OtherControllers:
                 one: s for one, s in self._failed_at_s.items() if one in fleet.peers
             }
 
+    async def _look_for_nodes(self) -> None:
+        """Learn the nodes of the others, unless one of them has never told."""
+        if not self._asks_for_nodes() or self._clock.now_s() - self._nodes_at_s < NODES_S:
+            return
+        answers = await self.gather("nodes", self._myself)
+        if all(one.answer is not None for one in answers):
+            self._nodes_at_s = self._clock.now_s()
+            self._learn_nodes(frozenset(node.node for one in answers for node in one.answer.nodes))
+
     async def jobs(self) -> list[ToldElsewhere]:
         """Return what the others say of all their jobs: the caller leaves out what its subject may not see."""
-        answers = await self.gather(
-            "jobs", Subject(self._title, frozenset({Role.READ}), how="controller")
-        )
+        answers = await self.gather("jobs", self._myself)
         now_s = self._clock.now_s()
         for one in answers:
             for view in () if one.answer is None else one.answer.jobs:

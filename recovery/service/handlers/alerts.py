@@ -54,7 +54,11 @@ async def _take(backend: Backend, call: Call[AlertMessage], route: str) -> wire.
     Raises PeerSilentError if one of those that live doesn't take them. The sender tries again, and a repeat changes nothing.
     """
     subject, rules, message = call.subject, call.rules, call.given
-    sender = node_sender(subject.name) if subject.is_node else Sender(subject.name)
+    sender = (
+        node_sender(subject.name, subject.nodes)
+        if subject.is_node
+        else Sender(subject.name, nodes=subject.nodes)
+    )
     most = NODE_MESSAGES_MAX if subject.is_node else MESSAGES_MAX
     count = len(message.alerts)
     with backend.alert_messages.hold(subject.name, most):

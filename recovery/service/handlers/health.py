@@ -68,6 +68,7 @@ def _measure_jobs(backend: Backend) -> None:
             measures.snapshots.note(job.job_id, snapshots)
             pending += job.unacknowledged
     measures.orders.set(pending)
+    measures.names.note(worker.desk.told_names)
     measures.watched.note(worker.watched.counts(), worker.watched.found)
     for budget, left in worker.desk.budgets_left().items():
         measures.cluster_budget.labels(budget).set(left)

@@ -16,7 +16,15 @@ from recovery.service.peer_header import peer_headers
 from recovery.service.roles import Role, Subject
 from tests.support.controllers import configure, listen_of, reach, running_controllers
 from tests.support.postgres import PostgresServer, Wire, port_of
-from tests.support.service import FullClient, Running, Speaker, running, two_speakers, wait_until
+from tests.support.service import (
+    FullClient,
+    Running,
+    Speaker,
+    join_of,
+    running,
+    two_speakers,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -172,6 +180,9 @@ def test_the_console_shows_the_job_and_its_journal_at_the_other_one(two: Two) ->
 def test_a_command_is_carried_out_by_the_owner_and_audited_at_both_with_the_person(
     two: Two,
 ) -> None:
+    for one in two.speakers:
+        one.say()  # nodes that have been silent for 10 s get no attempt
+
     done = two.ask_other().command(two.job_id, PersonAct.RESTART, reason="looks odd")
 
     assert done.text
@@ -272,3 +283,36 @@ def test_a_job_that_an_older_controller_has_is_shown_and_the_client_is_sent_ther
 def _audit(up: Running, word: str) -> list[str]:
     text = (up.folder / "state/audit.jsonl").read_text()
     return [line for line in text.splitlines() if word in line]
+
+
+def knows_another(up: Running) -> bool:
+    fleet = up.service.worker.jobs.fleet
+    return len(fleet.peers) == len(fleet.jobs) == 1
+
+
+def evidence_names(up: Running, job_id: str) -> set[str]:
+    job = up.service.worker.jobs.running[job_id]
+    assert job.controller is not None
+    return {kept.evidence.told_node for kept in job.controller.ledger.evidence.values()}
+
+
+def test_a_node_of_another_controller_is_not_taken_for_one_of_the_same_short_name(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.url(postgres.make_database(), "controller")
+    with running_controllers(tmp_path, url, lease_s=30.0) as (owner, other):
+        one, _two = two_speakers(owner.client())
+        client = other.client()
+        joined = client.join(join_of("n1.b.org", key="theirs", nodes_min=1, nodes_max=1))
+        speaker = Speaker(client, "n1.b.org", joined.job_id)
+        speaker.say()
+        assert speaker.ask() is not None
+        wait_until(lambda: knows_another(owner) and knows_another(other), "each knows the other")
+
+        other.client("admin").post_alerts([alert_of("N1.b.org"), alert_of("N2")])
+
+        # N2 is matched once the owner has learned which nodes the other one has.
+        wait_until(lambda: bool(evidence_names(owner, one.job_id)), "the owner has evidence")
+        wait_until(lambda: bool(evidence_names(other, joined.job_id)), "the other one, too")
+        assert evidence_names(owner, one.job_id) == {"N2"}
+        assert evidence_names(other, joined.job_id) == {"N1.b.org"}

@@ -1,0 +1,175 @@
+"""Alerts that call a node otherwise than its launcher, through the real service: evidence, incident, journal, status, metrics."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from recovery.journal.narrator import details
+from recovery.journal.node_records import EvidenceTaken
+from recovery.messages.exchange import Endpoint, RankExit
+from recovery.messages.outside import NameMatch, NodeEvidence
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
+from tests.support.service import (
+    FullClient,
+    Running,
+    Speaker,
+    join_of,
+    make_folder,
+    running,
+    wait_until,
+)
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Running]:
+    make_folder(tmp_path)
+    with running(tmp_path) as up:
+        yield up
+
+
+def job_on(client: FullClient, *nodes: str, key: str = "names", spares: int = 0) -> list[Speaker]:
+    """Join a job on these nodes, each with an address of its own, and have its ranks run."""
+    count = len(nodes) - spares
+    changes: dict[str, Any] = {"key": key, "nodes_min": count, "nodes_max": count}
+    speakers = [
+        Speaker(client, node, client.join(join_of(node, **changes)).job_id) for node in nodes
+    ]
+    for number, speaker in enumerate(speakers, 1):
+        speaker.say(peer_endpoint=Endpoint(f"10.9.0.{number}", 21000))
+    for speaker in speakers[:count]:
+        while speaker.ask() is None or not speaker.order or not speaker.order.ranks:
+            speaker.say()
+        speaker.obey()
+    return speakers
+
+
+def tell(up: Running, told: str, label: str = "node", by: str = "admin") -> None:
+    """Send an alert about a node as Alertmanager does."""
+    labels = {"alertname": "RankmendGpuLost", label: told, "severity": "critical"}
+    alert = {"labels": labels, "annotations": {"action": "drain", "summary": "GPU is lost"}}
+    assert up.client(by).post_alerts([alert]).alerts == 1
+
+
+def evidence_of(up: Running, job_id: str) -> list[NodeEvidence]:
+    job = up.service.worker.jobs.running[job_id]
+    assert job.controller is not None
+    return [kept.evidence for kept in job.controller.ledger.evidence.values()]
+
+
+@pytest.mark.parametrize(
+    ("told", "label", "match"),
+    [
+        ("gpu-1.example.org", "node", NameMatch.SHORT),
+        ("GPU-1", "node", NameMatch.CASE),
+        ("gpu-1.example.org:9400", "instance", NameMatch.SHORT),
+        ("10.9.0.1:9400", "instance", NameMatch.ADDRESS),
+    ],
+)
+def test_alert_is_evidence_for_the_job_on_the_node_that_it_means(
+    up: Running, told: str, label: str, match: NameMatch
+) -> None:
+    one, _two = job_on(up.client(), "gpu-1", "gpu-2")
+
+    tell(up, told, label)
+
+    wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+    (evidence,) = evidence_of(up, one.job_id)
+    assert (evidence.node, evidence.told_node, evidence.match) == ("gpu-1", told, match)
+
+
+def test_a_rank_that_dies_on_such_a_node_moves_off_it_and_why_says_by_which_name(
+    up: Running,
+) -> None:
+    one, two, spare = job_on(up.client(), "gpu-1", "gpu-2", "gpu-3", spares=1)
+    tell(up, "gpu-1.example.org")
+    wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+    assert one.report is not None
+    killed = RankExit(0.1, None, 9, False, False, None, ())
+
+    dead = tuple(replace(rank, process_state="", exit=killed) for rank in one.report.ranks)
+    one.say(ranks=dead)
+
+    def is_moved() -> bool:
+        for speaker in (one, two, spare):
+            if speaker.ask(0.2) is not None and speaker is not spare:
+                speaker.obey()
+            else:
+                speaker.say()
+        job = up.service.worker.jobs.running[one.job_id]
+        assert job.controller is not None
+        ledger = job.controller.ledger
+        return {place.node for place in ledger.placement} == {"gpu-2", "gpu-3"}
+
+    wait_until(is_moved, "the spare takes the place of gpu-1")
+    stored = up.service.worker.jobs.running[one.job_id].hold.stored_journal
+    taken = [entry.record for entry in stored.read() if isinstance(entry.record, EvidenceTaken)]
+    said = "gpu-1 (gpu-1.example.org in the alert; the only node with this short name)"
+    assert any(said in line for record in taken for line in details(record))
+
+
+def metrics(up: Running) -> str:
+    token = (up.folder / "admin.token").read_text().strip()
+    with urllib3.PoolManager(ca_certs=str(up.ca)) as pool:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = pool.request("GET", f"{up.url}/metrics", headers=headers)
+    assert answer.status == 200
+    return answer.data.decode()
+
+
+def test_a_name_that_could_be_two_nodes_is_evidence_for_no_job_and_people_see_it(
+    up: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = up.client()
+    one, _two = job_on(client, "gpu-1.a.org", "gpu-2.a.org", key="a")
+    other, _two = job_on(client, "gpu-1.b.org", "gpu-2.b.org", key="b")
+
+    tell(up, "gpu-1")
+
+    operator = up.client("admin")
+    said = "gpu-1 (not certain to be gpu-1.a.org or gpu-1.b.org)"
+    wait_until(lambda: any(said in note for note in operator.cluster().notes), "status says it")
+    assert 'rankmend_controller_alerts_unmatched{reason="ambiguous"} 1.0' in metrics(up)
+    assert evidence_of(up, one.job_id) == evidence_of(up, other.job_id) == []
+    logged = [one for one in caplog.records if getattr(one, "told", "") == "gpu-1"]
+    assert [one.levelname for one in logged] == ["WARNING"]
+
+
+def test_domains_of_the_policy_settle_which_names_are_ours(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[alerts]\ndomains = ["a.org"]\n')
+    config = tmp_path / "controller.toml"
+    config.write_text(f'policy_file = "{policy}"\n' + config.read_text())
+    with running(tmp_path) as up:
+        one, _two = job_on(up.client(), "gpu-1", "gpu-2")
+
+        tell(up, "gpu-2.storage.org")
+        tell(up, "gpu-1.a.org")
+
+        wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+        assert [one.node for one in evidence_of(up, one.job_id)] == ["gpu-1"]
+
+
+def test_a_token_for_some_nodes_accuses_no_other_by_another_name(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    text, entry = make_token("rack", [Role.ALERT], nodes=["*.rack7"])
+    add_token(tmp_path / "tokens.toml", entry)
+    (tmp_path / "rack.token").write_text(text)
+    (tmp_path / "rack.token").chmod(0o600)
+    with running(tmp_path) as up:
+        one, _two = job_on(up.client(), "gpu-1", "gpu-2")
+
+        tell(up, "gpu-1.rack7", by="rack")
+
+        reason = 'rankmend_controller_alerts_unmatched{reason="limits"} 1.0'
+        wait_until(lambda: reason in metrics(up), "the alert counts for no job")
+        tell(up, "gpu-2.rack7")
+        wait_until(lambda: bool(evidence_of(up, one.job_id)), "that of Alertmanager does")
+        assert [one.node for one in evidence_of(up, one.job_id)] == ["gpu-2"]
