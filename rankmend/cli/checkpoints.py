@@ -103,6 +103,7 @@ def _document(
         "restores": chosen.candidate.path if chosen else None,
         "looks_like_checkpoint": folder.looks_like_checkpoint_count,
         "unknown_files": list(folder.unknown),
+        "deeper": folder.deeper,
         "passed_over": [verdict.candidate.path for verdict in folder.passed_over],
         "read_bytes_per_s": folder.read_bytes_per_s,
         "replicas": replicas,
@@ -153,6 +154,17 @@ def _age_s(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> float | 
     return max(0.0, folder.looked_at_unix_s - modified_unix_s) if modified_unix_s else None
 
 
+def _nothing(folder: "CheckpointFolder") -> str:
+    from recovery.checkpoints.deeper import describe_deeper
+    from recovery.checkpoints.unknown_files import describe_unknown
+
+    if folder.unknown:
+        return describe_unknown(folder.path, folder.unknown)
+    if folder.deeper is not None:
+        return describe_deeper(folder.path, folder.deeper)
+    return f"{folder.path}: nothing in it looks like a checkpoint"
+
+
 def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int) -> None:
     if folder.verdicts or held:
         output.console(is_wide=True).print(_table(folder, held))
@@ -163,10 +175,7 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
             "nodes; a new run never does"
         )
     if not folder.verdicts:
-        from recovery.checkpoints.unknown_files import describe_unknown
-
-        nothing = f"{folder.path}: nothing in it looks like a checkpoint"
-        echo(describe_unknown(folder.path, folder.unknown) if folder.unknown else nothing)
+        echo(_nothing(folder))
         return
     if len(folder.verdicts) > _SHOWN_MAX:
         echo(f"... and {len(folder.verdicts) - _SHOWN_MAX} more: --json lists them all")

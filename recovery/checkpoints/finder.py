@@ -6,6 +6,7 @@ unchanged checkpoints costs their stats. For one thread at a time.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
+from recovery.checkpoints.deeper import describe_deeper, find_deeper
 from recovery.checkpoints.folder import (
     check_part,
     check_structure,
@@ -50,6 +52,8 @@ from recovery.checkpoints.unknown_files import describe_unknown
 
 _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"
+_DEEPER: Final = "deeper"
+_DEEPER_S: Final = 600.0  # between two looks deeper beside training: every launcher may make them
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
 
 
@@ -74,7 +78,7 @@ class CheckpointFinder:
         manifests: Manifests | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """``say``: told once, where nothing is a checkpoint but the names of files look as if they were."""
+        """``say``: told once where the script saves, if nothing there can be used: in an unknown form, or too deep."""
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
@@ -83,6 +87,9 @@ class CheckpointFinder:
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
         self._files = KnownFiles(manifests, self._clock)
         self._say = say
+        self.deeper: str | None = None
+        """What looked like a checkpoint deeper in the folder, where nothing else did."""
+        self._deeper_at_s = -math.inf
         self._judged: dict[str, _Judged] = {}
         self._elusive: set[str] = set()  # candidates that changed between the listing and the read
         self._paths: set[str] = set()  # for which manifests of others were removed
@@ -151,6 +158,26 @@ class CheckpointFinder:
         except UnfinishedError:
             return True
 
+    def _say_where(self, deadline: Deadline) -> None:
+        """Say what has to be known by a person who expects a restart from what the script saves.
+
+        Beside training an unknown file may be a log from before the first save.
+        """
+        text = None
+        if self.unknown:
+            if deadline.is_awaited:
+                text = describe_unknown(str(self.folder), self.unknown)
+        elif deadline.is_awaited or self._clock.now_s() - self._deeper_at_s >= _DEEPER_S:
+            self._deeper_at_s = self._clock.now_s()
+            with contextlib.suppress(UnfinishedError):
+                self.deeper = self._calls.run(
+                    _DEEPER, lambda: find_deeper(self.folder, deadline), deadline
+                )
+            text = self.deeper and describe_deeper(str(self.folder), self.deeper)
+        if text and self._say is not None:
+            self._say(text)
+            self._say = None
+
     def _look_once(
         self, deadline: Deadline, enough: int
     ) -> Iterator[tuple[CheckpointVerdict, ...]]:
@@ -158,10 +185,10 @@ class CheckpointFinder:
             sightings = self._calls.run(_LISTING, lambda: self._listing.list(deadline), deadline)
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error
-        if self._say is not None:
-            if not sightings and self.unknown:
-                self._say(describe_unknown(str(self.folder), self.unknown))
-            self._say = None
+        if sightings:
+            self._say = self.deeper = None
+        else:
+            self._say_where(deadline)
         verdicts = [
             CheckpointVerdict(
                 seen.candidate,

@@ -7,7 +7,7 @@ there was something to restore. A note an hour is usual; saves that come faster 
 from collections.abc import Sequence
 from typing import Final
 
-from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.job.save_meter import SaveMeter
 from recovery.journal.attempt_records import CheckpointSeen
@@ -25,9 +25,13 @@ def checkpoint_seen(
     if not any(verdict.is_valid for verdict in known):
         return None
     restore = choose_checkpoint(ledger, policy, known).restore
-    chosen = next((one for one in known if restore and one.candidate.path == restore.path), None)
-    if chosen is None:
+    place = next(
+        (at for at, one in enumerate(known) if restore and one.candidate.path == restore.path), None
+    )
+    if place is None:
         return None
+    chosen = known[place]
+    newer = next((one for one in known[:place] if one.hindrance is Hindrance.WRITING), None)
     candidate, noted = chosen.candidate, ledger.restorable
     if noted is not None and (noted.path, noted.modified_unix_s) == (
         candidate.path,
@@ -43,4 +47,5 @@ def checkpoint_seen(
         chosen.reason,
         candidate.size_bytes,
         saves.take(),
+        None if newer is None else newer.candidate.path,
     )

@@ -203,7 +203,7 @@ def _without_checkpoint(
     is_start = ledger.attempt == 0 or _is_persons_start(ledger)
     what = _say_unrestorable(seen) if seen else "no checkpoint found"
     if may_begin:
-        reason = f"{what}: from the beginning, as a person wants it"
+        reason = f"{what}; a person wants it so"
         return Choice(True, None, reason, others, is_new_run=ledger.attempt > 0)
     is_lost = known is not None and (bool(seen) or not is_start)
     is_unknown = bool(seen) and not is_start and not _are_known(ledger, others)
@@ -216,7 +216,7 @@ def _without_checkpoint(
     # A job that was given up before it had saved anything is started again as it was.
     if ledger.is_resumed and not ledger.was_given_up:
         return Choice(True, None, f"{what}: a new run", others, is_new_run=True)
-    return Choice(True, None, f"{what}: from the beginning", others)
+    return Choice(True, None, what, others)
 
 
 def _say_unrestorable(seen: Sequence[CheckpointVerdict]) -> str:

@@ -169,6 +169,7 @@ class CheckpointSeen:
     reason: str  # what was checked
     size_bytes: int = 0  # 0: from a version that did not tell
     saves: SavesSeen | None = None  # None: none was measured
+    newer_path: str | None = None  # a newer one, which is still being written
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,11 @@ def _(record: StartWaits) -> str:
 @narrate.register
 def _(record: CheckpointSeen) -> str:
     step = "" if record.step is None else f" at step {record.step}"
-    return f"a failure now restores {record.path}{step} ({record.label}; {record.reason})"
+    newer = ""
+    if record.newer_path is not None:
+        name = record.newer_path.rpartition("/")[2]
+        newer = f", or {name} if its save has ended by then"
+    return f"a failure now restores {record.path}{step}{newer} ({record.label}; {record.reason})"
 
 
 @narrate.register

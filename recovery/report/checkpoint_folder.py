@@ -26,6 +26,7 @@ class CheckpointFolder:
     verdicts: tuple[CheckpointVerdict, ...]
     read_bytes_per_s: float | None  # while they were read just now; None when that was too little
     unknown: tuple[str, ...] = ()  # files that are checkpoints by their names alone
+    deeper: str | None = None  # looks like a checkpoint, but lies too deep
 
     @property
     def chosen(self) -> CheckpointVerdict | None:
@@ -62,7 +63,12 @@ def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) 
     finally:
         watch.stop(timeout_s=0.0)
     return CheckpointFolder(
-        str(folder.absolute()), clock.unix_s(), verdicts, finder.read_bytes_per_s, found.unknown
+        str(folder.absolute()),
+        clock.unix_s(),
+        verdicts,
+        finder.read_bytes_per_s,
+        found.unknown,
+        found.deeper,
     )
 
 

@@ -93,6 +93,20 @@ def test_files_named_like_checkpoints_in_an_unknown_format_are_named_with_what_t
     ]
 
 
+def test_a_checkpoint_that_lies_too_deep_is_named_with_what_to_do(tmp_path: Path) -> None:
+    run = tmp_path / "2026-11-27" / "10-14-20" / "saved"
+    run.mkdir(parents=True)
+    (run / "step_20.pt").write_bytes(b"")
+
+    result = checkpoints(str(tmp_path))
+
+    assert result.exit_code == 1
+    assert "2026-11-27/10-14-20/saved/step_20.pt looks like one" in result.stdout
+    assert "hydra.run.dir=FOLDER" in result.stdout
+    document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
+    assert document["deeper"] == "2026-11-27/10-14-20/saved/step_20.pt"
+
+
 def test_a_missing_folder_is_named_and_ends_with_1(tmp_path: Path) -> None:
     result = checkpoints(str(tmp_path / "gone"))
 

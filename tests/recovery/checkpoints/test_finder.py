@@ -134,6 +134,36 @@ def test_files_of_an_unknown_format_beside_a_checkpoint_are_not_told(tmp_path: P
     assert said == []
 
 
+def test_a_checkpoint_that_lies_too_deep_is_told_once_also_in_the_middle_of_a_run(
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    finder = CheckpointFinder(tmp_path, say=said.append)
+    (tmp_path / "pretrained").mkdir()
+    save_npz(tmp_path / "pretrained" / "weights.npz")
+    assert (finder.find(0.0), said) == ([], [])
+    for run in ("2026-11-26/23-59-59", "2026-11-27/10-14-20"):  # what Hydra makes
+        (tmp_path / run / "saved" / ".hydra").mkdir(parents=True)
+        save_npz(tmp_path / run / "saved" / "step_20.npz")
+
+    assert [finder.find(0.0), finder.find(0.0)] == [[], []]
+
+    assert finder.deeper == "2026-11-27/10-14-20/saved/step_20.npz"
+    assert len(said) == 1
+    assert "2026-11-27/10-14-20/saved/step_20.npz looks like one and lies too deep" in said[0]
+
+
+def test_nothing_deeper_is_told_beside_a_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "old" / "saved").mkdir(parents=True)
+    save_npz(tmp_path / "old" / "saved" / "step_10.npz")
+    save_npz(tmp_path / "step_20.npz")
+    said: list[str] = []
+
+    CheckpointFinder(tmp_path, say=said.append).find(0.0)
+
+    assert said == []
+
+
 def test_any_format_will_do_in_a_folder_with_the_configured_marker(tmp_path: Path) -> None:
     save = tmp_path / "step_20"
     save.mkdir()

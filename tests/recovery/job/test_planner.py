@@ -319,10 +319,10 @@ def test_checkpoints_removed_down_to_an_older_one_before_a_start_are_a_new_run_f
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        ([], "no checkpoint found: from the beginning"),
+        ([], "no checkpoint found"),
         (
             [verdict(5, is_valid=False)],
-            "looks like a checkpoint, but can't be restored (5: whole): from the beginning",
+            "looks like a checkpoint, but can't be restored (5: whole)",
         ),
     ],
 )

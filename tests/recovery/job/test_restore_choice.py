@@ -161,7 +161,7 @@ def test_a_person_who_approves_has_the_job_begin_at_zero(training: Bench) -> Non
 
     second = training.records(AttemptStarted)[-1]
     assert (second.choice.restore, second.choice.is_new_run) == (None, True)
-    assert "as a person wants it" in second.choice.reason
+    assert "; a person wants it so" in second.choice.reason
 
 
 def test_a_job_that_is_held_too_long_is_given_up() -> None:

@@ -1,0 +1,36 @@
+"""What the console and the journal say a failure would restore now."""
+
+from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
+from recovery.job.restorable import checkpoint_seen
+from recovery.job.save_meter import SaveMeter
+from recovery.journal.narrator import narrate
+from tests.recovery.job.test_planner import POLICY, ledger
+
+
+def verdict(step: int, hindrance: Hindrance | None) -> CheckpointVerdict:
+    candidate = Candidate(f"/c/step_{step}.npz", step, CheckpointFormat.NPZ, 10, 1000.0 + step)
+    return CheckpointVerdict(candidate, hindrance is None, "whole", hindrance)
+
+
+def test_a_newer_save_that_is_under_way_is_named() -> None:
+    known = [verdict(step, Hindrance.WRITING) for step in (40, 30)] + [verdict(20, None)]
+
+    seen = checkpoint_seen(ledger(), POLICY, known, SaveMeter())
+
+    assert seen is not None
+    assert narrate(seen) == (
+        "a failure now restores /c/step_20.npz at step 20, or step_40.npz if its save has ended by then (npz file; whole)"
+    )
+
+
+def test_neither_an_older_save_nor_a_newer_damaged_one_is_named() -> None:
+    known = [
+        verdict(40, Hindrance.DAMAGED),
+        verdict(20, None),
+        verdict(10, Hindrance.WRITING),
+    ]
+
+    seen = checkpoint_seen(ledger(), POLICY, known, SaveMeter())
+
+    assert seen is not None
+    assert narrate(seen) == "a failure now restores /c/step_20.npz at step 20 (npz file; whole)"
