@@ -6,14 +6,18 @@ how long it holds; an agent that dies resolves nothing and its alerts run out. O
 told until the target has taken it, for at most `RESOLVED_S`. Nothing here grows without bound, and
 a target that hangs holds up neither the others nor the findings.
 
+A receiver holds the times of an alert against its own clock: those of a node whose clock is an hour slow would be over
+when they come. Each answer says what time it is there (Date, RFC 9110), and from then on times are told by that clock.
+
 By urllib.request, which the agent has loaded with prometheus_client anyway: urllib3 would add 0.6 MiB to every agent.
 """
 
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
 from threading import Condition, Thread
@@ -33,7 +37,10 @@ from rankmend.token_file import read_token
 PATH: Final = "/api/v2/alerts"
 RESEND_S: Final = 60.0  # Prometheus' own default (--rules.alert.resend-delay=1m)
 HOLD_RESENDS: Final = 4  # Prometheus: an alert holds for four resends, so three may be lost
-RESOLVED_S: Final = 900.0  # Prometheus keeps telling of an ended alert for 15 minutes
+# As long as a controller remembers an alert that nobody repeats (`forget_s`). An Alertmanager has ended it before by itself.
+RESOLVED_S: Final = 6 * 3600.0
+TELL_ANEW_S: Final = 1.0
+CLOCKS_APART_S: Final = 30.0  # from then on: less harms nothing, and Date is a whole second
 RESOLVED_MAX: Final = 2_000
 _URGENT: Final = ("action", "ranks", "state", "jobs")  # annotations whose change is sent at once
 BATCH_MAX: Final = 256  # alerts in one message: some 500 KB at most
@@ -72,7 +79,7 @@ class Counts:
     is_taken: bool  # the newest message was
 
 
-Post = Callable[[str, bytes], None]  # raises AlertError
+Post = Callable[[str, bytes], float | None]  # the receiver's clock, if it says; raises AlertError
 Ask = Callable[[str, bytes], bytes]  # (URL, body) -> the answer's body; raises AlertError
 Get = Callable[[str, int], bytes]  # (URL, most bytes) -> body; raises AlertError
 
@@ -83,8 +90,14 @@ def encode(alert: Alert, ends_unix_s: float) -> dict[str, object]:
         "labels": dict(alert.labels),
         "annotations": dict(alert.annotations),
         "startsAt": _rfc3339(alert.started_unix_s),
-        "endsAt": _rfc3339(max(ends_unix_s, alert.started_unix_s)),
+        "endsAt": _rfc3339(ends_unix_s),
     }
+
+
+def _moved(alert: Alert, shift_s: float, latest_unix_s: float) -> Alert:
+    """Return an alert by a clock that is ahead of ours; one of before our clock was set back begins no later than now."""
+    started_unix_s = min(alert.started_unix_s + shift_s, latest_unix_s)
+    return replace(alert, started_unix_s=started_unix_s)
 
 
 def _rfc3339(unix_s: float) -> str:
@@ -99,12 +112,8 @@ def make_post(
     token_file: str | None = None,
 ) -> Post:
     """Return the real way to send; files that can't be used are refused here, and renewed ones are read again."""
-    ask = make_ask(ca_file, cert_file, key_file, token_file)
-
-    def post(url: str, body: bytes) -> None:
-        ask(url, body)
-
-    return post
+    send = _make_send(ca_file, cert_file, key_file, token_file)
+    return lambda url, body: send(url, body)[1]
 
 
 def make_ask(
@@ -114,9 +123,17 @@ def make_ask(
     token_file: str | None = None,
 ) -> Ask:
     """Return the real way to send something that is answered."""
+    send = _make_send(ca_file, cert_file, key_file, token_file)
+    return lambda url, body: send(url, body)[0]
+
+
+def _make_send(
+    ca_file: str | None, cert_file: str | None, key_file: str | None, token_file: str | None
+) -> Callable[[str, bytes], tuple[bytes, float | None]]:
+    """Return what posts a body, and returns the answer and the receiver's clock."""
     access = _access(ca_file, cert_file, key_file, token_file)
 
-    def ask(url: str, body: bytes) -> bytes:
+    def send(url: str, body: bytes) -> tuple[bytes, float | None]:
         opener, authorization = access.look()
         headers = {"Content-Type": "application/json", **authorization}
         request = Request(  # noqa: S310 - the scheme was checked by `target_url`
@@ -124,7 +141,7 @@ def make_ask(
         )
         return _ask(opener, request, 65_536)
 
-    return ask
+    return send
 
 
 def make_get(
@@ -140,7 +157,7 @@ def make_get(
         opener, authorization = access.look()
         headers = {"Accept": "application/json", **authorization}
         request = Request(url, headers=headers)  # noqa: S310 - checked by `target_url`
-        body = _ask(opener, request, bytes_max + 1)
+        body, _at_unix_s = _ask(opener, request, bytes_max + 1)
         if len(body) > bytes_max:
             raise AlertError(f"{url}: the answer has more than {bytes_max} bytes")
         return body
@@ -164,15 +181,25 @@ def _access(
     return Renewed([file for file in files if file is not None], make)
 
 
-def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> bytes:
+def _ask(opener: OpenerDirector, request: Request, bytes_max: int) -> tuple[bytes, float | None]:
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             body: bytes = answer.read(bytes_max)
-            return body
+            return body, _read_date(answer.headers.get("Date"))
     except URLError as error:  # HTTPError, too
         raise AlertError(f"{request.full_url}: {error.reason}") from error
     except (OSError, ValueError, HTTPException) as error:
         raise AlertError(f"{request.full_url}: {error}") from error
+
+
+def _read_date(text: str | None) -> float | None:
+    """Return the time in a header Date; None where there is none, or nonsense."""
+    if text is None:
+        return None
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def make_client_context(
@@ -232,10 +259,13 @@ class AlertmanagerTarget:
         self._resend_s = resend_s
         self._changed = Condition()
         self._active: dict[Key, Alert] = {}
-        self._ended: dict[Key, tuple[Alert, float, float]] = {}  # its end: unix s, monotonic s
+        self._ended: dict[Key, tuple[Alert, float]] = {}  # with its end by the monotonic clock
         self._is_due = False
         self._is_stopped = False
         self._failures_in_a_row = 0
+        # The receiver's clock less our monotonic one, so that setting our wall clock changes nothing. None: not known.
+        self._ahead_s: float | None = None
+        self._is_telling_anew = False  # the newest message was sent because clocks differ
         self._sent_total = self._failed_total = self._dropped_total = 0
         self._thread = Thread(target=self._run, name=f"alerts-{self.name}", daemon=True)
 
@@ -258,10 +288,10 @@ class AlertmanagerTarget:
             if not last_words and _urgent(active) == _urgent(self._active):
                 self._active = active  # other words for the same: told with the next resend
                 return
-            now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
+            now_s = self._clock.now_s()
             gone = {key: self._active[key] for key in self._active.keys() - active.keys()}
             for key, alert in (gone | last_words).items():
-                self._ended[key] = (alert, unix_s, now_s)
+                self._ended[key] = (alert, now_s)
             for key in active.keys() & self._ended.keys():
                 del self._ended[key]  # it is back
             while len(self._ended) > RESOLVED_MAX:
@@ -298,22 +328,37 @@ class AlertmanagerTarget:
         """Send what there is to say and return after how long to send again."""
         with self._changed:
             self._is_due = False
-            now_s, unix_s = self._clock.now_s(), self._clock.unix_s()
-            for key, (_alert, _unix_s, ended_s) in list(self._ended.items()):
+            now_s = self._clock.now_s()
+            shift_s = self._shift_s()
+            unix_s = self._clock.unix_s() + shift_s
+            for key, (_alert, ended_s) in list(self._ended.items()):
                 if now_s - ended_s > RESOLVED_S:
                     del self._ended[key]
                     self._dropped_total += 1
             ended = dict(self._ended)
             hold_s = HOLD_RESENDS * self._resend_s
-            body = [encode(alert, unix_s + hold_s) for alert in self._active.values()]
-        body += [encode(alert, end_unix_s) for alert, end_unix_s, _ended_s in ended.values()]
+            active = list(self._active.values())
+        body = [encode(_moved(one, shift_s, unix_s), unix_s + hold_s) for one in active]
+        for alert, ended_s in ended.values():
+            end_unix_s = unix_s - (now_s - ended_s)
+            body.append(encode(_moved(alert, shift_s, end_unix_s), end_unix_s))
         try:
             # an empty message, too: a receiver that is gone is noticed before it is needed
             for start in range(0, max(len(body), 1), BATCH_MAX):
-                self._post(self.url, msgspec.json.encode(body[start : start + BATCH_MAX]))
+                told_unix_s = self._post(
+                    self.url, msgspec.json.encode(body[start : start + BATCH_MAX])
+                )
         except AlertError as error:
             return self._failed(error)
         with self._changed:
+            if told_unix_s is not None:
+                self._ahead_s = told_unix_s - self._clock.now_s()
+            is_wrong = bool(body) and abs(self._shift_s() - shift_s) >= CLOCKS_APART_S
+            self._is_telling_anew = is_wrong and not self._is_telling_anew
+            if (
+                self._is_telling_anew
+            ):  # once: of receivers behind one address, each may have its own
+                ended.clear()
             for key, told in ended.items():
                 if self._ended.get(key) == told:
                     del self._ended[key]
@@ -321,7 +366,18 @@ class AlertmanagerTarget:
             was_failing, self._failures_in_a_row = self._failures_in_a_row > 0, 0
         if was_failing:
             log.info("alerts are accepted again", extra={"target": self.name})
+        if self._is_telling_anew:
+            fields = {"target": self.name, "ahead_s": round(self._shift_s())}
+            log.warning("the receiver has another time: alerts are told by its clock", extra=fields)
+            return TELL_ANEW_S
         return self._resend_s
+
+    def _shift_s(self) -> float:
+        """Return how far the receiver's clock is ahead of ours; 0 where that is too little to matter, or not known."""
+        if self._ahead_s is None:
+            return 0.0
+        shift_s = self._ahead_s + self._clock.now_s() - self._clock.unix_s()
+        return shift_s if abs(shift_s) >= CLOCKS_APART_S else 0.0
 
     def _failed(self, error: AlertError) -> float:
         with self._changed:

@@ -42,13 +42,15 @@ class FakePost:
     def __init__(self) -> None:
         self.bodies: list[list[dict[str, object]]] = []
         self.error: str | None = None
+        self.clock: FakeClock | None = None  # of the receiver, where it says what time it is
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def __call__(self, url: str, body: bytes) -> None:
+    def __call__(self, url: str, body: bytes) -> float | None:
         self.meanwhile()
         if self.error is not None:
             raise AlertError(self.error)
         self.bodies.append(json.loads(body))
+        return None if self.clock is None else self.clock.unix_s()
 
 
 def make_target() -> tuple[AlertmanagerTarget, FakePost, FakeClock]:
@@ -203,6 +205,73 @@ def test_many_alerts_go_in_messages_of_bounded_size() -> None:
     assert [len(body) for body in post.bodies] == [BATCH_MAX, BATCH_MAX, 1]
 
 
+class SlowClock(SystemClock):
+    """The clock of a node that is an hour slow."""
+
+    def unix_s(self) -> float:
+        return super().unix_s() - 3600
+
+
+class SetClock(FakeClock):
+    """A clock whose wall time somebody has set."""
+
+    def __init__(self, ahead_s: float) -> None:
+        super().__init__()
+        self.ahead_s = ahead_s
+
+    def unix_s(self) -> float:
+        return super().unix_s() + self.ahead_s
+
+
+@pytest.mark.parametrize("ahead_s", [-86_400.0, -3600.0, 3600.0, 86_400.0])
+def test_alerts_of_a_node_whose_clock_is_wrong_hold_and_end_by_the_receivers_clock(
+    ahead_s: float,
+) -> None:
+    post, ours, theirs = FakePost(), SetClock(ahead_s), FakeClock()
+    post.clock = theirs
+    target = AlertmanagerTarget(URL, ours, post)
+    target.update([alert("A"), alert("B")])
+    target.update([alert("A")])
+
+    waits_s = [target.send(), target.send(), target.send()]
+
+    assert waits_s == [1, 60, 60]  # the first answer says what time it is there
+    assert [told(body, theirs) for body in post.bodies[1:]] == [
+        {"A": True, "B": False},
+        {"A": True},
+    ]
+    assert post.bodies[1][0]["endsAt"] == encode(alert("A"), theirs.unix_s() + 240)["endsAt"]
+
+
+def test_clock_that_is_set_neither_ends_an_alert_nor_lets_it_begin_in_the_future() -> None:
+    post, ours, theirs = FakePost(), SetClock(0.0), FakeClock()
+    post.clock = theirs
+    target = AlertmanagerTarget(URL, ours, post)
+    began = Alert({"alertname": "A"}, {}, ours.unix_s())
+    target.update([began])
+    target.send()
+
+    for ahead_s in (-3600.0, 3600.0, -86_400.0):
+        ours.ahead_s = ahead_s
+        assert target.send() == 60
+
+    assert [told(body, theirs) for body in post.bodies] == [{"A": True}] * 4
+    now = encode(alert("x"), theirs.unix_s())["endsAt"]
+    assert all(body[0]["startsAt"] <= now for body in post.bodies)  # type: ignore[operator]
+
+
+def test_receivers_with_different_clocks_behind_one_address_are_not_told_anew_for_ever() -> None:
+    post, ours = FakePost(), FakeClock()
+    target = AlertmanagerTarget(URL, ours, post)
+    target.update([alert("A")])
+    waits_s = []
+    for number in range(6):
+        post.clock = SetClock(3600.0 * (number % 2))
+        waits_s.append(target.send())
+
+    assert waits_s == [60, 1, 60, 1, 60, 1]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "is_due"),
     [
@@ -346,3 +415,21 @@ def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_
     assert shown["labels"] == firing.labels
     assert shown["annotations"] == firing.annotations
     assert shown["startsAt"] == encode(firing, 0)["startsAt"]
+
+
+@pytest.mark.real
+def test_real_alertmanager_takes_the_alert_of_a_node_whose_clock_is_an_hour_slow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SlowClock()
+    firing = Alert({"alertname": "RankmendGpuLost", "node": "n1"}, {}, clock.unix_s() - 60)
+    with running_alertmanager(tmp_path) as base:
+        target = AlertmanagerTarget(target_url(base), clock, make_post())
+        target.start()
+        target.update([firing])
+        wait_for(lambda: len(active_alerts(base)) == 1, "the alert")
+        target.update([])
+        wait_for(lambda: not active_alerts(base), "its end")
+        target.stop()
+
+    assert "the receiver has another time" in caplog.text
