@@ -1,9 +1,14 @@
 """What servers need to listen: the address of a setting, and a TLS context of certificate files."""
 
+import errno
+import socket
 import ssl
-from typing import Protocol
+from typing import Final, Protocol
 
 from rankmend.errors import ConfigError
+
+# The kernel has no IPv6, or it is switched off (net.ipv6.conf.*.disable_ipv6).
+_NO_IPV6: Final = frozenset((errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT, errno.EADDRNOTAVAIL))
 
 
 class ServerFiles(Protocol):
@@ -28,6 +33,38 @@ def parse_listen(text: str) -> tuple[str, int]:
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise ConfigError(f"listen: write an IPv6 address in brackets, [::1]:PORT: {text!r}")
     return host.strip("[]"), int(port_text)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a bound TCP socket, or raise OSError. An empty host: every address of this machine, IPv6 and IPv4."""
+    if not host:
+        try:
+            return _bind(socket.AF_INET6, ("::", port))
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+            return _bind(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104 - asked for by ":PORT"
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _type, _protocol, _name, address = found[0]
+    return _bind(family, address)
+
+
+def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and address[0] == "::":
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def plain_address(host: str) -> str:
+    """Return a peer's address; an IPv4 one as such, also on a socket for both."""
+    return host.removeprefix("::ffff:") if host.startswith("::ffff:") and "." in host else host
 
 
 def make_server_context(files: ServerFiles, clients: ssl.VerifyMode) -> ssl.SSLContext:

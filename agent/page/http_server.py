@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-from socketserver import TCPServer
 from threading import BoundedSemaphore, Event, Thread
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler
@@ -12,7 +11,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from agent.config import EndpointTls
 from agent.page.application import Application
 from rankmend.errors import ConfigError
-from rankmend.listening import make_server_context, parse_listen
+from rankmend.listening import bind, make_server_context, parse_listen
 from rankmend.renewed_files import LOOK_S, Renewed
 
 REQUESTS_MAX: Final = 32  # at once; two Prometheus replicas and a person need 3
@@ -20,7 +19,7 @@ REQUEST_S_MAX: Final = 10.0  # idle time of a connection: Prometheus' default sc
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of text such as ``127.0.0.1:9476``, ``[::1]:9476`` or ``:9476``."""
+    """Return host and port of text such as ``127.0.0.1:9476``, ``[::1]:9476`` or ``:9476``, for who asks."""
     host, port = parse_listen(text)
     return host or "0.0.0.0", port  # noqa: S104 - asked for by ":PORT"
 
@@ -48,14 +47,18 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingWSGIServer):
     allow_reuse_address = True
 
-    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
-        self.address_family = family
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self.address_family = listener.family
         self._slots = BoundedSemaphore(REQUESTS_MAX)
         self.tls: Renewed[ssl.SSLContext] | None = None
-        super().__init__(address, _Handler)
+        super().__init__(listener.getsockname()[:2], _Handler)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # without HTTPServer's look-up of our name in the DNS
+        self.socket.close()  # TCPServer's own, in place of which comes the bound one
+        self.socket = self._listener
+        self.server_address = self.socket.getsockname()
+        # without HTTPServer's look-up of our name in the DNS
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
 
@@ -94,12 +97,10 @@ class HttpServer:
         tls: EndpointTls | None = None,
         look_s: float = LOOK_S,
     ) -> None:
-        host, port = parse_address(listen)
+        host, port = parse_listen(listen)
         renewed = renewed_context(tls)
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, _type, _protocol, _name, address = found[0]
-            self._server = _Server(family, (str(address[0]), port))
+            self._server = _Server(bind(host, port))
         except OSError as error:
             raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._server.set_app(app)

@@ -10,6 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from rankmend.errors import RankmendError
+from rankmend.listening import plain_address
 from recovery.console.sessions import AGE_S_MAX, SessionBook, SignedIn
 from recovery.console.site import FORM_BYTES_MAX
 from recovery.console.source import PageError, Viewer
@@ -47,7 +48,7 @@ class ServiceDoor:
             )
 
     def viewer(self, request: web.Request) -> Viewer | None:
-        clock, peer = self._api.backend.clock, request.remote or "?"
+        clock, peer = self._api.backend.clock, plain_address(request.remote or "?")
         session = self._session(request)
         tokens = self._api.doorman.tokens
         if tokens is None:
@@ -69,7 +70,7 @@ class ServiceDoor:
         return session.csrf
 
     def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
-        api, peer = self._api, request.remote or "?"
+        api, peer = self._api, plain_address(request.remote or "?")
         try:
             subject = api.admit(f"Bearer {token}", None, peer)
         except RankmendError as error:

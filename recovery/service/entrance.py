@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from rankmend.errors import ConfigError
+from rankmend.listening import plain_address
 from recovery.service.guard import HANDSHAKE_S_MAX, ConnectionRoom
 
 log = logging.getLogger(__name__)
@@ -218,6 +219,4 @@ class Entrance:
 
 
 def _address(peer: object) -> str:
-    """Return the peer's address; an IPv4 one as such, also on a socket for both."""
-    host = str(peer[0]) if isinstance(peer, tuple) and peer else "?"
-    return host.removeprefix("::ffff:") if host.startswith("::ffff:") and "." in host else host
+    return plain_address(str(peer[0])) if isinstance(peer, tuple) and peer else "?"

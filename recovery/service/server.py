@@ -20,7 +20,7 @@ from aiohttp import web
 
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
-from rankmend.listening import parse_listen
+from rankmend.listening import bind, parse_listen
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController, NodesElsewhere
@@ -502,22 +502,10 @@ def open_store(config: Config, clock: Clock) -> JobStore:
 def _listen(listen: str) -> socket.socket:
     host, port = parse_listen(listen)
     try:
-        found = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, protocol, _name, address = found[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6 and not host:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            listener.bind(address)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
+        listener = bind(host, port)
     except OSError as error:
         raise ConfigError(f"cannot listen on {listen}: {error.strerror or error}") from error
+    listener.setblocking(False)
     return listener
 
 

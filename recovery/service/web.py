@@ -16,6 +16,7 @@ import msgspec
 import prometheus_client
 from aiohttp import web
 
+from rankmend.listening import plain_address
 from recovery.api import wire
 from recovery.cluster.incoming_alerts import AlertTarget, target_of
 from recovery.postgres.leases import HeldByOtherError
@@ -159,7 +160,9 @@ class Api:
                 backend.measures.reports.labels(result).inc()
         if route.is_audited:
             what = f"{route.method} {request.path}"
-            await self._note(route, what, request.remote, attempt, answer.status)
+            await self._note(
+                route, what, plain_address(request.remote or "?"), attempt, answer.status
+            )
         return answer
 
     def _answer_plainly(self, route: Route[Any, Any], result: Any) -> PlainAnswer:
@@ -255,7 +258,8 @@ class Api:
         if header is None and request.transport is not None:
             certificate = peer_certificate(request.transport.get_extra_info("ssl_object"))
         spoken_for = request.headers.get(SUBJECT_HEADER)
-        return self.admit(header, certificate, request.remote or "?", spoken_for)
+        peer = plain_address(request.remote or "?")
+        return self.admit(header, certificate, peer, spoken_for)
 
     def admit(
         self,
