@@ -31,7 +31,7 @@ from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
-from rankmend.node import node_name
+from rankmend.node import node_name, short_name
 from recovery.launcher.agent_link import AgentLink
 from tests.support.agent import (
     FIXTURE,
@@ -334,7 +334,17 @@ def test_node_is_named_by_configuration_then_slurm_then_host() -> None:
 
     assert node_name("mine", slurm) == "mine"
     assert node_name(None, slurm) == "gpu-7"
-    assert node_name(None, {}) == socket.gethostname().split(".")[0]
+    assert node_name(None, {}) == short_name(socket.gethostname())
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("gpu-7", "gpu-7"), ("gpu-7.cluster.example", "gpu-7"), ("10.1.2.3", "10.1.2.3")],
+)
+def test_short_name_of_a_host_is_its_first_label_and_an_address_stays_whole(
+    host: str, name: str
+) -> None:
+    assert short_name(host) == name
 
 
 def stale_view(name: str, *, is_stale: bool) -> CollectorView:
