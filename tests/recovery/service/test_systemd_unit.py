@@ -206,6 +206,32 @@ def test_controller_whose_deciding_thread_is_stuck_is_started_again(bed: Bed) ->
         bed.drop_in(UNIT, "")
 
 
+def test_state_on_another_disk_needs_the_drop_in_that_the_documentation_shows(bed: Bed) -> None:
+    shown = "[Service]\n    ReadWritePaths=/data/rankmend\n"
+    assert shown in (ROOT / "docs/operate/controller.md").read_text()
+    path, cursor = f"{FOLDER}/controller.toml", bed.cursor()
+    kept = bed.run("cat", path).stdout
+    elsewhere = kept.replace("/var/lib/rankmend-controller", "/data/rankmend")
+    bed.run("mkdir", "-p", "/data")
+    bed.run("mount", "-t", "tmpfs", "tmpfs", "/data")
+    bed.run("install", "-d", "-o", "rankmend-controller", "-m", "700", "/data/rankmend")
+    bed.run("sh", "-c", f"cat > {path}", text=elsewhere)
+    try:
+        refused = bed.run("systemctl", "start", UNIT, check=False)
+        bed.stop(UNIT)
+        bed.drop_in(UNIT, shown.replace("    ", ""))
+        bed.run("systemctl", "start", UNIT)
+
+        assert refused.returncode != 0
+        assert "Read-only file system" in bed.journal(UNIT, cursor)
+        assert "jobs" in bed.run("ls", "/data/rankmend").stdout.split()
+    finally:
+        bed.stop(UNIT)
+        bed.drop_in(UNIT, "")
+        bed.run("sh", "-c", f"cat > {path}", text=kept)
+        bed.run("umount", "-l", "/data")
+
+
 def test_open_listening_without_tls_fails_the_start_and_says_what_to_do(bed: Bed) -> None:
     path, cursor = f"{FOLDER}/controller.toml", bed.cursor()
     kept = bed.run("cat", path).stdout
