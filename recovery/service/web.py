@@ -5,6 +5,7 @@ handler fails its own request only. `recovery.service.routes` lists the routes, 
 `recovery.service.permission` alone decides what a subject may touch, before any handler runs.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ from recovery.service.access import (
 )
 from recovery.service.audit import Audit
 from recovery.service.backend import Backend
-from recovery.service.body_reader import BodyReader
+from recovery.service.body_reader import BodyReader, LargeError
 from recovery.service.call import BadError, Call, read_parts, read_query
 from recovery.service.controller_config import Limits
 from recovery.service.error_answers import AnsweredError, ErrorAnswer, answer_error
@@ -54,6 +55,9 @@ _REPORT_RESULTS: Final[dict[type[Exception], str]] = {
     TooManyError: "rate",
     EndedError: "ended",
 }
+
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -242,7 +246,14 @@ class Api:
         parts = read_parts(found)
         if route.body is not None:
             bodies_bytes = self.backend.config.limits.bodies_bytes
-            body = await self._bodies.read(request, subject, route.body.bytes_max, bodies_bytes)
+            try:
+                body = await self._bodies.read(request, subject, route.body.bytes_max, bodies_bytes)
+            except LargeError as error:
+                # Alertmanager may drop what is refused: what fires is read from it instead.
+                if route.name == "webhook" and not subject.is_node:
+                    log.warning("webhook of Alertmanager refused", extra={"error": str(error)})
+                    self.backend.read_alerts()
+                raise
             given, size_bytes = self._decode(route.body.decode, body), len(body)
         call = attempt.call = Call(subject, parts, given, size_bytes)
         if route.kind is RequestKind.ACT and isinstance(given, _Reasoned):

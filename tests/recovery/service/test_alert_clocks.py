@@ -6,7 +6,7 @@ import pytest
 
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import SystemClock
-from tests.support.service import make_folder, running, wait_until
+from tests.support.service import LONG_S, make_folder, running, wait_until
 
 
 class WrongClock(SystemClock):
@@ -28,8 +28,9 @@ def test_alert_of_a_node_whose_clock_is_wrong_fires_and_ends(
     with running(folder) as up:
 
         def firing() -> list[float]:
-            active = up.service.worker.desk.alerts.active
-            return [one.started_unix_s for one in list(active) if one.is_firing]
+            worker = up.service.worker
+            active = worker.call(lambda: list(worker.desk.alerts.active)).result(LONG_S)
+            return [one.started_unix_s for one in active if one.is_firing]
 
         post = make_post(ca_file=str(up.ca), token_file=str(folder / "admin.token"))
         target = AlertmanagerTarget(target_url(up.url), clock, post)
