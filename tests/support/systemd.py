@@ -127,7 +127,7 @@ class Bed:
         self.pid = pid
 
     def run(
-        self, *command: str, text: str = "", check: bool = True, timeout_s: float = 60.0
+        self, *command: str, text: str = "", check: bool = True, timeout_s: float = 200.0
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             ["nsenter", "-t", str(self.pid), *_ENTER, "--", *command],

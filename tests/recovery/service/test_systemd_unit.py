@@ -241,7 +241,8 @@ def test_open_listening_without_tls_fails_the_start_and_says_what_to_do(bed: Bed
         started = bed.run("systemctl", "start", UNIT, check=False)
 
         assert started.returncode != 0
-        assert "rankmend controller init DIR --host NAME" in bed.journal(UNIT, cursor)
+        said = "rankmend controller init DIR --host NAME"
+        bed.wait_for(lambda: said in bed.journal(UNIT, cursor), "what to do")
     finally:
         bed.stop(UNIT)
         bed.run("sh", "-c", f"cat > {path}", text=kept)
