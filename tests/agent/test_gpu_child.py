@@ -409,7 +409,7 @@ def test_killed_child_is_replaced_and_counters_go_on(node: Node) -> None:
 
 
 def test_child_that_is_stopped_is_taken_for_stuck(node: Node) -> None:
-    with monitored(silent_s_max=3.0) as monitor:  # its start may take a busy machine 2 s
+    with monitored(silent_s_max=10.0) as monitor:  # its start may take a busy machine 5 s
         view = wait_view(monitor, lambda view: view.state is MonitorState.RUNNING, "a sample")
         pid = view.pid
         assert pid is not None
@@ -438,13 +438,17 @@ def test_child_ends_when_its_agent_is_killed(tmp_path: Path, node: Node) -> None
 def test_child_of_once_does_not_stay(tmp_path: Path, node: Node) -> None:
     page = run_once(tmp_path)
 
-    holding = [
-        path
-        for path in Path("/proc").glob("[0-9]*/environ")
-        if is_alive(int(path.parent.name)) and str(node.state).encode() in read_bytes(path)
-    ]
+    def holding() -> list[int]:
+        paths = [
+            one
+            for one in Path("/proc").glob("[0-9]*/environ")
+            if str(node.state).encode() in read_bytes(one)
+        ]
+        pids = [int(path.parent.name) for path in paths]
+        return [pid for pid in pids if pid != os.getpid() and is_alive(pid)]
+
     assert value_on(page, "gpu_answering", {}) == 2
-    assert [int(path.parent.name) for path in holding if path.parent.name != str(os.getpid())] == []
+    wait_for(lambda: holding() == [], "the child to be gone")
 
 
 def read_bytes(path: Path) -> bytes:

@@ -28,7 +28,7 @@ from rankmend.errors import NoSourceError, SourceError
 from tests.agent.test_host import PROC
 from tests.support.agent import PATIENT, FakeClock, values_of, wait_for
 
-ANSWER_S_MAX = 0.5
+ANSWER_S_MAX = 3.0  # in which a busy machine starts a child
 
 
 def mount(point: str, number: str = "8:1", root: str = "/", kind: str = "ext4") -> Mount:
@@ -314,7 +314,7 @@ def test_hung_mount_holds_at_most_two_children_for_ever(tmp_path: Path) -> None:
 
         assert counts == [1, 2, 2, 2, 2]
         assert len(since_s) == 1  # hung since the first time, not since the newest
-        assert [state_of(pid) for pid in children] == ["D", "D"]
+        wait_for(lambda: [state_of(pid) for pid in children] == ["D", "D"], "both to wait")
 
 
 @pytest.mark.real

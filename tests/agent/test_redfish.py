@@ -296,7 +296,7 @@ def test_slow_resource_costs_its_own_bound_and_not_the_others(
 ) -> None:
     with Bmc(load("new.json")) as bmc:
         bmc.pages[f"{NODE}/EnvironmentMetrics"] = slow(bmc.released)
-        with session_with(bmc, request_s_max=1.5) as session:  # the others need milliseconds
+        with session_with(bmc, request_s_max=5.0) as session:  # the others need milliseconds
             walk = walk_bmc(session, SystemClock().now_s() + 60)
             values = values_of(list(show(walk, session.requests)))
 

@@ -128,6 +128,7 @@ def test_rank_that_is_stopped_is_not_asked(rank: Rank) -> None:
 
 def test_whoever_asks_without_end_gets_sixteen_answers_and_ends_nobody(rank: Rank) -> None:
     rank.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, rank.process.pid, os.WSTOPPED | os.WNOWAIT)
     pipe = os.open(rank.beside(".ask"), os.O_WRONLY | os.O_NONBLOCK)
     for _time in range(16):
         os.write(pipe, b"x")
