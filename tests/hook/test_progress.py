@@ -261,7 +261,7 @@ def test_no_torn_read_is_accepted_from_a_writer_at_full_speed(tmp_path: Path) ->
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    reads = torn = 0
+    reads, until_s = 0, time.monotonic() + RUN_S_MAX
     previous = rank.read(0)
     try:
         assert process.stdout is not None
@@ -270,8 +270,7 @@ def test_no_torn_read_is_accepted_from_a_writer_at_full_speed(tmp_path: Path) ->
             try:
                 progress = rank.read(records_max=20)
             except SourceError:  # torn, or the writer lost its processor in the middle of a block
-                torn += 1
-                assert torn < 2000
+                assert time.monotonic() < until_s
                 continue
             reads += 1
             assert [record.step for record in progress.records] == [

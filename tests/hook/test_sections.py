@@ -28,12 +28,13 @@ needs_torch = [
 ]
 PARTS = ("trained", "failed", "waited", "placed", "saved", "compiled")
 
+LATE_S = 0.2  # by more than a busy machine holds the rank itself up
 # Two processes, of which the first is the rank; the second is late at all that is shared.
 JOB = """
 import os, sys, threading, time, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-LATE_S = 0.05
+LATE_S = 0.2
 is_rank = len(sys.argv) < 2
 if is_rank:
     import subprocess
@@ -208,7 +209,7 @@ class TestPyTorch:
 
         first, last = progress.records[1], progress.records[-1]
         assert progress.step_count == 6
-        assert last.waited_s - first.waited_s > 0.8 * 4 * 0.05, "for the late one"
+        assert last.waited_s - first.waited_s > 0.8 * 4 * LATE_S, "for the late one"
         assert last.io_s - first.io_s > 0.8 * 4 * 4 * 0.02
         assert last.communication_s == last.waited_s
         assert progress.collectives_entered >= 5
@@ -220,7 +221,7 @@ class TestPyTorch:
         progress = told.progress["waited"]
 
         before, after = progress.records[-2:]
-        assert after.waited_s - before.waited_s > 0.8 * 6 * 0.05
+        assert after.waited_s - before.waited_s > 0.8 * 6 * LATE_S
         assert progress.collectives_entered == progress.collectives_completed
         assert progress.has_pairs
 
@@ -241,7 +242,7 @@ class TestPyTorch:
     ) -> None:
         before, after = told.progress["saved"].records[-2:]
 
-        assert after.waited_s - before.waited_s < 0.05
+        assert after.waited_s - before.waited_s < LATE_S / 2
 
     def test_backward_that_fails_or_runs_inside_another_leaves_no_section_open(
         self, told: Told
