@@ -550,7 +550,7 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     fleet.silence("n1")
     fleet.kill_rank("n2")
     wait_until(lambda: age_of(service, fleet, "n1") > 5.5, "the node to be silent")
-    assert service.job("lost-node").state == "recovering"
+    wait_until(lambda: service.job("lost-node").state == "recovering", "the recovery to begin")
     unsure = run(environment, "confirm-gone", "n1", "--job", "lost-node")
     given = run(environment, "confirm-gone", "n1", "--job", "lost-node", "--yes", "--reason", "off")
     wait_until(lambda: ranks_of(service, fleet).get("n3") == [0, 1], "the spare's turn")
@@ -837,7 +837,7 @@ def test_shell_completes_jobs_and_nodes_that_the_controller_names_and_nothing_wi
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         assert done.stderr == ""

@@ -158,7 +158,7 @@ def test_a_signal_ends_the_check_and_all_of_its_load(
     running.communicate(timeout=100)
 
     assert running.returncode == 128 + number
-    assert not [pid for pid in loads if Path(f"/proc/{pid}").exists()]
+    wait_for(lambda: not any(_is_alive(pid) for pid in loads), "the loads to be gone")
     assert not (tmp_path / "state").exists()
 
 
