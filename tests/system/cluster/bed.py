@@ -3,6 +3,7 @@
 The last host runs `rankmend controller` with TLS and tokens, the others `rankmend agent` and `rankmend run`.
 """
 
+import contextlib
 import json
 import re
 import subprocess
@@ -320,9 +321,10 @@ class Training:
         for process in host.processes():
             marked = _marked(process.pid, self.job_id)
             if marked is not None:
-                maps = Path(
-                    f"/proc/{process.pid}/maps"
-                ).read_text()  # a forked rank's environ is the server's
+                maps = ""
+                with contextlib.suppress(OSError):  # it may end at any moment
+                    # a forked rank's environ is the server's
+                    maps = Path(f"/proc/{process.pid}/maps").read_text()
                 attached = re.search(r"/rank-(\d+)\.progress", maps)
                 if attached is not None:
                     found[int(attached[1])] = process.pid

@@ -169,7 +169,7 @@ def test_a_daemon_that_a_rank_left_is_gone_before_the_next_attempt(
     kill(pids[0])
     job.pids_at_step(30, attempt=2)
 
-    assert read_state(daemon) is None
+    wait_for(lambda: read_state(daemon) is None, "the daemon is reaped")
     assert_recovered(job, undisturbed, incidents=1)
 
 

@@ -14,7 +14,7 @@ import pytest
 from detectors.finding import Kind
 from recovery.launcher.processes.process_tree import find_marked, read_processes, read_status
 from tests.support.hook import each_python
-from tests.system.faults.harness import Job, kill
+from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
 
 pytestmark = [
@@ -130,7 +130,9 @@ def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, to
     job.start()
 
     job.pids_at_step(25, attempt=2)
-    assert not any(Path("/proc", str(pid)).exists() for pid in pids.values())
+    wait_for(
+        lambda: not any(Path("/proc", str(pid)).exists() for pid in pids.values()), "all are reaped"
+    )
 
 
 def test_launcher_that_is_the_first_process_of_a_container_loses_no_rank_and_takes_its_stop(

@@ -43,7 +43,10 @@ def test_ranks_are_restarted_out_of_standbys_and_standbys_made_again(
     assert not set(again) & set(first)
     kill(second[0])
     assert_recovered(job, undisturbed_long, incidents=2)
-    assert not [pid for pid in (*first, *again) if read_state(pid) is not None]
+    wait_for(
+        lambda: not [pid for pid in (*first, *again) if read_state(pid) is not None],
+        "the standbys are reaped",
+    )
 
 
 def test_a_promoted_rank_looks_like_one_that_was_started_afresh(make_job: Make) -> None:
@@ -108,7 +111,7 @@ def test_a_daemon_of_a_promoted_rank_is_found_by_its_mark(
     kill(ranks[1])
     job.pids_at_step(20, attempt=3)
 
-    assert read_state(daemon) is None
+    wait_for(lambda: read_state(daemon) is None, "the daemon is reaped")
     assert_recovered(job, undisturbed_long, incidents=2)
 
 
