@@ -1,10 +1,12 @@
 """Whole jobs that keep their state in memory lose no step, whatever dies."""
 
+import json
 import os
 import re
 import shutil
 import signal
-import time
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,6 @@ import pytest
 from recovery.journal.attempt_records import Choice
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
-from recovery.snapshots.watch import LOOK_S
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, kill, wait_for
 from tests.system.faults.test_deaths import assert_recovered
@@ -93,13 +94,22 @@ def test_snapshot_that_can_not_be_restored_gives_way_to_the_one_before(
     assert begun_at(job) == [(24, True), (24, True), (23, True)]
 
 
+def step_in_memory(job: Job) -> int | None:
+    """Return the newest step of which the launcher has read a snapshot of each rank."""
+    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    (one,) = json.loads(told.stdout)["jobs"]
+    return (one["snapshots"] or {}).get("step")
+
+
 def test_damaged_snapshot_is_not_restored(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
     job = make_lockstep("--snapshot-every=59", "--every=59", "--snapshot-mb=1")
     job.start()
     pids = job.pids_at_step(59)  # the last but one, at which the job waits
-    time.sleep(3 * LOOK_S)  # what changes before its first digest was made can't be told
+    # What changes before its first digest was made, by a thread of low priority, can't be told.
+    wait_for(lambda: step_in_memory(job) == 59, "each rank's snapshot has its digest")
     for path in sorted((job.runtime / "snapshots").glob("rank-1.*.snapshot")):
         with path.open("r+b") as file:
             file.seek(4096 + 500_000)
@@ -192,7 +202,7 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockste
         "--flip-rank=2", "--flip-step=60", world_size=3,
     )  # fmt: skip
     job.start()
-    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 60)
+    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 150)
     for pid in job.pids_at_step(62).values():
         kill(pid)
 
@@ -213,7 +223,7 @@ def test_declared_replica_that_differs_in_its_first_snapshot_is_named(make_locks
         "--flip-rank=2", "--flip-step=1", world_size=3,
     )  # fmt: skip
     job.start("--parallel", "dp=3")
-    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 60)
+    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 150)
 
     job.signal(signal.SIGTERM)
     job.wait()
