@@ -99,14 +99,19 @@ def _cordons(cluster: Cluster, since: str, nodes: list[str]) -> Counter[str]:
 
     found: Counter[str] = Counter()
     before = dict.fromkeys(nodes, False)
-    stream = watch.Watch().stream(cluster.core.list_node, resource_version=since, timeout_seconds=3)
+    last = cluster.add_node("two-controllers-last")  # what is told of it comes after all else
+    stream = watch.Watch().stream(
+        cluster.core.list_node, resource_version=since, timeout_seconds=int(WAIT_S_MAX)
+    )
     for event in stream:
         node = event["object"]
         told, now = node.metadata.name, bool(node.spec.unschedulable)
+        if told == last:
+            return found
         if told in before:
             found[told] += now and not before[told]
             before[told] = now
-    return found
+    raise AssertionError(f"the watch ended before {last} was told of: {found}")
 
 
 def _wait(is_so: Any, what: str) -> None:
