@@ -58,7 +58,7 @@ def run_agent(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -240,7 +240,7 @@ def running_prometheus(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=200)
 
 
 def fetch(base: str, path: str) -> dict[str, object]:

@@ -241,7 +241,7 @@ def built() -> list[dict[str, Any]]:
     objects: list[dict[str, Any]] = []
     for name in ("agent", "controller"):
         words = ["kubectl", "kustomize", str(FOLDER / name)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=200, check=True)
         objects += [one for one in yaml.safe_load_all(done.stdout) if one]
     return objects
 
@@ -326,7 +326,7 @@ def run_line(cluster: Cluster, line: str) -> None:
         ["sh", "-ec", line],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
         env={**os.environ, "KUBECONFIG": str(cluster.folder / "admin.kubeconfig")},
     )

@@ -464,7 +464,7 @@ def test_oom_kill_in_a_cgroup_is_told_with_process_and_cgroup() -> None:
             list(one.collect())
 
             eater = subprocess.Popen([sys.executable, "-c", eat], stderr=subprocess.DEVNULL)
-            eater.wait(timeout=60)
+            eater.wait(timeout=200)
             wait_for(lambda: any(e.pid == eater.pid for e in heard), "the word of the kill")
             one.stop()
         finally:

@@ -219,7 +219,7 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=200,
         )
 
     assert "uid 12345 may not send queries" in asked.stdout, asked.stderr

@@ -157,7 +157,7 @@ def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) 
         wait_for(lambda: started.exists() and started.read_text(), "the area goes on")
 
         run.terminate()
-        assert run.wait(60) == 128 + 15
+        assert run.wait(200) == 128 + 15
     finally:
         run.kill()
 

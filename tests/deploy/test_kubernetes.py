@@ -58,7 +58,7 @@ def build(folder: Path) -> list[dict[str, Any]]:
         ["kubectl", "kustomize", str(folder)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert built.returncode == 0, built.stderr
@@ -135,7 +135,7 @@ def test_secrets_are_copied_so_that_only_the_controller_reads_them(
 
     shell = command["command"][2].replace("/secret/", f"{secret}/")
     shell = shell.replace("/etc/rankmend/controller/", f"{files}/")
-    subprocess.run([*command["command"][:2], shell], check=True, timeout=30)
+    subprocess.run([*command["command"][:2], shell], check=True, timeout=200)
 
     assert (files / "tokens.toml").stat().st_mode & 0o777 == 0o600
 
@@ -184,7 +184,7 @@ def test_each_of_two_controllers_has_an_address_of_its_own(
     subprocess.run(
         [*command["command"][:2], shell],
         check=True,
-        timeout=30,
+        timeout=200,
         env={"PATH": "/usr/bin:/bin", "POD_IP": address, "POD_NAMESPACE": "ml"},
     )
     config = load_controller(tmp_path / "files/controller.toml")

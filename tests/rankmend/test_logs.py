@@ -115,7 +115,7 @@ def test_a_daemon_whose_log_is_not_read_works_on_and_ends() -> None:
         os.close(tell)
 
         assert os.read(told, 100) == b"not held up"
-        assert process.wait(60) == 1
+        assert process.wait(200) == 1
     os.close(told)
     console.close()
 
@@ -134,7 +134,7 @@ def test_all_that_a_daemon_said_is_flushed_at_its_end() -> None:
 
     shown = console.read_all()
 
-    assert process.wait(60) == 1
+    assert process.wait(200) == 1
     assert shown.count(b'message="line ') == shown.count(b"printed ") == 200
     assert shown.index(b"printed 7\n") < shown.index(b'"line 8"')
     assert shown.endswith(b"RuntimeError: a traceback waits no longer than a log line\n")

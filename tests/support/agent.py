@@ -130,14 +130,14 @@ class AgentProcess:
 
     def get(self, port: int, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=200) as answer:
                 return int(answer.status), answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.lines.append(self.process.communicate(timeout=60)[1])
+        self.lines.append(self.process.communicate(timeout=200)[1])
         return self.process.returncode
 
 

@@ -33,7 +33,7 @@ def _find_python(version: str) -> str | None:
     for candidate in [*map(str, reversed(builds)), f"python{version}"]:
         command = [candidate, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
         except OSError:
             continue
         if done.stdout.strip() == version:

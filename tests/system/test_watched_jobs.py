@@ -33,7 +33,7 @@ for _step in range(6):
 dist.barrier()
 if rank == 0:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": sys.argv[4]}
-    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", sys.argv[5]], env=environment, check=True, timeout=200)
 dist.barrier()
 time.sleep(0.5)  # gloo's threads let go of the last collective, else this may hang (pytorch#56297)
 dist.destroy_process_group()

@@ -90,7 +90,7 @@ def report(*options: str) -> dict[str, Any]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -340,7 +340,7 @@ def test_agent_serves_gpus_of_its_child_and_plugins_of_others(
         assert has_child(process.pid, "agent.nvml.child")
         assert 'rankmend_plugin_loaded{plugin="amd"} 1' in page()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(DEADLINE_S) == 0, log.read_text()
 
 
 def test_root_helper_reads_transceivers_by_a_program_of_its_own(
@@ -389,7 +389,7 @@ def test_controller_runs_and_has_a_killed_rank_restarted(
             PYTHONPATH=str(project),
         )
         service.send_signal(signal.SIGTERM)
-        code = service.wait(60)
+        code = service.wait(DEADLINE_S)
 
     assert done.returncode == 0, done.stderr + log.read_text()
     assert "attempt 2: ranks 0 to 1 of 2 run here" in done.stderr

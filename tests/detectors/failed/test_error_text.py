@@ -155,7 +155,7 @@ def test_output_without_an_error_has_none(lines: list[str]) -> None:
 )  # fmt: skip
 def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
     )
 
     assert error_line(error_in(*result.stderr.splitlines())) == expected
@@ -165,7 +165,7 @@ def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
 def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
     script = tmp_path / "absent.py"
     result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False
     )
 
     assert error_in(*result.stderr.splitlines()).message.startswith(f"can't open file '{script}'")

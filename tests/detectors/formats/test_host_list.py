@@ -45,7 +45,7 @@ def test_scontrol_expands_it_alike(text: str, tmp_path: Path) -> None:
         env={"PATH": os.environ["PATH"], "SLURM_CONF": str(conf)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
 

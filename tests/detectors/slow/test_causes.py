@@ -552,7 +552,7 @@ def test_pages_of_the_agent_name_the_node_that_waits_for_a_cpu(
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=200,
                 check=True,
             )
             page = tmp_path / f"{node}.{number}.prom"

@@ -37,7 +37,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.py").write_text(SCRIPT)
     command = [*RANKMEND, "run", "--job", "small", "--nproc-per-node", "2",
                "--state-dir", str(folder / "state"), "train.py"]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=250)
     return folder / "state"
 
 
@@ -68,7 +68,7 @@ def address_of(process: Any) -> str:
 def test_the_address_works_once_and_only_by_its_own_name(console: Any) -> None:
     address = address_of(console)
     base = address.partition("/open/")[0]
-    pool = urllib3.PoolManager(retries=False, timeout=30.0)
+    pool = urllib3.PoolManager(retries=False, timeout=200.0)
 
     def get(url: str, **headers: str) -> Any:
         return pool.request("GET", url, headers=headers, redirect=False)
@@ -90,7 +90,7 @@ def test_the_address_works_once_and_only_by_its_own_name(console: Any) -> None:
 def test_the_address_opens_though_nobody_reads_what_is_printed_any_more(console: Any) -> None:
     address = address_of(console)
     base = address.partition("/open/")[0]
-    pool = urllib3.PoolManager(retries=False, timeout=30.0)
+    pool = urllib3.PoolManager(retries=False, timeout=200.0)
     console.stdout.close()  # as with a pager that has ended, or a terminal under nohup
 
     opened = pool.request("GET", address, redirect=False)
@@ -134,4 +134,4 @@ def test_the_pages_tell_of_the_job_and_its_incident_and_change_nothing(console: 
         assert "only reads" in page.inner_text("main")
 
     console.send_signal(signal.SIGINT)
-    assert console.wait(60) == 0
+    assert console.wait(200) == 0

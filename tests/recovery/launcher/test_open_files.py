@@ -19,7 +19,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )
 
 

@@ -41,7 +41,7 @@ def state() -> Iterator[Path]:
 
 def told_to_nobody(state: Path) -> str:
     command = [sys.executable, "-c", AS_NOBODY, str(state)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=200).stdout
 
 
 @NEEDS_ROOT

@@ -213,7 +213,7 @@ def test_port_that_is_taken_is_named_and_the_controller_ends(tmp_path: Path) -> 
         path.write_text(f'listen = "{address}"\nstate_dir = "{tmp_path}/state"\n')
 
         command = [sys.executable, "-m", "rankmend.cli", "controller", "run", "--config", path]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
     assert run.returncode == 1
     assert f"Error: cannot listen on {address}: Address already in use" in run.stderr

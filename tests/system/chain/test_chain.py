@@ -239,7 +239,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
         f"{bed.url}/v1/incidents/{incident}/acknowledge",
         body=json.dumps({"reason": "seen"}),
         headers={"Authorization": f"Bearer {token}"},
-        timeout=10.0,
+        timeout=60.0,
     )
     assert answer.status == 200, answer.data
     (ended,) = wait_for(lambda: told("resolved"), "the alert ends")

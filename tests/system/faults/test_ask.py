@@ -17,7 +17,7 @@ Make = Callable[..., Job]
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rankmend.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def ask_json(*arguments: str) -> dict[str, object]:

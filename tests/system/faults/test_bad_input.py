@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file sy
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rankmend.cli", "run", f"--state-dir={cwd / 'state'}"]
     return subprocess.run(
-        [*command, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [*command, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False
     )
 
 
@@ -130,7 +130,7 @@ def test_a_read_only_checkpoint_folder_is_refused_before_any_rank_runs(tmp_path:
         ["unshare", "-m", "sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 

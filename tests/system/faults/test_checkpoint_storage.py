@@ -18,7 +18,7 @@ Make = Callable[..., Job]
 
 def ask(job: Job, *words: str) -> str:
     command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -50,7 +50,7 @@ class Service:
 
     def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
 
     def journaled(self, kind: type[Any]) -> list[Any]:
         return [
@@ -80,7 +80,7 @@ def services(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
     for one in made:
         if one.running is not None and one.running.poll() is None:
             one.running.terminate()
-            one.running.wait(60)
+            one.running.wait(200)
 
 
 def newest(nodes: Nodes) -> int:
@@ -114,9 +114,9 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     assert "adopted: attempt 1 runs" in service.ask("why", nodes.name).stdout
 
     process.kill(ranks[placed[0]][0])
-    wait_for(lambda: service.journaled(PlanWaits), "a plan waits", 60)
+    wait_for(lambda: service.journaled(PlanWaits), "a plan waits", 150)
     wait_for(
-        lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits", 60
+        lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits", 150
     )
     assert service.journaled(AttemptStarted) == []
     confirmed = service.ask("reset-budgets", nodes.name, "--yes", "--reason=looked")
@@ -170,11 +170,11 @@ def test_launchers_that_joined_different_controllers_meet_at_the_first_of_the_li
     first, second = services("ctl"), services("ctl-2").start()
     nodes = make("2", f"--controller={first.url},{second.url}", steps=100_000)
     nodes.start("a")
-    wait_for(lambda: list_folders(second.state), "a joins the second", 60)
+    wait_for(lambda: list_folders(second.state), "a joins the second", 150)
     second.kill()
     first.start()
     nodes.start("b")
-    wait_for(lambda: list_folders(first.state), "b joins the first", 60)
+    wait_for(lambda: list_folders(first.state), "b joins the first", 150)
 
     second.start()
 

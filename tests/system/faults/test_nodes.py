@@ -335,7 +335,7 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
         argv = [sys.executable, "-m", "rankmend.cli", *arguments]
         named = f"--job-folder={nodes.checkpoints}"
         return subprocess.run(
-            [*argv, named], capture_output=True, text=True, timeout=60, check=False
+            [*argv, named], capture_output=True, text=True, timeout=200, check=False
         )
 
     shown = ask("status", nodes.name, "--json")

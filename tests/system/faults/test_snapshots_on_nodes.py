@@ -178,7 +178,7 @@ def test_rank_whose_memory_went_wrong_begins_from_the_majority(
     assert isinstance(found, ReplicasDiffer)
     assert (found.group, found.odd) == ((0, 1, 2, 3), (3,))
     # By then no step from before is in memory any more.
-    wait_for(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step", 60)
+    wait_for(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step", 150)
 
     os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
 

@@ -229,7 +229,7 @@ class PanelBed(Bed):
 
     def _ranks(self) -> list[dict[str, Any]]:
         url = f"http://127.0.0.1:{self.agent_port}/api/v1/ranks"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=100) as answer:
             ranks: list[dict[str, Any]] = json.load(answer)["ranks"]
         return ranks
 
@@ -237,7 +237,7 @@ class PanelBed(Bed):
         """Return the series of an instant query; raise ValueError with Prometheus' words if it refuses."""
         url = f"http://127.0.0.1:{self.prometheus_port}/api/v1/query"
         answer = self.http.request(
-            "POST", url, fields={"query": query}, encode_multipart=False, timeout=30.0
+            "POST", url, fields={"query": query}, encode_multipart=False, timeout=100.0
         )
         told = json.loads(answer.data)
         if told["status"] != "success":
