@@ -157,7 +157,8 @@ def test_program_that_hangs_is_killed_with_its_children(
 ) -> None:
     bad = with_fault(fault, tmp_path / "bad", perftest)
 
-    low, _high = ends.run(probe(bad, ends.low, 1.0), probe(perftest, ends.high, 1.0), both_ways=False)  # fmt: skip
+    setup_s = 60.0 if fault is Fault.FLOOD else 1.0  # it ends by itself, once it has begun
+    low, _high = ends.run(probe(bad, ends.low, setup_s), probe(perftest, ends.high, setup_s), both_ways=False)  # fmt: skip
 
     assert low.fault is FlowFault.PROGRAM
     if fault is Fault.FLOOD:  # the kernel takes no more of its output
