@@ -266,13 +266,23 @@ def test_a_package_that_ends_the_server_of_a_second_run_is_tried_again(runs: Two
     assert not node.output().read_text()
 
 
+# Its import takes as long as the file that SLOW names is there.
+WAITS = """
+import os, time
+while os.path.exists(os.environ.get("SLOW", "")):
+    time.sleep(0.01)
+"""
+
+
 def test_a_rank_that_is_asked_to_stop_while_it_waits_for_the_server_never_runs(
     runs: TwoRuns,
 ) -> None:
     node = runs.node
-    node.add_package("slow", "import os, time; time.sleep(float(os.environ.get('SLOW', 0)))")
+    node.add_package("slow", WAITS)
     runs.learn(["slow"])
-    node.base["SLOW"] = "3"
+    held = node.folder / "held"
+    held.touch()
+    node.base["SLOW"] = str(held)
     runs.begin_another()
     for rank in range(2):
         script = node.script(f"open({str(node.folder / 'ran')!r}, 'a').write('{rank}')")
@@ -282,21 +292,25 @@ def test_a_rank_that_is_asked_to_stop_while_it_waits_for_the_server_never_runs(
 
     (failed,) = node.of(SpawnFailed)
     assert (failed.rank, failed.errno) == (0, errno.ECANCELED)
+    held.unlink()
     node.of(Exited)
     assert (node.folder / "ran").read_text() == "1"
 
 
 def test_a_fence_reaches_a_rank_that_waits_for_the_server(runs: TwoRuns) -> None:
     node = runs.node
-    node.add_package("slow", "import os, time; time.sleep(float(os.environ.get('SLOW', 0)))")
+    node.add_package("slow", WAITS)
     runs.learn(["slow"])
-    node.base["SLOW"] = "3"
+    held = node.folder / "held"
+    held.touch()
+    node.base["SLOW"] = str(held)
     runs.begin_another()
     assert node.fork(node.script(f"open({str(node.folder / 'ran')!r}, 'w')"), attempt=1)
 
     node.guardian.kill_through(1)
 
     node.of(SpawnFailed)
+    held.unlink()
     node.begin(ServerState.READY)
     assert node.fork(node.script(""), attempt=2), "the server serves the next attempt"
     node.of(Exited)
