@@ -24,6 +24,17 @@ class BadError(RankmendError):
         self.field, self.value = field, value
 
 
+@dataclass(frozen=True, slots=True)
+class Accepts:
+    """In which forms a client takes the answer: two of its headers, as they came."""
+
+    forms: str = ""  # Accept
+    encodings: str = ""  # Accept-Encoding
+
+
+_ANYTHING: Final = Accepts()
+
+
 @dataclass(slots=True)
 class Call(Generic[Given]):
     """A decoded request. Handlers get it only after `permission` has allowed it."""
@@ -37,6 +48,7 @@ class Call(Generic[Given]):
     known: Mapping[str, RegisteredJob] = field(default_factory=dict)
     job_ids: tuple[str, ...] = ()  # jobs that the request names and the subject may touch
     detail: str = ""  # for the audit line
+    accepts: Accepts = _ANYTHING  # of a route whose answer has several forms
 
     @property
     def job(self) -> tuple[str, RegisteredJob]:

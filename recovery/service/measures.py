@@ -1,8 +1,8 @@
 """The controller's own metrics. docs/reference/metrics.md lists them, and a test compares."""
 
 import contextlib
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -261,8 +261,8 @@ class Measures:
         for tier in Tier:
             self.steps_lost.labels(tier.value)
 
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
+    def render(self, encode: Callable[[Any], bytes] = generate_latest) -> bytes:
+        return encode(self.registry)
 
     def note_hearing(self, lateness_s: float, unheard_s: float) -> None:
         """Record how late reports are read."""

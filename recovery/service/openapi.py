@@ -8,7 +8,7 @@ import msgspec
 from recovery.api import wire
 from recovery.service.call import PATH_PARTS
 from recovery.service.roles import Role
-from recovery.service.route import RequestKind, Route
+from recovery.service.route import GivesPage, RequestKind, Route
 
 _TEXTS: Final = {
     400: "The request is malformed",
@@ -76,7 +76,10 @@ def _operation(route: Route[Any, Any], schema: Any, parts: dict[str, Any]) -> di
         statuses |= {413, 415}
     problem = {"application/json": {"schema": schema(wire.Problem)}}
     if answer is None:
-        content = {"text/plain": {"schema": {"type": "string"}}}
+        forms = ["text/plain"]
+        if isinstance(route.gives, GivesPage):
+            forms.append("application/openmetrics-text")
+        content = {form: {"schema": {"type": "string"}} for form in forms}
     else:
         content = {"application/json": {"schema": schema(answer)}}
     responses: dict[str, Any] = {

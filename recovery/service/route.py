@@ -103,6 +103,26 @@ def encoded(kind: type[Any]) -> Gives[bytes | None]:
     return Gives(kind, lambda text: text, charset="utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class TextPage:
+    """An answer in one of several forms, by what the client takes."""
+
+    body: bytes
+    content_header: str
+    is_gzipped: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        found = {"Content-Type": self.content_header, "Vary": "Accept, Accept-Encoding"}
+        return {**found, "Content-Encoding": "gzip"} if self.is_gzipped else found
+
+
+@dataclass(frozen=True, slots=True)
+class GivesPage(Gives[TextPage]):
+    """A text that the handler has put in the form that the client takes (`Call.accepts`)."""
+
+
+PAGE: Final = GivesPage(None, lambda page: page.body, "text/plain")
 TEXT: Final[Gives[bytes]] = Gives(None, lambda text: text, "text/plain", "utf-8")
 
 

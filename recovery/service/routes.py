@@ -25,6 +25,7 @@ from recovery.service.permission import Touches
 from recovery.service.roles import Role
 from recovery.service.route import (
     NOTHING,
+    PAGE,
     TEXT,
     Answerer,
     Body,
@@ -122,7 +123,7 @@ _READS = (
           NOTHING, answer(list[wire.Target]),
           "List the agents for Prometheus (http_sd)"),
     Route("metrics", "GET", "/metrics", health.metrics, RequestKind.READ, _READ, Touches.CLUSTER,
-          NOTHING, TEXT,
+          NOTHING, PAGE,
           "Show the controller's own metrics"),
 )  # fmt: skip
 _ACTS = (

@@ -31,7 +31,7 @@ from recovery.service.access import (
 from recovery.service.audit import Audit
 from recovery.service.backend import Backend
 from recovery.service.body_reader import BodyReader, LargeError
-from recovery.service.call import BadError, Call, read_parts, read_query
+from recovery.service.call import Accepts, BadError, Call, read_parts, read_query
 from recovery.service.controller_config import Limits
 from recovery.service.error_answers import AnsweredError, ErrorAnswer, answer_error
 from recovery.service.fleet.answers import answering_peer, show_without_owner
@@ -42,7 +42,7 @@ from recovery.service.permission import Asked, World, demand, permit, touch_of
 from recovery.service.plain_answer import PlainAnswer, PlainAnswers, takes_plain
 from recovery.service.request_errors import EndedError, FullError, PeerSilentError
 from recovery.service.roles import DeniedError, Subject, TooManyError
-from recovery.service.route import SMALL_BYTES, Answerer, RequestKind, Route
+from recovery.service.route import SMALL_BYTES, Answerer, GivesPage, RequestKind, Route, TextPage
 from recovery.service.routes import BY_NAME, ROUTES
 from recovery.service.straight_way import Handler, Serve, make_straight
 
@@ -256,6 +256,12 @@ class Api:
                 raise
             given, size_bytes = self._decode(route.body.decode, body), len(body)
         call = attempt.call = Call(subject, parts, given, size_bytes)
+        if isinstance(route.gives, GivesPage):
+            headers = request.headers
+            call.accepts = Accepts(
+                ",".join(headers.getall("Accept", ())),
+                ",".join(headers.getall("Accept-Encoding", ())),
+            )
         if route.kind is RequestKind.ACT and isinstance(given, _Reasoned):
             call.detail = given.reason
         return call
@@ -418,6 +424,8 @@ def _rate(kind: RequestKind, limits: Limits) -> float:
 
 def _answered(route: Route[Any, Any], result: Any) -> web.Response:
     gives = route.gives
+    if isinstance(result, TextPage):
+        return web.Response(body=result.body, status=route.status, headers=result.headers)
     body = gives.encode(result)
     if body is None:
         return web.Response(status=204)
