@@ -29,6 +29,7 @@ from recovery.messages.exchange import (
     RankExit,
     RankReport,
 )
+from recovery.service.served_job import Job
 from tests.support.service import Speaker, make_folder, running, two_speakers
 
 # Nothing waits for what nobody tells, and no limit ends the job.
@@ -48,6 +49,7 @@ _KILLED: Final = RankExit(0.1, None, 9, False, False, None, ())
 _STEPS: Final = 30  # that an attempt makes
 _WAIT_S: Final = 120.0
 _REPORT_S: Final = 0.5
+_AGAIN_S: Final = 0.05  # while a recovery is to be verified
 
 
 class Follower:
@@ -101,8 +103,27 @@ def ranks_of(order: Order, step: int, steps_done: int) -> tuple[RankReport, ...]
     )  # fmt: skip
 
 
-def fail_once(followers: list[Follower], step: int) -> int:
-    """Have the job train, fail and get the order of its next attempt; return its newest step."""
+def recover(followers: list[Follower], orders: list[Order | None], step: int, job: Job) -> None:
+    """Have the ranks report until the incident is over: a failure before that joins it."""
+    until_s = time.monotonic() + _WAIT_S
+    while is_recovering(job):
+        for one, order in zip(followers, orders, strict=True):
+            if order is not None and time.monotonic() - one.said_s > _AGAIN_S:
+                one.say(
+                    revision=order.revision,
+                    attempt=order.attempt,
+                    ranks=ranks_of(order, step + _STEPS - 1, _STEPS - 1),
+                )
+        assert time.monotonic() < until_s, "the incident does not end"
+        time.sleep(0.005)
+
+
+def is_recovering(job: Job) -> bool:
+    return job.controller is None or job.controller.ledger.incident is not None
+
+
+def fail_once(followers: list[Follower], step: int, job: Job) -> int:
+    """Have the job train, recover, fail and get the order of its next attempt; return its newest step."""
     orders = [one.order for one in followers]
     for done in range(1, _STEPS, 10):
         for one, order in zip(followers, orders, strict=True):
@@ -112,6 +133,7 @@ def fail_once(followers: list[Follower], step: int) -> int:
                 attempt=order.attempt,
                 ranks=ranks_of(order, step + done, done),
             )
+    recover(followers, orders, step, job)
     first, order = followers[0], orders[0]
     assert order is not None
     dead, *others = ranks_of(order, step + _STEPS, _STEPS)
@@ -149,11 +171,12 @@ def main() -> None:
         with running(folder) as up:
             speakers = two_speakers(up.client("launch"))
             followers = [Follower(one) for one in speakers]
+            job = up.service.worker.jobs.running[speakers[0].job_id]
             step, before, kinds = 0, None, Counter[str]()
             for number in range(options.incidents):
                 if number == options.first:
                     before, kinds = measure(number), count_kinds()
-                step = fail_once(followers, step)
+                step = fail_once(followers, step, job)
                 if number % 100 == 99:
                     rss = psutil.Process().memory_info().rss / 2**20
                     traced = tracemalloc.get_traced_memory()[0] / 2**20
@@ -162,6 +185,9 @@ def main() -> None:
                         flush=True,
                     )
             after, kinds = measure(options.incidents), count_kinds() - kinds
+            assert job.controller is not None
+            opened = job.controller.ledger.incidents
+            assert opened == options.incidents, f"{opened} incidents, not {options.incidents}"
             for one in followers:
                 one.end()
     assert before is not None
