@@ -10,6 +10,7 @@ from collections.abc import Generator
 from math import inf
 from typing import Final, TypeAlias, cast
 
+from rankmend.errors import JournalError
 from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
 from recovery.goodput.time_spent import TimeReading
@@ -48,6 +49,7 @@ def catch_up(journal: StoredJournal, through: int) -> CatchUp:
     """Read a journal through a record, for the account of a job that goes on: yields before each next few records.
 
     Of work and steps the account has only what comes afterwards, and keeps the newest. Of the oldest time it keeps the totals.
+    Raises JournalError where the record is not there any more: a database was set back.
     """
     with journal.reading() as reader:
         return (yield from _WindowReading(reader, inf, told_max=1, is_settled=True).read(through))
@@ -81,7 +83,11 @@ class _WindowReading:
         """Give the account each record that changes what the job does, and of those between what it asks."""
         last, after = self._reader.last_number(), 0
         if through is not None:
-            last = min(last, through)
+            if last < through:  # what comes next would follow a gap
+                raise JournalError(
+                    f"{self._reader.name} ends with record {last}, and record {through} was there: it was set back"
+                )
+            last = through
         where = f"r.number <= ? AND {_OTHERS}"
         for row in self._reader.rows(where, (last, *PROGRESS, *_TOLD, *_SAVES)):
             entry = entry_of(row, self._reader.name)

@@ -73,6 +73,16 @@ def test_account_catches_up_with_a_record_in_the_middle(place: JournalPlace) -> 
     assert all(step is None for step in reads())
 
 
+def test_account_of_a_journal_that_was_set_back_is_an_error_and_has_no_gap(
+    place: JournalPlace,
+) -> None:
+    entries = long_journal(5)
+    place.add(entries[:-3])  # as a backup has it; the controller had seen three records more
+
+    with place.stored() as journal, pytest.raises(JournalError, match="it was set back"):
+        list(catch_up(journal, len(entries)))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_incidents_of_a_journal_that_grows_are_those_of_the_whole(
     seed: int, place: JournalPlace
