@@ -2,7 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -28,8 +29,13 @@ from recovery.views.story_view import entries_of_incident
 
 TIME_S: Final = 15.0  # where the time went: it moves slowly, and takes a look at the whole journal
 ROWS: Final = 100  # of a table's page
+# Of the fleet's page: on a bad day there are hundreds, and the nodes must still be found below them.
+PLANS_SHOWN: Final = 3
+OPEN_SHOWN: Final = 10
+JOBS_SHOWN: Final = 20
 _ENDED: Final = frozenset(kind.value for kind in OutcomeKind)
 _OPEN: Final = frozenset({"opened", "fencing", "restoring", "verifying"})
+_HAS_OPEN: Final = frozenset({"waiting", "recovering"})  # states of a job
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _T = TypeVar("_T")
@@ -96,6 +102,8 @@ class Pages:
         slurm = await self._get(viewer, source.slurm)
         kubernetes = await self._get(viewer, source.kubernetes)
         ended = await self._get(viewer, source.ended)
+        opened = [one for one in incidents if one.outcome in _OPEN]
+        older = _older_open(incidents, jobs)
         wanted, state = query.get("q", "")[:100], query.get("state", "")
         is_filtered = bool(wanted or state)
         rows = choose(fleet.nodes, wanted, state)
@@ -112,11 +120,15 @@ class Pages:
                 "q": wanted,
                 "state": state,
                 "is_filtered": is_filtered,
-                "jobs": jobs,
+                "jobs": _first_in_need(jobs, plans)[:JOBS_SHOWN],
+                "jobs_all": len(jobs),
+                "job_states": _states_in_need(jobs),
                 "names": {f"job:{one.job_id}": one.name for one in jobs},
                 "ended": len(ended),
-                "plans": plans,
-                "open_incidents": [one for one in incidents if one.outcome in _OPEN],
+                "plans": plans[:PLANS_SHOWN],
+                "plans_left": max(0, len(plans) - PLANS_SHOWN),
+                "open_incidents": opened[:OPEN_SHOWN],
+                "opened": len(opened) + len(older),
                 "newest": incidents[:5],
                 "watched": watched,
                 "cluster": cluster,
@@ -133,8 +145,12 @@ class Pages:
         jobs = await self._get(viewer, self.source.jobs)
         watched = await self._get(viewer, self.source.watched)
         plans = await self._get(viewer, self.source.plans)
-        wanted = query.get("q", "")[:100]
-        running = [one for one in jobs if wanted.lower() in one.name.lower()]
+        wanted, state = query.get("q", "")[:100], query.get("state", "")
+        running = [
+            one
+            for one in _first_in_need(jobs, plans)
+            if wanted.lower() in one.name.lower() and state in ("", one.state)
+        ]
         ended = [
             one
             for one in await self._get(viewer, self.source.ended)
@@ -145,6 +161,8 @@ class Pages:
             "Jobs",
             {
                 "running": running[:ROWS],
+                "state": state,
+                "states": sorted({one.state for one in jobs} | ({state} if state else set())),
                 "running_left": max(0, len(running) - ROWS),
                 "ended": ended[:ROWS],
                 "ended_left": max(0, len(ended) - ROWS),
@@ -219,10 +237,20 @@ class Pages:
 
     async def incidents(self, viewer: Viewer) -> Page:
         found = await self._get(viewer, self.source.incidents)
+        plans = await self._get(viewer, self.source.plans)
+        jobs = await self._get(viewer, self.source.jobs)
+        ended = [one for one in found if one.outcome not in _OPEN]
         return Page(
             "incidents.html.j2",
             "Incidents",
-            {"incidents": found[:ROWS], "left": max(0, len(found) - ROWS), "open": _OPEN},
+            {
+                "opened": [one for one in found if one.outcome in _OPEN],
+                "older": _older_open(found, jobs)[:ROWS],
+                "ended": ended[:ROWS],
+                "left": max(0, len(ended) - ROWS),
+                "plans": plans[:ROWS],
+                "plans_left": max(0, len(plans) - ROWS),
+            },
         )
 
     async def incident(self, viewer: Viewer, incident: str) -> Page:
@@ -373,6 +401,38 @@ class Pages:
                 "key": key,
             },
         )
+
+
+def _first_in_need(
+    jobs: Sequence[wire.JobView], plans: Sequence[wire.PlanView]
+) -> list[wire.JobView]:
+    """Return the jobs that wait for a person first, then all others that don't train."""
+    waits = {one.job_id for one in plans}
+
+    def place(job: wire.JobView) -> int:
+        if job.job_id in waits or job.state == "waiting":
+            return 0
+        return 1 if job.problem or job.state != "running" else 2
+
+    return sorted(jobs, key=place)
+
+
+def _states_in_need(jobs: Sequence[wire.JobView]) -> list[tuple[str, int]]:
+    """Return how many jobs are in each state but `running`."""
+    counts = Counter(one.state for one in jobs if one.state != "running")
+    return sorted(counts.items())
+
+
+def _older_open(
+    incidents: Sequence[wire.IncidentView], jobs: Sequence[wire.JobView]
+) -> list[wire.JobView]:
+    """Return the jobs with an open incident that is older than the newest ones, which alone are read."""
+    known = {one.incident_id for one in incidents}
+    return [
+        one
+        for one in jobs
+        if one.incident_id and one.incident_id not in known and one.state in _HAS_OPEN
+    ]
 
 
 def _names_job(record: object, job_id: str) -> bool:

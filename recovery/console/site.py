@@ -56,8 +56,17 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
-# A page that is open asks for what is in its frame, and not for the frame, which differs from viewer to viewer.
+# A page that is open asks for what is in its frame, and not for the frame, which differs from viewer to viewer. Every answer
+# has this header, so that a page can tell those that a proxy gave in our place.
 PART_HEADER: Final = "Rankmend-Part"
+
+# A proxy passes each event on at once, where it would collect them; nginx goes by the first of these, others by the second.
+_STREAM_HEADERS: Final = {
+    **HEADERS,
+    PART_HEADER: "events",
+    "X-Accel-Buffering": "no",
+    "Cache-Control": "no-store, no-transform",
+}
 
 _LACKS_ACT: Final = "{} may read, and not act: its token lacks the role act"
 
@@ -184,6 +193,7 @@ class ConsoleSite:
             if not answer.prepared:
                 for name, value in HEADERS.items():
                     answer.headers.setdefault(name, value)
+                answer.headers.setdefault(PART_HEADER, "whole")
             return answer
 
         return self._wrap(serve)
@@ -199,11 +209,13 @@ class ConsoleSite:
     def _answer(
         self, request: web.Request, viewer: Viewer | None, page: Page, status: int = 200
     ) -> web.Response:
-        return self._framed(request, viewer, page.title, self._body_of(page, viewer), status)
+        body = self._body_of(page, viewer, root_of(request))
+        return self._framed(request, viewer, page.title, body, status)
 
-    def _body_of(self, page: Page, viewer: Viewer | None) -> str:
+    def _body_of(self, page: Page, viewer: Viewer | None, root: str) -> str:
         return render(
             page.template,
+            root=root,
             may=MayAct() if viewer is None else viewer.may,
             check=partial(check_command, own_node=self._source.own_node),
             csrf="" if viewer is None else viewer.csrf,
@@ -218,6 +230,7 @@ class ConsoleSite:
         """Return a whole page: what all share, in the frame that names the viewer."""
         text = render(
             "frame.html.j2",
+            root=root_of(request),
             title=title,
             body=body,
             viewer=viewer,
@@ -250,7 +263,9 @@ class ConsoleSite:
         if request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
             raise PageError("sign in", 401)
         there = quote(request.path_qs[:500], safe="")
-        return web.Response(status=303, headers={"Location": f"/sign-in?next={there}"})
+        return web.Response(
+            status=303, headers={"Location": f"{root_of(request)}/sign-in?next={there}"}
+        )
 
     # Pages.
 
@@ -264,7 +279,9 @@ class ConsoleSite:
         async def read() -> _Shown:
             page = await make(request, viewer)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, self._shown, page, viewer)
+            return await loop.run_in_executor(
+                self._threads, self._shown, page, viewer, root_of(request)
+            )
 
         key = ("page", request.path_qs[:1000], viewer.sight)
         shown = await self._pages.shared.get(key, read)
@@ -274,8 +291,8 @@ class ConsoleSite:
             return answer
         return self._framed(request, viewer, shown.title, shown.body)
 
-    def _shown(self, page: Page, viewer: Viewer) -> "_Shown":
-        body = self._body_of(page, viewer)
+    def _shown(self, page: Page, viewer: Viewer, root: str) -> "_Shown":
+        body = self._body_of(page, viewer, root)
         return _Shown(page.title, body, gzip.compress(body.encode(), _LEVEL))
 
     async def _ranks(self, request: web.Request) -> web.StreamResponse:
@@ -372,13 +389,13 @@ class ConsoleSite:
     async def _sign_in_form(self, request: web.Request) -> web.StreamResponse:
         there = _own_path(request.query.get("next", "/"))
         if not self._door.takes_tokens:
-            return web.Response(status=303, headers={"Location": there})
+            return web.Response(status=303, headers={"Location": f"{root_of(request)}{there}"})
         return self._answer(request, None, _sign_in_page(there))
 
     async def _sign_in(self, request: web.Request) -> web.StreamResponse:
         form = await self._read_form(request)
         there = _own_path(form.get("next", "/"))
-        answer = web.Response(status=303, headers={"Location": there})
+        answer = web.Response(status=303, headers={"Location": f"{root_of(request)}{there}"})
         try:
             self._door.sign_in(request, form.get("token", "").strip(), answer)
         except PageError as error:
@@ -390,7 +407,7 @@ class ConsoleSite:
         form = await self._read_form(request)
         if viewer is not None and viewer.is_signed_in:
             self._check_csrf(form, viewer)
-        answer = web.Response(status=303, headers={"Location": "/sign-in"})
+        answer = web.Response(status=303, headers={"Location": f"{root_of(request)}/sign-in"})
         self._door.sign_out(request, answer)
         return answer
 
@@ -407,7 +424,7 @@ class ConsoleSite:
             first = await anext(events)
         except LiveFullError as error:
             raise PageError("too many pages are open", 503) from error
-        answer = web.StreamResponse(headers=HEADERS)
+        answer = web.StreamResponse(headers=_STREAM_HEADERS)
         answer.content_type, answer.charset = "text/event-stream", "utf-8"
         try:
             await answer.prepare(request)
@@ -430,6 +447,14 @@ class _Shown:
     title: str
     body: str
     packed: bytes
+
+
+def root_of(request: web.Request) -> str:
+    """Return the way from this page to the fleet's, without its last slash.
+
+    Every address on a page begins with it, so that a proxy may serve the console below any path and say so to nobody.
+    """
+    return "/".join([".."] * (request.rel_url.raw_path.count("/") - 1)) or "."
 
 
 def _has_left(request: web.Request) -> bool:

@@ -80,18 +80,20 @@ class ServiceDoor:
             raise PageError(f"the token of {subject.name} has neither the role read nor act", 403)
         text, _session = self.sessions.open(hash_of(token), api.backend.clock.now_s())
         answer.set_cookie(
-            self._cookie,
+            self._cookie(request),
             text,
             max_age=int(AGE_S_MAX),
             path="/",
             httponly=True,
-            secure=self._is_encrypted(),
+            secure=self._is_secure(request),
             samesite="Strict",
         )
 
     def sign_out(self, request: web.Request, answer: web.Response) -> None:
-        self.sessions.close(request.cookies.get(self._cookie, ""))
-        answer.del_cookie(self._cookie, path="/", secure=self._is_encrypted(), httponly=True)
+        self.sessions.close(request.cookies.get(self._cookie(request), ""))
+        answer.del_cookie(
+            self._cookie(request), path="/", secure=self._is_secure(request), httponly=True
+        )
 
     async def read_body(self, request: web.Request) -> bytes:
         backend = self._api.backend
@@ -113,12 +115,16 @@ class ServiceDoor:
         except TooManyError as error:
             raise PageError(str(error), 429) from error
 
-    @property
-    def _cookie(self) -> str:
-        return "__Host-rankmend" if self._is_encrypted() else "rankmend"
+    def _is_secure(self, request: web.Request) -> bool:
+        """Return whether the browser speaks TLS, to us or to a proxy. Whoever lies about it harms only himself."""
+        forwarded = request.headers.get("X-Forwarded-Proto", "").lower()
+        return self._is_encrypted() or forwarded == "https"
+
+    def _cookie(self, request: web.Request) -> str:
+        return "__Host-rankmend" if self._is_secure(request) else "rankmend"
 
     def _session(self, request: web.Request) -> SignedIn | None:
-        text = request.cookies.get(self._cookie)
+        text = request.cookies.get(self._cookie(request))
         if not text or len(text) > 200:
             return None
         return self.sessions.find(text, self._api.backend.clock.now_s())

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from yarl import URL
 
 from rankmend.clock import SystemClock
 from recovery.api import wire
@@ -301,7 +302,7 @@ def test_who_follows_a_link_from_elsewhere_is_asked_again_with_the_cookie() -> N
 
     found = visit(MemorySource(), look, OpenDoor(None))
 
-    assert found == ("0", 303, "/sign-in?next=%2Fincidents", 401)
+    assert found == ("0", 303, "./sign-in?next=%2Fincidents", 401)
 
 
 def test_viewers_who_see_the_same_share_what_is_read() -> None:
@@ -490,7 +491,7 @@ def test_the_page_of_a_watched_job_stays_while_the_journal_tells_of_it() -> None
     assert (shown, unknown, limited) == (200, 404, 404)
     assert "<h1>other</h1>" in text
     assert "the job has ended" in text
-    assert 'href="/nodes/n7"' in text
+    assert 'href="../nodes/n7"' in text
 
 
 @pytest.mark.parametrize(
@@ -561,9 +562,102 @@ def test_a_phase_without_a_time_says_whether_it_was_reached(outcome: str, said: 
     (incident,) = asyncio.run(MemorySource().incidents(VIEWER))
     incident = msgspec.structs.replace(incident, outcome=outcome)
     text = render(
-        "incident.html.j2", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
+        "incident.html.j2", root="..", page=page, incident=incident, story=[], opened=0.0, plan=None, node=None,
         readings=(),
         may=MayAct(), check=check_command, is_controller=True,
     )  # fmt: skip
 
     assert said in text
+
+
+class BusySource(MemorySource):
+    """A bad day: 300 jobs, of which one has a plan and the last ones wait or recover, with 40 open incidents, one of them an old one."""
+
+    async def jobs(self, viewer: Viewer) -> list[wire.JobView]:
+        states = ["running"] * 297 + ["recovering", "waiting", "standing"]
+        return [
+            msgspec.structs.replace(
+                job_of(f"job-{number}"),
+                job_id=f"00000000-0000-4000-8000-{number:012}",
+                state=state,
+                incident_id="i-old" if state == "recovering" else None,
+            )
+            for number, state in enumerate(states)
+        ]
+
+    async def incidents(self, viewer: Viewer) -> list[wire.IncidentView]:
+        (one,) = await super().incidents(viewer)
+        outcomes = ["verifying"] * 39 + ["recovered"] * 161
+        return [
+            msgspec.structs.replace(one, incident_id=f"i-{number}", outcome=outcome)
+            for number, outcome in enumerate(outcomes)
+        ]
+
+    async def plans(self, viewer: Viewer) -> list[wire.PlanView]:
+        (one,) = await super().plans(viewer)
+        return [msgspec.structs.replace(one, plan_id=f"p-{number}") for number in range(7)]
+
+
+def test_on_a_bad_day_the_fleet_shows_what_needs_a_person_first_and_leads_to_the_rest() -> None:
+    async def look(client: Any) -> list[str]:
+        return [await (await client.get(path)).text() for path in ("/", "/jobs", "/incidents")]
+
+    fleet, jobs, incidents = visit(BusySource(), look)
+
+    assert fleet.count('id="plan-') == 3
+    assert '<a href="./incidents#plans">4 more plans wait</a>' in fleet
+    assert fleet.count('id="i-') == 10
+    assert '<a href="./incidents#open">All 40 open incidents</a>' in fleet
+    assert fleet.count('id="j-') == 20
+    assert re.findall(r">(job-[0-9]+)</a>", fleet)[:5] == [
+        "job-1", "job-298", "job-297", "job-299", "job-0",
+    ]  # fmt: skip
+    assert '<a href="./jobs?state=standing"><b>1</b> standing</a>' in fleet
+    assert re.findall(r">(job-[0-9]+)</a>", jobs)[:4] == ["job-1", "job-298", "job-297", "job-299"]
+    assert incidents.count('id="p-') == 7
+    assert incidents.count('id="i-') == 39 + 100
+    assert '<a href="./incidents/i-old">i-old</a> of job-297' in incidents
+    assert "61 older ones are not shown" in incidents
+
+
+def test_jobs_are_chosen_by_state_and_name() -> None:
+    async def look(client: Any) -> list[list[str]]:
+        texts = [
+            await (await client.get(f"/jobs?{query}")).text()
+            for query in ("state=recovering", "state=running&q=job-29", "state=none")
+        ]
+        return [re.findall(r">(job-[0-9]+)</a>", text) for text in texts]
+
+    recovering, named, none = visit(BusySource(), look)
+
+    assert recovering == ["job-297"]
+    assert named == [f"job-{number}" for number in (29, *range(290, 297))]
+    assert none == []
+
+
+@pytest.mark.parametrize(
+    ("path", "root"), [("/", "."), ("/jobs", "."), (f"/jobs/{JOB}", ".."), ("/a%2Fb/c", "..")]
+)
+def test_every_address_on_a_page_begins_where_the_console_does(path: str, root: str) -> None:
+    """So a proxy may serve it below any path."""
+
+    async def look(client: Any) -> tuple[str, str | None]:
+        answer = await client.get(URL(path, encoded=True))
+        return await answer.text(), answer.headers.get(PART_HEADER)
+
+    text, part = visit(MemorySource(), look)
+
+    assert part == "whole" or path == "/a%2Fb/c"  # that one is nobody's
+    addresses = re.findall(r' (?:href|src|action|data-live|data-ranks)="([^"#]+)', text)
+    assert [one for one in addresses if not one.startswith(f"{root}/")] == []
+
+
+def test_a_proxy_is_told_to_pass_events_on_at_once() -> None:
+    async def look(client: Any) -> Any:
+        async with client.get("/live") as answer:
+            return dict(answer.headers)
+
+    headers = visit(MemorySource(), look)
+
+    assert headers["X-Accel-Buffering"] == "no"
+    assert headers["Cache-Control"] == "no-store, no-transform"

@@ -42,7 +42,7 @@ def test_reading_is_open_only_where_the_configuration_says_so(folder: Path) -> N
     with open_to(folder, ConsoleSection(open=True)) as (up, pool):
         assert pool.request("GET", f"{up.url}/jobs").status == 200
         asked = pool.request("GET", f"{up.url}/act?act=pause&scope=cluster", redirect=False)
-        assert asked.headers["Location"].startswith("/sign-in")
+        assert asked.headers["Location"].startswith("./sign-in")
         form = {"act": "pause", "scope": "cluster", "reason": "x", "csrf": ""}
         posted = pool.request_encode_body(
             "POST", f"{up.url}/act", fields=form, encode_multipart=False
@@ -105,3 +105,26 @@ def test_without_tokens_no_other_sites_name_leads_a_browser_here(tmp_path: Path)
         assert (refused.status, done.status) == (403, 200)
         paused = up.service.worker.desk.ledger.paused["cluster"]
         assert (paused.who, paused.reason) == ("loopback", "a test")
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_one_for_tls_alone(folder: Path) -> None:
+    def plain(config: Config) -> Config:
+        return msgspec.structs.replace(config, tls=None)
+
+    token = (folder / "admin.token").read_text().strip()
+    with running(folder, plain) as up:
+        url = up.url.replace("https:", "http:")
+        pool = urllib3.PoolManager()
+        for headers, start in (
+            ({"X-Forwarded-Proto": "https"}, "__Host-rankmend="),
+            ({}, "rankmend="),
+        ):
+            signed = pool.request(
+                "POST", f"{url}/sign-in", fields={"token": token, "next": "/jobs"}, headers=headers,
+                redirect=False, encode_multipart=False,
+            )  # fmt: skip
+            cookie = signed.headers["Set-Cookie"]
+            assert cookie.startswith(start)
+            assert ("; Secure" in cookie) is bool(headers)
+            known = {**headers, "Cookie": cookie.partition(";")[0]}
+            assert pool.request("GET", f"{url}/jobs", headers=known, redirect=False).status == 200
