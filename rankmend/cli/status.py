@@ -22,7 +22,7 @@ Examples:
 @state_option
 @controller_options
 @json_option
-@click.option("--all", "show_all", is_flag=True, help="Include jobs that have ended.")
+@click.option("--all", "show_all", is_flag=True, help="List every job, also those that have ended.")
 @click.option(
     "--nodes", "show_nodes", is_flag=True, help="Show all nodes that the controller knows."
 )

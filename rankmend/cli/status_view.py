@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from recovery.api import wire
     from recovery.report.overview import StoredJobView
 
+_JOBS_SHOWN: Final = 40  # without --all or JOB; likewise
 _NODES_SHOWN: Final = 40  # without --nodes or JOB; nodes that need a person come first
 _NOTES_SHOWN: Final = 5
 # What a node hangs on, by column; one that no node has a word in is left out.
@@ -120,9 +122,9 @@ def plain(picture: Picture) -> dict[str, Any]:
 
 def _lines(picture: Picture) -> "list[tuple[str, str]]":
     """Return one line, with a key, for each thing that interests a person who watches."""
-    url = picture.controller
+    url, spares = picture.controller, _spares(picture)
     lines = [] if url is None else [("controller", f"{url} answers")]
-    lines += [(f"job {job.name} {job.job_id}", _head(job, picture).plain) for job in picture.jobs]
+    lines += [(f"job {job.name} {job.job_id}", _head(job, spares).plain) for job in picture.jobs]
     lines += [
         (f"watched {job.name} {job.job_id}", f"{job.name}  {job.state}  {job.reason}".rstrip())
         for job in picture.watched
@@ -151,8 +153,7 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     parts += [Text(note, style="yellow") for note in picture.cluster.notes[-_NOTES_SHOWN:]]
     if not picture.jobs and not picture.watched:
         parts.append(Text("no running job (--all shows ended ones)"))
-    for job in picture.jobs:
-        parts += _render_job(job, picture)
+    parts += _render_jobs(picture, wanted)
     parts += render_watched(picture.watched)
     if picture.nodes:
         parts.append(_render_nodes(picture, wanted))
@@ -165,11 +166,55 @@ def render(picture: Picture, wanted: Wanted) -> "RenderableType":
     return Group(*parts)
 
 
-def _head(job: "wire.JobView", picture: Picture) -> "Text":
+def _render_jobs(picture: Picture, wanted: Wanted) -> "list[RenderableType]":
+    """Return the jobs, those that need a person first, and of the others a count where there are too many."""
     from rich.text import Text
 
-    spares = sum(one.job_id == job.job_id and one.is_spare for one in picture.nodes)
-    spare = f", {spares} spare" if picture.nodes else ""  # a journal does not list spares
+    spares = _spares(picture)
+    plans: defaultdict[str, list[wire.PlanView]] = defaultdict(list)
+    for plan in picture.plans:
+        plans[plan.job_id].append(plan)
+    jobs = sorted(picture.jobs, key=lambda job: _need_of_job(job, has_plan=job.job_id in plans))
+    shown = jobs if wanted.with_ended or wanted.job is not None else jobs[:_JOBS_SHOWN]
+    parts: list[RenderableType] = []
+    left = len(jobs) - len(shown)
+    if left:
+        parts.append(Text(f"{len(jobs)} jobs: {_by_state(jobs)}", style="bold"))
+    for job in shown:
+        parts += _render_job(job, spares, plans[job.job_id])
+    if left:
+        text = f"and {left} more jobs: {_by_state(jobs[len(shown) :])} (--all, or a job's name)"
+        parts.append(Text(text, style="dim"))
+    return parts
+
+
+def _need_of_job(job: "wire.JobView", *, has_plan: bool) -> int:
+    """Return the sort key of a job: those that wait for a person, all others that don't train, those that do, those that have ended."""
+    from recovery.journal.job_records import OutcomeKind
+
+    if job.state in [kind.value for kind in OutcomeKind]:
+        return 3
+    if has_plan or job.state in ("waiting", "not managed"):
+        return 0
+    return 1 if job.problem is not None or job.state != "running" else 2
+
+
+def _by_state(jobs: "Sequence[wire.JobView]") -> str:
+    counts = Counter(job.state for job in jobs).most_common()
+    return ", ".join(f"{count} {printable(state)}" for state, count in counts)
+
+
+def _spares(picture: Picture) -> "Mapping[str, int] | None":
+    """Return how many spares each job has; None where nobody knows: a journal does not list them."""
+    if not picture.nodes:
+        return None
+    return Counter(one.job_id for one in picture.nodes if one.is_spare)
+
+
+def _head(job: "wire.JobView", spares: "Mapping[str, int] | None") -> "Text":
+    from rich.text import Text
+
+    spare = "" if spares is None else f", {spares.get(job.job_id, 0)} spare"
     head = Text.assemble(
         (job.name, "bold"),
         "  ",
@@ -188,7 +233,9 @@ def _left(count: int | None) -> str:
     return "" if count is None else f" ({count} left)"
 
 
-def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]":
+def _render_job(
+    job: "wire.JobView", spares: "Mapping[str, int] | None", plans: "Sequence[wire.PlanView]"
+) -> "list[RenderableType]":
     from rich.text import Text
 
     from recovery.report.overview import StoredJobView
@@ -200,7 +247,7 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
         where.append(f"at the controller on {job.controller}")
     about = [job.job_id, *owner, *where, *(f"{k} {v}" for k, v in job.attributes.items())]
     lines: list[RenderableType] = [
-        _head(job, picture),
+        _head(job, spares),
         Text("  " + "  ".join(about), style="dim"),
     ]
     if job.problem is not None:
@@ -212,11 +259,7 @@ def _render_job(job: "wire.JobView", picture: Picture) -> "list[RenderableType]"
     if job.reason is not None:
         incident = f"{job.incident_id}: " if job.incident_id is not None else ""
         lines.append(Text(f"  {incident}{job.reason}"))
-    lines += [
-        Text(f"  {_say_plan(plan)}", style="yellow")
-        for plan in picture.plans
-        if plan.job_id == job.job_id
-    ]
+    lines += [Text(f"  {_say_plan(plan)}", style="yellow") for plan in plans]
     if job.parallel is not None:
         lines.append(Text(f"  {_say_parallel(job.parallel)}"))
     if job.unsaved is not None:

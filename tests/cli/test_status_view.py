@@ -40,3 +40,39 @@ def test_no_stored_data_keeps_status_from_being_shown(
 
     assert "https://c" in shown.get()
     assert status_view._lines(picture)
+
+
+def job_of(number: int, state: str) -> wire.JobView:
+    return wire.JobView(
+        f"id-{number}", f"job-{number}", "ann", state, 1, 8, 1, 0, 0, 7, 0, None, None
+    )
+
+
+def shown_of(jobs: list[wire.JobView], plans: list[wire.PlanView], **wanted: bool) -> list[str]:
+    picture = reader.Picture("https://c", jobs, [], plans, wire.Cluster([], [], [], []))
+    console = output.console(is_wide=True)
+    with console.capture() as shown:
+        asked = reader.Wanted(None, with_ended=wanted.get("every", False), every_node=False)
+        console.print(status_view.render(picture, asked))
+    return [line.rstrip() for line in shown.get().splitlines()]
+
+
+def test_of_many_jobs_those_that_need_a_person_come_first_and_the_rest_is_counted() -> None:
+    jobs = [job_of(number, "running") for number in range(100)]
+    jobs[60], jobs[70], jobs[80] = (
+        job_of(60, "recovering"),
+        job_of(70, "waiting"),
+        job_of(80, "done"),
+    )
+    plan = wire.PlanView("id-90", "job-90", "i-90", 1, "restart", "why", "leave", "ask first")
+
+    lines = shown_of(jobs, [plan])
+
+    heads = [line.split()[0] for line in lines if line.startswith("job-")]
+    assert heads[:4] == ["job-70", "job-90", "job-60", "job-0"]
+    assert len(heads) == 40
+    assert "100 jobs: 97 running, 1 waiting, 1 recovering, 1 done" in lines
+    assert "and 60 more jobs: 59 running, 1 done (--all, or a job's name)" in lines
+    assert any("rankmend approve i-90, or reject" in line for line in lines)
+    every = shown_of(jobs, [plan], every=True)
+    assert len([line for line in every if line.startswith("job-")]) == 100
