@@ -158,6 +158,13 @@ def _make_writer(flags):
     is_child = _is_multiprocessing_child()
     if path and is_child:
         raise RuntimeError("a worker process of a rank is not a rank")
+    if path:
+        from rankmend.hook import nested_launchers
+
+        if nested_launchers.is_own_process():
+            raise RuntimeError(
+                "a launcher is not a rank: one of those that it starts takes the file"
+            )
     from rankmend.hook.writer import OtherWriterError, Writer
 
     if not path:

@@ -430,6 +430,7 @@ def run(context: click.Context, /, **options: Any) -> None:
         _leave_meeting_to_controller(context, options)
         _take_controller(context, options)
         asked = _take_from_slurm(context, RunOptions(**options))
+        _warn_of_other_launcher(asked)
         mode = choose_mode(asked)
         if level is not None:
             from rankmend.cli.run_preflight import check_first
@@ -500,6 +501,18 @@ def _take_from_slurm(context: click.Context, asked: "RunOptions") -> "RunOptions
             echo(f"rankmend: {text}", err=True)
 
     return take_from_slurm(asked, given, os.environ, say)
+
+
+def _warn_of_other_launcher(asked: "RunOptions") -> None:
+    from rankmend.hook.nested_launchers import named_by
+
+    name = named_by(asked.target, asked.is_module and not asked.run_path)
+    if name is not None:
+        echo(
+            f"rankmend: {printable(name)} starts ranks of its own, which rankmend watches and restarts as one rank. To have each rank "
+            "watched, give the script itself: rankmend run --nproc-per-node N SCRIPT (docs/use/frameworks.md)",
+            err=True,
+        )
 
 
 def _warn_ignored(context: click.Context, name: str, value: object) -> None:

@@ -220,7 +220,7 @@ class NodeLauncher:
             run_id=options.rdzv_id or job.job_name,
             role=options.role,
             fence_file=job.fence_path(setup),
-            is_auto=options.auto and setup.command.is_python,
+            is_auto=options.auto,
             time_limit_s=options.time_limit,
             mark_node=job.mark_node,
             grace_s=grace_s(options, environment),

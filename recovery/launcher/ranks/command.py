@@ -15,6 +15,7 @@ from recovery.messages.exchange import Restore
 PLACEHOLDERS = ("{checkpoint}", "{checkpoint_dir}", "{checkpoint_step}", "{checkpoint_tag}")
 _PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _SCRIPT_BYTES_MAX = 1 << 20
+_FIRST_LINE_BYTES_MAX = 256  # as the kernel reads
 _TORCH = re.compile(
     rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
     rb"fairscale|composer|trl|axolotl|unsloth)\b"
@@ -37,7 +38,6 @@ class RankCommand:
     argv: tuple[str, ...]
     interpreter: Interpreter | None  # None: the command is not Python, or not one of this host
     prefix: RankPrefix | None = None  # what runs in front of it, perhaps in a container
-    is_python: bool = True
 
 
 def choose_interpreter(
@@ -95,11 +95,29 @@ def build_command(
         if program is None:
             what = "is not executable" if is_file else "was not found"
             raise LaunchError(f"the program {target!r} {what}")
-        return RankCommand((program, *arguments), None, is_python=False)
+        return RankCommand((program, *arguments), None)
     if not is_file:
         what = "is a folder" if Path(target).is_dir() else "does not exist"
         raise LaunchError(f"the script {target!r} {what} (in {Path.cwd()})")
+    if not is_script and (other := _other_interpreter(Path(target))) is not None:
+        raise LaunchError(
+            f"{target!r} is no Python script, it begins with {other!r}: add --no-python, or give the Python script that it starts"
+        )
     return RankCommand((interpreter.path, "-u", target, *arguments), interpreter)
+
+
+def _other_interpreter(script: Path) -> str | None:
+    """Return the first line of a script that names an interpreter other than Python, or None."""
+    if script.suffix == ".py":
+        return None
+    try:
+        with script.open("rb") as file:
+            line = file.readline(_FIRST_LINE_BYTES_MAX)
+    except OSError:
+        return None  # Python will say so
+    if not line.startswith(b"#!") or b"py" in line:
+        return None
+    return line.decode("ascii", "replace").rstrip()
 
 
 def build_contained_command(
@@ -119,7 +137,7 @@ def build_contained_command(
         raise LaunchError("--module and --no-python exclude each other")
     looks_like_script = "/" in target or target.endswith(".py") or Path(target).is_file()
     if no_python or not (is_module or is_script or looks_like_script):
-        return RankCommand((target, *arguments), None, prefix, is_python=False)
+        return RankCommand((target, *arguments), None, prefix)
     module = ("-m",) if is_module else ()
     return RankCommand((python, "-u", *module, target, *arguments), None, prefix)
 

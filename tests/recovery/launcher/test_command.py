@@ -90,6 +90,33 @@ def test_a_missing_target_is_named(target: str, words: str) -> None:
         build_command(target, (), Interpreter("/py", "test"))
 
 
+@pytest.mark.parametrize(
+    ("name", "first_line", "is_refused"),
+    [
+        ("job.sh", "#!/bin/bash -l", True),
+        ("job", "#!/usr/bin/env sh", True),
+        ("job", "#!/usr/bin/env python3", False),
+        ("job", "#!/opt/pypy/bin/pypy", False),
+        ("job", "import torch", False),
+        ("train.py", "#!/bin/sh", False),  # a polyglot, as its name says
+    ],
+)
+def test_a_shell_script_in_the_place_of_a_python_script_is_refused_with_what_to_add(
+    tmp_path: Path, name: str, first_line: str, is_refused: bool
+) -> None:
+    script = make_program(tmp_path / name)
+    script.write_text(f"{first_line}\n")
+    python = Interpreter("/py", "test")
+
+    if is_refused:
+        with pytest.raises(LaunchError, match=r"job.*begins with '#!.*': add --no-python"):
+            build_command(str(script), (), python)
+    else:
+        assert build_command(str(script), (), python).argv == ("/py", "-u", str(script))
+    assert build_command(str(script), (), python, no_python=True).argv == (str(script),)
+    assert build_command(str(script), (), python, is_script=True).argv[0] == "/py"
+
+
 def test_a_folder_is_no_script(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="is a folder"):
         build_command(str(tmp_path), (), Interpreter("/py", "test"))

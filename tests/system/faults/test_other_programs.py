@@ -1,0 +1,85 @@
+"""Ranks behind a program that starts their Python: a shell script, or another launcher."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.faults.harness import Job, kill, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
+Make = Callable[..., Job]
+SCRIPT = """
+import argparse, os, time
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder")
+parser.add_argument("--let-go")
+parser.add_argument("--resume")
+options = parser.parse_args()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(model.parameters())
+step = 0
+if options.resume:
+    state = torch.load(options.resume)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    step = state["step"]
+while not os.path.exists(options.let_go):
+    step += 1
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+    if step == 20:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(state, options.folder + "/tmp")
+        os.replace(options.folder + "/tmp", options.folder + "/step_20.pt")
+"""
+
+
+def in_shell(folder: Path, python: str) -> tuple[Path, list[str]]:
+    wrapper = folder / "wrapper.sh"
+    wrapper.write_text(f'#!/bin/sh\n{python} {shlex.quote(str(folder / "train.py"))} "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper, []
+
+
+def in_torchrun(folder: Path, python: str) -> tuple[Path, list[str]]:
+    torchrun = folder / "torchrun"
+    torchrun.write_text(f"#!{python}\nfrom torch.distributed.run import main\nmain()\n")
+    torchrun.chmod(0o755)
+    return torchrun, ["--standalone", "--nproc-per-node=1", str(folder / "train.py")]
+
+
+@pytest.mark.parametrize("behind", [in_shell, in_torchrun])
+def test_steps_are_counted_behind_a_program_and_its_python_is_restarted_when_it_is_killed(
+    make_job: Make, behind: Callable[[Path, str], tuple[Path, list[str]]]
+) -> None:
+    pytest.importorskip("torch")
+    job = make_job("", world_size=1, flags=["--no-python"])
+    (job.folder / "train.py").write_text(SCRIPT)
+    job.script, first = behind(job.folder, sys.executable)
+    job.arguments = [
+        *first,
+        f"--folder={job.checkpoints}",
+        f"--let-go={job.let_go}",
+        "--resume",
+        "{checkpoint}",
+    ]
+    job.start()
+    pids = job.pids_at_step(25)
+    assert b"train.py" in Path(f"/proc/{pids[0]}/cmdline").read_bytes()
+
+    kill(pids[0])
+    job.pids_at_step(30, attempt=2)
+
+    assert job.wait() == 0, job.output
+    (incident,) = job.incidents
+    assert incident.failure.step is not None
+    assert incident.failure.step >= 25
+    restored = wait_for(lambda: job.attempts[1].choice.restore, "a checkpoint is restored")
+    assert restored.step == 20
+    assert ("starts ranks of its own" in job.output) is (behind is in_torchrun)
