@@ -1,4 +1,4 @@
-"""One check of what a host has: its outcome, what is lost without it, and the line that mends it. Pure."""
+"""One check of what a host has: its outcome, what is lost without it, and the line that fixes it. Pure."""
 
 import shlex
 from collections.abc import Callable, Iterable

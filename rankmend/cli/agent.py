@@ -172,10 +172,10 @@ def init(
     yes: bool,
     **flags: str | None,
 ) -> None:
-    """Write a commented configuration with what this host has to FILE, /etc/rankmend/agent.toml by default.
+    """Write a commented configuration for this host to FILE, by default /etc/rankmend/agent.toml.
 
-    [expect] lists the devices present now. A missing one is a critical finding later, so check the
-    numbers. On a virtual machine they stay comments. An existing FILE is replaced only if you
+    [expect] lists the devices present now. If one is missing later, that is a critical finding, so check
+    the numbers. On a virtual machine these lines are commented out. An existing FILE is replaced only if you
     confirm it, and is kept as FILE.old. With - the configuration is printed.
     """
     from agent.setup import found, template, writing

@@ -41,7 +41,7 @@ Example: save the page of each node's agent (rankmend agent --once, or its /metr
 def fleet(pages: tuple[Path, ...], as_json: bool) -> None:
     """Show which nodes differ from the others in driver, firmware, kernel, BIOS, IOMMU, ACS or NCCL.
 
-    PAGES are metrics pages of nodes' agents, one file per node with the node's name, or folders of
+    PAGES are metrics pages of nodes' agents, one file per node, named after the node, or folders of
     these. For running jobs, also checks that all ranks of a job have loaded the same NCCL.
 
     Exit codes: 0 all alike, 1 some differ, 64 could not be read.
@@ -158,7 +158,7 @@ Examples:
 @click.option(
     "--days",
     type=click.FloatRange(0.1, 3650),
-    help="How far back.  [default: the policy's, 28]",
+    help="Days to look back.  [default: the policy's, 28]",
 )
 @click.option(
     "--min",
@@ -188,8 +188,8 @@ def lemons(
 ) -> None:
     """List nodes that fail repeatedly, with their faults by kind.
 
-    Counts the incidents in the journals that blame a node or something on it. With --policy, nothing is
-    kept out either: the controller does that, by its own policy.
+    Counts the incidents in the journals that blame a node or something on it. Keeps no node out of service, even
+    with --policy: the controller does that, by its own policy.
 
     Exit codes: 0 there are none, 1 there are some.
     """

@@ -36,8 +36,8 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     type=click.Choice(["person", "prolog", "epilog", "health"]),
     default="person",
     show_default=True,
-    help="Who asks: Slurm's prolog and epilog exit with 3 only for what keeps jobs off this node, "
-    "and its health check drains the node and exits with 0.",
+    help="Who runs the check. Slurm's prolog and epilog exit with 3 only for faults that must keep jobs off this node; "
+    "its health check drains the node and exits with 0.",
 )
 @click.option(
     "--config", "config_path", type=click.Path(path_type=Path), help="The agent's TOML file."
@@ -53,7 +53,7 @@ _STYLES: Final = {"critical": "bold red", "warning": "yellow", "info": "dim"}
     default=TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="End a check for Slurm by then, whatever hangs.",
+    help="Time limit of a check for Slurm, even if something hangs.",
 )
 @click.option(
     "--drain-share",

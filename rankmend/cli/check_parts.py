@@ -39,7 +39,7 @@ Example: collect each node's page and findings, then bring the history up to dat
     "--findings",
     type=_folder,
     metavar="DIR",
-    help="Agents' findings.jsonl, one file per node with the node's name: times and figures.",
+    help="Folder with the agents' findings.jsonl, one file per node, named after it; adds times and figures.",
 )
 @click.option(
     "--history",
@@ -55,7 +55,9 @@ Example: collect each node's page and findings, then bring the history up to dat
     metavar="DIR",
     help="Write a file for each part that needs repair.",
 )
-@click.option("--serial", "serials", multiple=True, help="Write one for this part too. Repeatable.")
+@click.option(
+    "--serial", "serials", multiple=True, help="Also write one for this part. Repeatable."
+)
 @json_option
 def parts(
     pages: tuple[Path, ...],
@@ -67,7 +69,7 @@ def parts(
 ) -> None:
     """Follow GPUs, NICs, disks and transceivers by serial number, and write repair orders.
 
-    PAGES are metrics pages of nodes' agents, one file per node with the node's name, or folders of
+    PAGES are metrics pages of nodes' agents, one file per node, named after the node, or folders of
     these. A part needs repair while it has a critical finding, or a finding with the action replace
     or contact_support.
 
@@ -105,11 +107,11 @@ def parts(
     type=_file,
     required=True,
     metavar="FILE",
-    help="From `check parts`.",
+    help="File that `check parts --history` wrote.",
 )
 @json_option
 def part(serial: str, history_file: Path, as_json: bool) -> None:
-    """Show where the part with this SERIAL number was, and what was found about it.
+    """Show where the part with this SERIAL number has been, and its findings.
 
     Exit codes: 0 shown, 64 unknown part or unreadable file.
     """

@@ -58,7 +58,7 @@ def cleanup(
     """Remove what a Slurm job has left on this node: processes, shared memory, snapshots.
 
     Removes only what is proved to be this job's, with the rights of its user. Never touches
-    root's processes and other jobs of the same user.
+    root's processes or other jobs of the same user.
 
     Exit codes: 0 nothing of the job is left, 1 something is, 64 wrong usage.
     """

@@ -1,4 +1,4 @@
-"""`rankmend doctor`: what this host has and lacks, what is lost without it, and the line that mends it."""
+"""`rankmend doctor`: what this host has and lacks, what is lost without it, and the line that fixes it."""
 
 import os
 import sys
@@ -117,7 +117,7 @@ class _Wanted:
     default=TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
-    help="End by then, whatever hangs.",
+    help="Time limit, even if a check hangs.",
 )
 def doctor(
     parts: tuple[str, ...],
@@ -377,7 +377,7 @@ def _lines_of(result: "CheckResult") -> list[tuple[str, str]]:
     if result.lost:
         lines.append((f"lost: {result.lost}", "dim"))
     if result.mend:
-        lines.append((f"mend: {result.mend}", "bold"))
+        lines.append((f"fix: {result.mend}", "bold"))
     return lines
 
 

@@ -60,7 +60,7 @@ def drill(
     SCENARIO is one that rankmend ships (--list), or a TOML file (docs/use/drill.md). The shipped
     scenarios run on this machine in a minute, without root or a GPU.
 
-    Exit codes: 0 everything held, 1 something did not, 2 wrong usage.
+    Exit codes: 0 all checks passed, 1 some failed, 2 wrong usage.
     """
     from recovery.drill.scenario_file import find_scenario, list_library, read_scenario
     from recovery.inject.supervisor import is_supervisor

@@ -93,7 +93,12 @@ Examples:
     help="How long each test sends, each way; how long flows watches.",
 )
 @click.option(
-    "--timeout", "limit_s", type=DURATION, default="10m", show_default=True, help="End by then."
+    "--timeout",
+    "limit_s",
+    type=DURATION,
+    default="10m",
+    show_default=True,
+    help="Time limit of the test.",
 )
 @click.option(
     "--join-timeout",
@@ -236,8 +241,8 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Metrics pages of nodes' agents, one file per node with the node's name, folders of "
-    "these, or answers of Prometheus: rails and "
+    help="Metrics pages of nodes' agents, one file per node, named after the node, folders of "
+    "these, or answers from Prometheus: give rails and "
     "NVLink domains. Repeatable.",
 )
 @click.option(
@@ -246,7 +251,7 @@ Examples:
     multiple=True,
     type=_file,
     metavar="FILE",
-    help="Kept result of a test: groups nodes by round trip if nothing better is known. "
+    help="Saved result of a test: groups nodes by round trip if nothing better is known. "
     "Repeatable.",
 )
 @click.option(
@@ -389,7 +394,7 @@ def blame(
 @click.option("--plot", type=_file, metavar="FILE", help="Write a heat map (needs matplotlib).")
 @json_option
 def show(file: Path, as_json: bool, plot: Path | None) -> None:
-    """Show a kept result again: FILE is in the state folder, below fabric."""
+    """Show a saved result again: FILE is in the state folder, below fabric."""
     from recovery.fabric.fabric_report import read_report
 
     try:

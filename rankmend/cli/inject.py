@@ -140,7 +140,7 @@ def inject(
     others (docs/use/inject.md). A fault ends after --for, with this command, or with its target
     process. If this command is killed, another process undoes the fault at once.
 
-    Exit codes: 0 made and undone, 1 not made (the target is not there) or not undone, 2 refused or wrong usage.
+    Exit codes: 0 injected and undone, 1 not injected (the target does not exist) or not undone, 2 refused or wrong usage.
     """
     from recovery.inject.marks_file import MARKS
     from recovery.inject.session import InjectPlaces, undo_folder

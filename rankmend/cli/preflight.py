@@ -40,7 +40,7 @@ _FLIGHT_OPTIONS: Final = (
         show_default=True,
         help="Folder on the local disk to write to.",
     ),
-    click.option("--no-disk", is_flag=True, help="Leave the local disk out."),
+    click.option("--no-disk", is_flag=True, help="Don't test the local disk."),
     click.option(
         "--checkpoint-dir",
         type=click.Path(path_type=Path),
@@ -81,9 +81,11 @@ _FLIGHT_OPTIONS: Final = (
     click.option(
         "--rail", "rails", multiple=True, metavar="INTERFACE", help="Interface to test. Repeatable."
     ),
-    click.option("--no-gpu", is_flag=True, help="Leave the GPUs out."),
+    click.option("--no-gpu", is_flag=True, help="Don't test the GPUs."),
     click.option(
-        "--no-health", is_flag=True, help="Don't check the node by the agent's rules meanwhile."
+        "--no-health",
+        is_flag=True,
+        help="Don't check the node by the agent's rules during the load.",
     ),
     click.option(
         "--baseline",
@@ -104,7 +106,7 @@ _FLIGHT_OPTIONS: Final = (
         "--policy",
         "policy_path",
         type=click.Path(path_type=Path),
-        help="TOML file with the fleet's bounds. [default: /etc/rankmend/preflight.toml if it is there]",
+        help="TOML file with the fleet's bounds. [default: /etc/rankmend/preflight.toml if it exists]",
     ),
     click.option(
         "--hold",
@@ -195,7 +197,7 @@ def burn_in(time_s: float | None, **options: Any) -> None:
 @click.argument("target", type=click.Path(path_type=Path))
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 def merge(target: Path, sources: tuple[Path, ...]) -> None:
-    """Write the baselines of SOURCES, files or folders of *.baseline.json, into the one file TARGET."""
+    """Merge the baselines in SOURCES (files, or folders of *.baseline.json) into the file TARGET."""
     from agent.preflight import baseline_file
 
     try:

@@ -127,7 +127,7 @@ Examples:
 @click.option(
     "--sharded-parts",
     metavar="KEY,KEY",
-    help="Keys of the snapshot that these replicas shard, such as ZeRO's optimizer; not compared.",
+    help="Keys of the snapshot that these replicas shard, such as ZeRO's optimizer; these are not compared.",
 )
 @click.option(
     "--node-name",
@@ -161,7 +161,7 @@ Examples:
 @click.option(
     "--rank-prefix-env",
     metavar="NAMES",
-    help="Variables of this environment to pass behind --rank-prefix, with commas between; NCCL_* is a pattern. "
+    help="Variables of this environment to pass through --rank-prefix, separated by commas; NCCL_* is a pattern. "
     "All users see them on the command line. Variables that rankmend sets are always passed.",
 )
 @click.option(
@@ -306,7 +306,7 @@ Examples:
     "check_rate_bytes_per_s",
     metavar="RATE",
     type=RATE,
-    help="Read checkpoints no faster beside training, in bytes per second: 500M, 2G; 0 is no limit. "
+    help="Read checkpoints no faster than this during training, in bytes per second: 500M, 2G; 0 is no limit. "
     "[default: 12.5M for each CPU, at most 200M]",
 )
 @click.option(
@@ -345,7 +345,7 @@ Examples:
     "--hang-stopped-s",
     "hang_stopped_s",
     type=DURATION,
-    help="How long a stopped or zombie rank may last before it counts as hung. [default: 5s]",
+    help="How long a rank may be stopped or a zombie before it counts as hung. [default: 5s]",
 )
 @click.option("--no-hang-detection", is_flag=True, help="Disable hang detection.")
 @click.option(

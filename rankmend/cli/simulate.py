@@ -122,13 +122,13 @@ Examples:
     "--interval",
     type=_Interval(),
     metavar="DURATION|auto",
-    help="From one checkpoint to the next; auto finds the best. [default: 10m]",
+    help="Time between checkpoints; auto finds the best. [default: 10m]",
 )
 @click.option(
     "--snapshots",
     type=_Interval(),
     metavar="DURATION|auto",
-    help="From one snapshot in memory to the next; auto finds the best. [default: none]",
+    help="Time between snapshots in memory; auto finds the best. [default: none]",
 )
 @click.option(
     "--what-if",

@@ -83,11 +83,17 @@ def unit_options(
             help=f"Read this {unit} first, and write its reading to FILE.",
         ),
         click.option(
-            "--credentials", type=_FILE, metavar="FILE", help="User and password for it, 0600."
+            "--credentials",
+            type=_FILE,
+            metavar="FILE",
+            help="File (mode 0600) with user and password.",
         ),
-        click.option("--ca-file", type=_FILE, metavar="FILE", help="Authority of its certificate."),
+        click.option("--ca-file", type=_FILE, metavar="FILE", help="CA of its certificate."),
         click.option(
-            f"--{unit}", "name", type=NAME, help=f"Its name: that of its {loop} in the topology."
+            f"--{unit}",
+            "name",
+            type=NAME,
+            help=f"Name of this {unit}: that of its {loop} in the topology.",
         ),
         json_option,
     )

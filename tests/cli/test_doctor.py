@@ -59,14 +59,14 @@ def test_json_has_every_check_once_and_the_code_of_the_worst() -> None:
     assert done.stderr == ""
 
 
-def test_recorded_tree_is_told_of_with_the_line_that_mends_it(tmp_path: Path) -> None:
+def test_recorded_tree_is_shown_with_the_line_that_fixes_it(tmp_path: Path) -> None:
     done = doctor("gpu", *make_tree(tmp_path), *PATIENT)
 
     assert done.returncode == 1
     text = " ".join(done.stdout.split())
     assert "lacking gpu NVIDIA driver: 1 GPU, and the kernel module nvidia is not" in text
     assert "lost: training on GPUs" in text
-    assert "mend: modprobe nvidia" in text
+    assert "fix: modprobe nvidia" in text
     assert "1 lacking, 8 not applicable" in text
 
 
