@@ -151,7 +151,9 @@ def check(config: AgentConfig) -> None:
     if config.watch.controller is not None:
         report_url(config.watch.controller)
         if not config.watched_jobs:
-            raise ConfigError("watch.controller is set, and watched_jobs is false: nothing is told")
+            raise ConfigError(
+                "watch.controller is set, but watched_jobs is false, so nothing would be reported"
+            )
     _check_collectors(config)
     intervals_s = dict(config.intervals_s)
     if config.interval_s is not None:

@@ -18,7 +18,7 @@ def inventory_commands(inventory: InventoryCollector) -> dict[str, Command]:
         names = request.get("devices")
         is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
         if names is not None and not is_list:
-            raise SourceError(f"devices is no list of names: {str(names)[:80]!r}")
+            raise SourceError(f"devices is not a list of names: {str(names)[:80]!r}")
         gone = inventory.forget(names)
         if not gone:
             wanted = "of these names " if names else ""

@@ -44,7 +44,7 @@ class Persistence:
         if not (0 <= self.sticky_s <= FORGET_S and 0 <= self.flap_window_s <= FORGET_S):
             raise ValueError(f"sticky and flap times are from 0 to {FORGET_S:.0f} s")
         if self.flap_raises < 2:
-            raise ValueError(f"{self.flap_raises} raises are no flapping: 2 or more")
+            raise ValueError(f"{self.flap_raises} raises are not flapping: give 2 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class KubernetesApi:
             told = _decode(data)
             if 200 <= answer.status < 300:
                 if told is None:
-                    raise KubernetesError(_say(what, "the answer is no JSON object"))
+                    raise KubernetesError(_say(what, "the answer is not a JSON object"))
                 return told
             error = _error(what, answer.status, told or {})
             pause_s = _pause_s(answer, error)

@@ -46,7 +46,7 @@ def _blocker(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LaunchError(f"cannot look at {path}: {error.strerror}") from error
+        raise LaunchError(f"cannot stat {path}: {error.strerror}") from error
     if found.st_uid == os.getuid() and not stat.S_ISDIR(found.st_mode):
         raise LaunchError(f"{path} is not a folder: remove it")
     return None if found.st_uid == os.getuid() else f"uid {found.st_uid}"

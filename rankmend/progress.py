@@ -442,7 +442,7 @@ class ProgressReader:
         try:
             status = os.fstat(self._descriptor)
         except OSError as error:
-            raise SourceError(f"cannot look at {self.name}: {error.strerror}") from error
+            raise SourceError(f"cannot stat {self.name}: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
             raise SourceError(f"{self.name}: not a regular file (mode {status.st_mode:o})")
         return status.st_size
@@ -470,7 +470,7 @@ class ProgressReader:
             counts.add(count)
         if len(counts) == 1:  # nobody is writing
             raise SourceError(f"{self.name}: slot of step {count} holds {fields[0]}")
-        raise TornReadError(f"{self.name}: the ring of steps went round during {_TRIES} reads")
+        raise TornReadError(f"{self.name}: the ring of steps was overwritten during {_TRIES} reads")
 
     def _read_older(self, count: int, first: int, now_s: float) -> Iterator[StepRecord]:
         """Yield the records from before ``count`` down to ``first``, as far as the ring has them."""

@@ -131,7 +131,7 @@ class HwmonSensor:
 def parse_integer(text: str) -> int:
     """Return the whole number in a sensor's file."""
     if not _INTEGER.fullmatch(text):
-        raise SourceError(f"sensor value is no whole number: {text[:40]!r}")
+        raise SourceError(f"sensor value is not a whole number: {text[:40]!r}")
     return int(text)
 
 

@@ -113,5 +113,5 @@ def parse_count(text: str, name: str) -> int | None:
 
 def _number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 20):
-        raise SourceError(f"{name} is no number: {text[:80]!r}")
+        raise SourceError(f"{name} is not a number: {text[:80]!r}")
     return int(text)

@@ -92,5 +92,5 @@ def parse_counter(text: str) -> int:
     if text.startswith(_NOT_AVAILABLE):
         raise NoSourceError(f"no such counter: {text[:80]!r}")
     if not text.isascii() or not text.isdigit() or len(text) > 20:  # a 64-bit number
-        raise SourceError(f"counter is no decimal number of 64 bits: {text[:80]!r}")
+        raise SourceError(f"counter is not a decimal number of 64 bits: {text[:80]!r}")
     return int(text)

@@ -65,7 +65,7 @@ class PreflightCollector:
         except FileNotFoundError:
             raise NoSourceError(f"no pre-flight check has written {self._path}") from None
         except OSError as error:
-            raise SourceError(f"cannot look at {self._path}: {error.strerror}") from error
+            raise SourceError(f"cannot stat {self._path}: {error.strerror}") from error
         seen = (found.st_mtime_ns, found.st_size)
         if self._result is None or seen != self._seen:
             self._result, self._seen = read_result(self._path), seen

@@ -194,7 +194,7 @@ class ServicesCollector:
             yield Metric("rankmend_module_loaded", int(is_loaded), (("module", module),))
         if self._systemctl is None:
             if not self._modules:
-                raise NoSourceError("services are not asked for beside a recorded tree")
+                raise NoSourceError("services are not read with a recorded tree")
             return
         names = sorted({*USUAL_UNITS, *self._required})
         try:

@@ -98,7 +98,7 @@ class _Zone:
 def parse_milli(text: str) -> float:
     """Return the value in text such as ``45000``, in whole units: 45.0."""
     if not _MILLI.fullmatch(text):
-        raise SourceError(f"sensor value is no whole number: {text!r}")
+        raise SourceError(f"sensor value is not a whole number: {text!r}")
     return int(text) / 1000
 
 

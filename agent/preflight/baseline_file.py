@@ -36,7 +36,7 @@ def decode(data: bytes, name: str) -> Baseline:
     try:
         file = msgspec.json.decode(data, type=_BaselineFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{name} is no baseline: {error}") from error
+        raise ConfigError(f"{name} is not a baseline: {error}") from error
     if file.rankmend_baseline != VERSION:
         raise ConfigError(
             f"{name} is a baseline of version {file.rankmend_baseline}; this rankmend reads {VERSION}"
@@ -46,7 +46,7 @@ def decode(data: bytes, name: str) -> Baseline:
         for node, unix_s, value in rows.samples:
             if not (isfinite(unix_s) and isfinite(value) and value >= 0 and node):
                 text = f"{rows.figure} of {node!r:.80} is {value} at {unix_s}"
-                raise ConfigError(f"{name} is no baseline: {text}")
+                raise ConfigError(f"{name} is not a baseline: {text}")
         if rows.figure in KINDS:
             key = (rows.figure, rows.model)
             samples[key] = (*samples.get(key, ()), *(BaselineSample(*row) for row in rows.samples))

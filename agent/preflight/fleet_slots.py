@@ -23,7 +23,7 @@ SPARE_S: Final = 30.0  # beyond a check's bound, before its slot counts as left 
 def take_slot(folder: Path, slots: int, node: str, bound_s: float) -> str | None:
     """Return the name of the slot that this node has taken, or None if all are taken."""
     if not folder.is_dir():
-        raise ConfigError(f"slots_folder {folder} is no folder")
+        raise ConfigError(f"slots_folder {folder} is not a folder")
     now_s = _storage_time(folder)
     content = json.dumps({"node": node, "bound_s": bound_s}).encode()
     first = sum(node.encode()) % slots  # nodes begin at different ones

@@ -37,4 +37,4 @@ def _read(folder: Path) -> dict[str, str]:
     try:
         return msgspec.json.decode(data, type=dict[str, str])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} is no record of holds: {error}") from error
+        raise StorageError(f"{path} is not a record of holds: {error}") from error

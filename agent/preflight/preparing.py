@@ -149,7 +149,7 @@ def _decoded(text: object) -> Baseline:
 def _usual_file(folder: Path) -> Mapping[str, Any]:
     """Return the size of the largest file of the newest checkpoint: what one rank or node writes at a time."""
     if not folder.is_dir():
-        raise ConfigError(f"--checkpoint-dir {folder} is no folder")
+        raise ConfigError(f"--checkpoint-dir {folder} is not a folder")
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     states = {entry: state for entry in entries if (state := _stat(entry)) is not None}
     newest = max(states, key=lambda entry: states[entry].st_mtime, default=None)

@@ -97,7 +97,7 @@ def read_result(path: Path) -> SavedResult:
     try:
         result = msgspec.json.decode(data, type=SavedResult)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError(f"{path} is no result of a pre-flight check: {error}") from error
+        raise SourceError(f"{path} is not a result of a pre-flight check: {error}") from error
     if result.rankmend_preflight != VERSION:
         raise SourceError(
             f"{path} is a result of version {result.rankmend_preflight}, not {VERSION}"

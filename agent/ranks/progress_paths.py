@@ -50,5 +50,5 @@ def _open_rank(path: Path, about: os.stat_result) -> ShownRank | None:
 
 def _open_regular(path: Path, about: os.stat_result) -> int:
     if not stat.S_ISREG(about.st_mode):
-        raise SourceError(f"{path} is no regular file")
+        raise SourceError(f"{path} is not a regular file")
     return open_owned(path, path.parent.lstat().st_uid)

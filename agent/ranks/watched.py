@@ -268,7 +268,7 @@ def _read_owned(path: Path, uid: int) -> bytes:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
-            raise SourceError(f"{path} is no regular file of uid {uid}")
+            raise SourceError(f"{path} is not a regular file of uid {uid}")
         data = os.read(descriptor, JOB_BYTES_MAX + 1)
     finally:
         os.close(descriptor)
@@ -287,7 +287,7 @@ def _user_name(uid: int) -> str:
 def _open_rank(path: Path, uid: int, job: WatchedJob) -> ShownRank | None:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            raise SourceError(f"{path} is no regular file")
+            raise SourceError(f"{path} is not a regular file")
         reader = ProgressReader(open_owned(path, uid), str(path))
         if reader.identity.job_id != job.job_id:
             reader.close()

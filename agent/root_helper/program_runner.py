@@ -188,7 +188,7 @@ def _check_trust(path: str) -> None:
     try:
         found = os.stat(path)  # noqa: PTH116 - of the file that a link leads to
     except OSError as error:
-        raise SourceError(f"cannot look at {path}: {error.strerror}") from error
+        raise SourceError(f"cannot stat {path}: {error.strerror}") from error
     if found.st_uid not in (0, os.geteuid()):
         raise SourceError(f"{path} belongs to uid {found.st_uid}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -23,7 +23,7 @@ def write_config(path: Path, text: str, *, replaces: bool) -> Path | None:
         create_file(path, text.encode(), StorageError, mode=0o644)
         return None
     if path.exists() and not path.is_file():
-        raise StorageError(f"{path} is no file")
+        raise StorageError(f"{path} is not a file")
     try:
         old = path.read_bytes()
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def check_text(text: str) -> None:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{text[error.start : error.end]!r} in a value is no text") from error
+        raise ConfigError(f"{text[error.start : error.end]!r} in a value is not text") from error
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "agent.toml"
         file.write_bytes(data)

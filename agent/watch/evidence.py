@@ -245,7 +245,9 @@ class _Collection:
         try:
             found = os.fstat(seen)
             if not is_kind(found.st_mode) or found.st_uid != self.rank.uid:
-                raise PermissionError(f"{path} is no such file of uid {self.rank.uid}")
+                raise PermissionError(
+                    f"{path} is not a file of that kind, owned by uid {self.rank.uid}"
+                )
             return os.open(f"/proc/self/fd/{seen}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(seen)

@@ -218,7 +218,7 @@ def _clock_source(facts: HostFacts) -> HostVerdict:
 
 def _container(facts: HostFacts) -> HostVerdict:
     if not facts.container:
-        return not_applicable("this is no container")
+        return not_applicable("this is not a container")
     if facts.has_own_pids:
         return lacking(
             f"{facts.container}, with a PID namespace of its own",

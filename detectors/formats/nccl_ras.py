@@ -98,7 +98,7 @@ def read_ras(data: bytes) -> tuple[RasRank, ...]:
         return tuple(_of_json(answer))
     text = data.decode("utf-8", "replace")
     if "NCCL version" not in text:
-        raise SourceError(f"this is no answer of NCCL's RAS: {text[:80]!r}")
+        raise SourceError(f"this is not an answer of NCCL's RAS: {text[:80]!r}")
     return tuple(_of_text(text))
 
 

@@ -41,7 +41,7 @@ def read_csv(text: str) -> dict[str, list[str]]:
             raise SourceError("the table is empty")
         header = [name.strip() for name in header]
         if len(set(header)) != len(header):
-            raise SourceError(f"a column is there twice: {', '.join(header)}")
+            raise SourceError(f"a column occurs twice: {', '.join(header)}")
         rows = list(islice(reader, ROWS_MAX + 1))
     except csv.Error as error:
         raise SourceError(f"not a CSV table: {error}") from error
@@ -157,7 +157,7 @@ def _check_places(
         named = f"{key} {', '.join(map(str, moved[:8]))} has several values of {name}"
         if name not in ("host", "device"):
             raise SourceError(f"{named}: groups overlap, and who its peers are is not known")
-        notes.append(f"{named}; the first one is told")
+        notes.append(f"{named}; only the first one is reported")
     return tuple(notes)
 
 

@@ -56,7 +56,7 @@ def read_node_pages(name: str, text: str) -> list[NodeFacts]:
     samples = _of_answer(text) if is_json else {name: read_samples(text, METRICS)}
     found = [facts for node, own in samples.items() if (facts := _facts(node, own)) is not None]
     if not found:
-        raise SourceError("it tells of no GPU and no network card: no metrics page of an agent")
+        raise SourceError("it names no GPU and no network card: not a metrics page of an agent")
     return found
 
 

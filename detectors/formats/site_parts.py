@@ -110,4 +110,4 @@ def _check_count(edges: list[TopologyEdge]) -> None:
 def _check_once(kind: HangsOn, names: list[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise SourceError(f"{kind.value} {twice[0]!r} is there twice")
+        raise SourceError(f"{kind.value} {twice[0]!r} occurs twice")

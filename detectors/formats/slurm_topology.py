@@ -75,7 +75,7 @@ class _Told:
 
     def add_block(self, name: str, nodes: tuple[str, ...]) -> None:
         if name in self.blocks:
-            raise SourceError(f"block {name} is told of twice")
+            raise SourceError(f"block {name} is listed twice")
         self.blocks[name] = tuple(dict.fromkeys(nodes))
         self._count(len(nodes))
 
@@ -156,7 +156,7 @@ def _read_line(line: str, told: _Told) -> None:
 def _name(text: str) -> str:
     if not 1 <= len(text) <= NAME_CHARACTERS_MAX or not is_printable(text):
         raise SourceError(
-            f"{text!r:.80} is no name: 1 to {NAME_CHARACTERS_MAX} printable characters"
+            f"{text!r:.80} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters"
         )
     return text
 

@@ -81,7 +81,7 @@ class HungLimits:
                 raise ConfigError(f"hung limit {name} is {value}, not a number above 0")
         if not self.stopped_floor_s <= self.floor_s <= self.ceil_s:
             raise ConfigError(
-                "hung limits are not in order: stopped_floor_s "
+                "hung limits are not in ascending order: stopped_floor_s "
                 f"{self.stopped_floor_s} <= floor_s {self.floor_s} <= ceil_s {self.ceil_s}"
             )
 

@@ -173,7 +173,7 @@ def _compile(
     is_growth = condition.measure is not Measure.VALUE
     if is_growth and not shape.is_counter:
         raise ConfigError(
-            f"{where}: {row.metric} is no counter: no {condition.measure.value} of it"
+            f"{where}: {row.metric} is not a counter, so it has no {condition.measure.value}"
         )
     if is_growth and not 0 < row.window_s <= WINDOW_S_MAX:
         raise ConfigError(f"{where}: window_s is {row.window_s}, from 0 to {WINDOW_S_MAX:.0f}")

@@ -29,7 +29,9 @@ class LiveLimits:
 
     def __post_init__(self) -> None:
         if not 1.0 < self.ratio <= self.always_ratio:
-            raise ValueError(f"ratios {self.ratio} and {self.always_ratio}: above 1 and in order")
+            raise ValueError(
+                f"ratios {self.ratio} and {self.always_ratio}: must be above 1 and ascending"
+            )
         if not (0 < self.look_s < 3600 and 2 <= self.steps_min <= STEPS_JUDGED):
             raise ValueError(f"looks of {self.look_s} s and {self.steps_min} steps")
 

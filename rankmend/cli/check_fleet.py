@@ -98,7 +98,7 @@ def read_node(path: Path) -> "tuple[dict[str, str], list[RankLibrary]]":
         elif "component" in labels:
             found.setdefault(labels["component"], set()).add(version)
     if not found:
-        raise SourceError(f"{path} names no version: it is no metrics page of an agent")
+        raise SourceError(f"{path} names no version: it is not a metrics page of an agent")
     told = [
         RankLibrary(
             node=path.stem,

@@ -217,7 +217,7 @@ def _read_history(path: Path) -> "dict[str, PartHistory]":
             raise ValueError(f"format {page['format']!r:.40}")
         found = msgspec.convert(page["parts"], list[PartHistory])
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SourceError(f"{path} is no history of parts: {error}") from error
+        raise SourceError(f"{path} is not a history of parts: {error}") from error
     return {one.key: one for one in found if one.stays}
 
 

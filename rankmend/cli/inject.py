@@ -172,7 +172,7 @@ def _request(
 
     known = {one.value: one for one in FaultKind}
     if fault not in known:
-        raise ConfigError(f"{fault!r:.80} is no fault: {', '.join(known)}")
+        raise ConfigError(f"{fault!r:.80} is not a fault; the faults are {', '.join(known)}")
     request = FaultRequest(
         known[fault], parse_target(target), for_s, FaultOptions(**options), at_unix_s
     )

@@ -266,7 +266,7 @@ def _is_written(path):
 
 
 def _sees_all_processes():
-    """Return whether this is no container with a PID namespace of its own, where living ranks of others look dead."""
+    """Return whether this is not a container with a PID namespace of its own, where living ranks of others look dead."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _FIRST_NAMESPACE
     except OSError:

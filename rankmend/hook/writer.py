@@ -79,7 +79,7 @@ def _amount(value):
         return value
     read = plain_number(value)
     if read is None:
-        raise TypeError("%s is no number" % describe(value))
+        raise TypeError("%s is not a number" % describe(value))
     return read
 
 

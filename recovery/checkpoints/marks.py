@@ -122,7 +122,7 @@ def identify_folder(beside: Path) -> str:
                 return made
             except FileExistsError:
                 if time.monotonic() >= until_s:
-                    raise SourceError(f"{path} is there, but can't be seen") from None
+                    raise SourceError(f"{path} exists, but can't be accessed") from None
                 time.sleep(_ID_PAUSE_S)
     except (OSError, RankmendError) as error:
         log.warning("which checkpoint folder this is can't be told: %s", error)

@@ -226,7 +226,7 @@ def _unwrap(data: bytes, magic: bytes, offset: int = 0) -> "_Body":
     if len(data) < _LEAST_BYTES:
         raise DefectError(f"truncated: {len(data)} bytes")
     if data[:4] != magic or int.from_bytes(data[4:12], "little") != len(data):
-        raise DefectError(f"what lies at {offset} is no part of OCDBT, or of another length")
+        raise DefectError(f"what lies at {offset} is not a part of OCDBT, or has another length")
     if crc32c(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise DefectError(f"CRC-32C of its {len(data)} bytes at {offset} does not fit")
     body = _Body(data[12:-4])

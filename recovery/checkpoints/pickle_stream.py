@@ -195,12 +195,12 @@ def _extend(target: Any, values: list[Any]) -> None:
     if isinstance(target, list):
         target.extend(values)
     elif not isinstance(target, Opaque):
-        raise TypeError("items for something that is no list")
+        raise TypeError("items for something that is not a list")
 
 
 def _set_items(target: Any, values: list[Any]) -> None:
     items = target.items if isinstance(target, Opaque) else target
     if not isinstance(items, dict):
-        raise TypeError("items for something that is no dict")
+        raise TypeError("items for something that is not a dict")
     for at in range(0, len(values), 2):
         items[values[at]] = values[at + 1]

@@ -447,7 +447,7 @@ def read_act(given: Mapping[str, str]) -> tuple[ActName, dict[str, str]]:
     try:
         name = ActName(given.get("act", ""))
     except ValueError as error:
-        raise PageError(f"there is no act {given.get('act', '')!r:.80}", 400) from error
+        raise PageError(f"there is no action {given.get('act', '')!r:.80}", 400) from error
     form = FORMS[name]
     missing = [word for word in form.needs if word not in given]
     if missing:

@@ -44,7 +44,7 @@ def _look(folder: Path, mountinfo: Path, *, is_others: bool, is_network_wrong: b
     known = FolderFacts(str(folder), file_system=kind, is_network=is_network)
     try:
         if not folder.is_dir():
-            error = f"{folder} is no folder" if folder.exists() else _why_not_made(folder)
+            error = f"{folder} is not a folder" if folder.exists() else _why_not_made(folder)
             return FolderFacts(
                 str(folder),
                 is_there=False,

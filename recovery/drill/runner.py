@@ -328,7 +328,7 @@ class DrillRun:
             found = json.loads(data)
             return int(found["step"]), int(found["state"])
         except (ValueError, KeyError, TypeError) as error:
-            raise SourceError(f"{self.folder / 'result.json'} is no result: {error}") from error
+            raise SourceError(f"{self.folder / 'result.json'} is not a result: {error}") from error
 
 
 def _id_of(path: Path) -> tuple[int, int] | None:

@@ -82,7 +82,9 @@ class DrillFault:
 
     def __post_init__(self) -> None:
         if not self.fault or self.fault.startswith("-"):
-            raise ConfigError(f"fault {self.fault!r:.80} is no fault (rankmend inject --list)")
+            raise ConfigError(
+                f"fault {self.fault!r:.80} is not a fault (see rankmend inject --list)"
+            )
         for name in self.options:
             if _NAME.fullmatch(name) is None:
                 raise ConfigError(f"option {name!r:.80} is none of rankmend inject")

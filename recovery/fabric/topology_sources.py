@@ -54,7 +54,7 @@ def read_pages(paths: Sequence[Path]) -> list[NodeFacts]:
     for path in paths:
         for one in _named(path, _read_page):
             if found.setdefault(one.node, one) is not one:
-                raise SourceError(f"{path}: node {one.node} is told of twice")
+                raise SourceError(f"{path}: node {one.node} is listed twice")
     return list(found.values())
 
 

@@ -227,7 +227,7 @@ def _prepare(plan: FaultPlan) -> tuple[Undo, ...]:
     try:
         return plan.prepare()
     except FileNotFoundError as error:  # a checkpoint is removed when there are newer ones
-        raise NoSourceError(f"cannot {plan.steps[0]}: it has gone meanwhile") from error
+        raise NoSourceError(f"cannot {plan.steps[0]}: it is gone") from error
     except OSError as error:
         raise SourceError(f"cannot {plan.steps[0]}: {error}") from error
 
@@ -236,7 +236,7 @@ def _make(plan: FaultPlan) -> None:
     try:
         plan.make()
     except ProcessLookupError as error:
-        raise NoSourceError(f"cannot {plan.steps[-1]}: it has gone meanwhile") from error
+        raise NoSourceError(f"cannot {plan.steps[-1]}: it is gone") from error
     except OSError as error:
         raise SourceError(f"cannot {plan.steps[-1]}: {error}") from error
 

@@ -30,7 +30,7 @@ def read_marks(path: Path = MARKS) -> NodeMarks | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"cannot look at {path}: {error.strerror}") from error
+        raise ConfigError(f"cannot stat {path}: {error.strerror}") from error
     for what, status in ((str(path), found), (str(path.parent), folder)):
         is_kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
         is_shared = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX

@@ -110,7 +110,7 @@ def _find_rank(target: FaultTarget, state: Path) -> FoundTarget:
         matches, watched = same_name, same_watched
     if not matches and not watched:
         raise NoSourceError(
-            f"{target} is no rank of a job that rankmend runs or watches on {platform.node()} (rankmend status lists those that it runs; --state-dir names another user's)"
+            f"{target} is not a rank of a job that rankmend runs or watches on {platform.node()} (rankmend status lists those that it runs; --state-dir names another user's)"
         )
     if len(matches) + len(watched) > 1:
         names = ", ".join(

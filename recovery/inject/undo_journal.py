@@ -79,7 +79,7 @@ class UndoFolder:
         try:
             found = msgspec.json.decode(data, type=Injection)
         except msgspec.MsgspecError as error:
-            raise StorageError(f"{path} is no record of an injection: {error}") from error
+            raise StorageError(f"{path} is not a record of an injection: {error}") from error
         if found.format != FORMAT or found.injection_id != injection_id:
             raise StorageError(f"{path} is of format {found.format}, or of another injection")
         return found

@@ -139,7 +139,7 @@ class KubernetesClient:
                 if seen.reason == reason:
                     return None
                 by = f" by {seen.reason_by}" if seen.reason_by else ""
-                raise KubernetesError(f"{node} was cordoned{by} meanwhile")
+                raise KubernetesError(f"{node} has been cordoned{by} in the meantime")
             return {
                 "metadata": {"annotations": {CORDON: reason}},
                 "spec": {"unschedulable": True},
@@ -156,7 +156,7 @@ class KubernetesClient:
                 return None
             if mark_in(seen.reason) is None:
                 by = f" by {seen.reason_by}" if seen.reason_by else ""
-                raise KubernetesError(f"{node} was cordoned{by} meanwhile")
+                raise KubernetesError(f"{node} has been cordoned{by} in the meantime")
             return {"metadata": {}}
 
         self._change_node(node, change)

@@ -40,7 +40,7 @@ def add_reading(job_folder: Path, incident_id: str, reading: NodeReading) -> Non
     """Keep one more reading of an incident, while there is room for it. Raises StorageError."""
     path = _path_of(job_folder, incident_id)
     if path is None:
-        raise StorageError(f"{incident_id!r} is no name of an incident")
+        raise StorageError(f"{incident_id!r} is not the id of an incident")
     try:
         kept: Sequence[NodeReading] = read_readings(job_folder, incident_id)
     except StorageError:

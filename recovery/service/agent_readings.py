@@ -156,7 +156,9 @@ class AgentReadings:
         config = self._config()
         address = agent_address(node, config.discovery)
         if address is None:
-            raise SourceError("its name is no host name, and [discovery.addresses] has no other")
+            raise SourceError(
+                "its name is not a host name, and [discovery.addresses] has none for it"
+            )
         return read_agent_page(AgentAddress(*address), self._context_of(config.console))
 
     def _context_of(self, told: ConsoleSection) -> ssl.SSLContext | None:

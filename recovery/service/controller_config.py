@@ -192,7 +192,7 @@ def check(config: Config) -> None:
         re.compile(config.discovery.rack_pattern)
     except re.error as error:
         raise ConfigError(
-            f"discovery.rack_pattern {config.discovery.rack_pattern!r} is no regular expression: {error}"
+            f"discovery.rack_pattern {config.discovery.rack_pattern!r} is not a regular expression: {error}"
         ) from error
     if not Path(config.state_dir).is_absolute():
         raise ConfigError(f"state_dir is not an absolute path: {config.state_dir!r}")

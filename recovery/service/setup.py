@@ -84,7 +84,7 @@ def _shipped_in(folder: Path) -> frozenset[Path]:
         text = read_capped(config, FILE_BYTES_MAX, ConfigError).decode("utf-8", "replace")
         if not template.is_as_shipped(text):
             raise ConfigError(
-                f"{config} is no longer as the package brought it: init does not overwrite it. Move it away, run init, "
+                f"{config} has changed since the package installed it: init does not overwrite it. Move it away, run init, "
                 f"and make your changes in the new file"
             )
     return found

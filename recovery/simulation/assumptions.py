@@ -130,7 +130,7 @@ class Setup:
             )
         if self.gpus % self.gpus_per_node:
             raise ConfigError(
-                f"{self.gpus} GPUs are no whole number of nodes of {self.gpus_per_node}"
+                f"{self.gpus} GPUs are not a whole number of nodes with {self.gpus_per_node} GPUs each"
             )
         if not (math.isfinite(self.days) and 0 < self.days <= DAYS_MAX):
             raise ConfigError(f"{self.days:g} days: it is above 0, and {DAYS_MAX:g} at most")

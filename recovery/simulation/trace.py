@@ -61,7 +61,7 @@ def read_trace(path: Path) -> Trace:
     try:
         events = msgspec.json.decode(data, type=list[_Event])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no trace of node faults: {error}") from error
+        raise ConfigError(f"{path} is not a trace of node faults: {error}") from error
     if not 0 < len(events) <= _EVENTS_MAX:
         raise ConfigError(f"{path} has {len(events)} events; 1 to {_EVENTS_MAX} are allowed")
     for event in events:

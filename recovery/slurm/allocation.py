@@ -39,7 +39,7 @@ def requeue_request(
     owner: str,
     shared_by: tuple[str, ...],
 ) -> SchedulerRequest | None:
-    """Return the request to requeue the job without its bad nodes; None where it is no job of Slurm."""
+    """Return the request to requeue the job without its bad nodes; None where it is not a Slurm job."""
     number = attributes.get("SLURM_JOB_ID", "")
     if not (number.isascii() and number.isdecimal()):
         return None

@@ -327,7 +327,9 @@ def check_request(request: SchedulerRequest) -> None:
     if not _STEP.fullmatch(request.slurm_step):
         raise ConfigError(f"{request.key}: {request.slurm_step!r:.80} is not a step of a Slurm job")
     if request.action is SchedulerAction.EVICT and not _LABEL.fullmatch(request.pods_of):
-        raise ConfigError(f"{request.key}: {request.pods_of!r:.80} is no value of a pod's label")
+        raise ConfigError(
+            f"{request.key}: {request.pods_of!r:.80} is not a valid value of a pod's label"
+        )
     if not is_job and not request.nodes:
         raise ConfigError(f"{request.key}: {request.action.value} names no node")
     if len(request.nodes) > NODES_MAX:

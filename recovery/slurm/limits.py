@@ -51,7 +51,7 @@ class NodeLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             if command and not any("{node}" in word for word in command[1:]):
                 raise ValueError(f"{name} does not name the node: no argument has {{node}}")
             if any("\0" in word for word in command) or (command and not command[0]):
-                raise ValueError(f"{name} is no command: {command!r:.200}")
+                raise ValueError(f"{name} is not a command: {command!r:.200}")
         if self.burn_in and not self.return_check:
             raise ValueError("burn_in is set without return_check: it would never run")
 

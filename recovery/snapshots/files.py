@@ -141,7 +141,7 @@ class OpenSnapshot:
     def _header_and_structure(self) -> tuple[layout.Header, bytes]:
         header = self._header()
         if header is None:
-            raise SourceError(f"{self._path}: written anew meanwhile")
+            raise SourceError(f"{self._path}: rewritten while it was read")
         structure = self._read(header.structure_size, header.structure_at)
         if len(structure) < header.structure_size:
             raise SourceError(f"{self._path}: cut off in its structure")

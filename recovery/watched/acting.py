@@ -137,7 +137,7 @@ def _unable(
     job: ActedOn, action: WatchedAction, ledger: ClusterLedger, nodes: tuple[str, ...]
 ) -> str | None:
     if action is not WatchedAction.DRAIN and not job.slurm_job.isdecimal():
-        return "it is no job of Slurm"
+        return "it is not a Slurm job"
     if action is not WatchedAction.DRAIN and not job.user:
         return "whose job it is, is not known"
     for scope in ("cluster", f"job:{job.job_id}", *(f"node:{node}" for node in nodes)):

@@ -106,7 +106,7 @@ def test_dash_prints_what_would_be_written() -> None:
         (("--controller", "ftp://x"), "ftp"),
         (("--alerts", "http://am-a:9093", "--alerts", "am-b:9093"), "alerts.urls is not http(s)"),
         (("--alerts", "http://am-a:port"), "'http://am-a:port'"),
-        (("--node", "\udcff"), "no text"),
+        (("--node", "\udcff"), "is not text"),
     ],
 )
 def test_setting_that_the_agent_would_refuse_is_not_written(
@@ -125,7 +125,7 @@ def test_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     for place in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(StorageError, match="is no file"):
+        with pytest.raises(StorageError, match="is not a file"):
             write_config(place, render({}), replaces=True)
     with pytest.raises(FileExistsError):  # made by another since we looked
         write_config(tmp_path / "pipe", render({}), replaces=False)

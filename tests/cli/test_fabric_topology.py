@@ -445,7 +445,7 @@ def test_node_that_is_told_of_twice_is_refused(tmp_path: Path, pages: Path) -> N
     result = run("topology", "--pages", str(pages))
 
     assert result.exit_code == 2
-    assert "node gpu001 is told of twice" in result.stderr
+    assert "node gpu001 is listed twice" in result.stderr
 
 
 def test_tree_that_goes_round_and_has_hundreds_of_devices_is_read(

@@ -104,7 +104,7 @@ def test_a_dry_run_prints_the_load_and_runs_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "is no baseline"),
+        (b"{", "is not a baseline"),
         (b'{"rankmend_baseline": 9, "figures": []}', "version 9"),
         (
             b'{"rankmend_baseline": 1, "figures": [{"figure": "disk_sync_s", "model": "m",'

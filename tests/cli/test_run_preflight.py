@@ -60,7 +60,7 @@ def test_a_broken_baseline_is_a_usage_error_and_no_rank_starts(tmp_path: Path) -
     done = run(tmp_path, "--preflight", "quick", "--preflight-baseline", str(tmp_path / "bad.json"))
 
     assert done.returncode == 2
-    assert "bad.json is no baseline" in done.stderr
+    assert "bad.json is not a baseline" in done.stderr
     assert not (tmp_path / "ran").exists()
 
 

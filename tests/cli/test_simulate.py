@@ -152,7 +152,7 @@ def test_the_picture_is_written(rates: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--gpus", "100"), "100 GPUs are no whole number of nodes of 8"),
+        (("--gpus", "100"), "100 GPUs are not a whole number of nodes with 8"),
         (("--gpus", "9999999"), "9999999 GPUs"),
         (("--gpus-per-node", "0"), "0 GPUs per node"),
         (("--days", "-1"), "-1 days"),

@@ -142,7 +142,7 @@ def test_rank_that_is_not_there_is_told_apart_from_one_that_may_not_be_broken(
     done = pair.inject("kill", 7)
 
     assert done.returncode == 1
-    assert f"rank:{pair.name}/7 is no rank" in done.stderr
+    assert f"rank:{pair.name}/7 is not a rank" in done.stderr
 
 
 def test_progress_file_that_names_a_process_of_another_user_is_no_target(

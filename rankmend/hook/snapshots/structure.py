@@ -244,7 +244,7 @@ def read_document(data):
     try:
         document = json.loads(bytes(data).decode("ascii"), parse_int=_parse_int)
     except (ValueError, RecursionError) as error:
-        raise ValueError("the structure is no JSON: %s" % error) from None
+        raise ValueError("the structure is not JSON: %s" % error) from None
     if type(document) is not dict or set(document) != {"version", "tensors", "blobs", "state"}:
         raise ValueError("the structure is of another form")
     if document["version"] != VERSION:

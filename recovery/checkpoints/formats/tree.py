@@ -108,7 +108,7 @@ class Tree:
             except (ValueError, RecursionError) as error:
                 raise DefectError("damaged: no complete JSON") from error
             if not isinstance(value, dict):
-                raise DefectError("its JSON is no object")
+                raise DefectError("its JSON is not an object")
             return value
 
     def torch_content(self, name: str) -> Any:

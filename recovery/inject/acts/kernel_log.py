@@ -26,7 +26,7 @@ def plan(place: FaultPlace) -> FaultPlan:
     if options.to_kernel:
         return FaultPlan((f"write to {KMSG}: {line}",), make=lambda: _write_kernel(line))
     if INJECTED_LOG.exists():
-        raise NoSourceError(f"{INJECTED_LOG} is there already: another injection stands")
+        raise NoSourceError(f"{INJECTED_LOG} exists already: another injection is active")
     return FaultPlan(
         (f"write to {INJECTED_LOG}, for the agent: {line}",),
         (RemoveFile(path=str(INJECTED_LOG), must_hold=place.injection_id),),

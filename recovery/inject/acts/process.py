@@ -108,4 +108,4 @@ def _write_order(path: Path, order: dict[str, object]) -> None:
     except (SourceError, FileNotFoundError) as error:
         if path.parent.is_dir():
             raise
-        raise NoSourceError(f"the attempt of {path.parent} has gone meanwhile") from error
+        raise NoSourceError(f"the attempt of {path.parent} is gone") from error

@@ -16,7 +16,7 @@ def plan(place: FaultPlace) -> FaultPlan:
     unit = place.found.unit
     if unit is None:
         raise ConfigError(
-            f"{place.request.target} is no unit of systemd's: nothing would start it again. Use service-stop"
+            f"{place.request.target} is not a systemd unit, so nothing would start it again: use service-stop"
         )
     return replace(
         made,

@@ -52,7 +52,9 @@ def choose_interpreter(
     if named:
         path = shutil.which(named, path=environment.get("PATH"))
         if path is None:
-            raise LaunchError(f"the Python interpreter {named!r} is not there or not executable")
+            raise LaunchError(
+                f"the Python interpreter {named!r} does not exist or is not executable"
+            )
         return Interpreter(path, "--python" if explicit else "PYTHON_EXEC")
     if not any((own_prefix / marker).exists() for marker in _TOOL_MARKERS):
         return Interpreter(own_path, "the one that rankmend runs under")

@@ -66,7 +66,7 @@ def parse_prefix(text: str, passed: str | None, path: str | None) -> RankPrefix:
     names = tuple(name.strip() for name in (passed or "").split(",") if name.strip())
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_*?]+", name):
-            raise ConfigError(f"--rank-prefix-env: {name!r} is no variable's name or pattern")
+            raise ConfigError(f"--rank-prefix-env: {name!r} is not a variable's name or a pattern")
     return RankPrefix(words, names)
 
 

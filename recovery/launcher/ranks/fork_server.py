@@ -265,7 +265,7 @@ class ForkServer:
             except OSError:
                 return
             except ValueError:
-                self._give_up(f"{path.name} is no list of imports")
+                self._give_up(f"{path.name} is not a list of imports")
                 return
         more = [one["more"] for one in told if type(one) is dict and "more" in one]
         if any(more) and self._kept is not None:

@@ -113,7 +113,7 @@ def _changed(variables: Variables, name: str) -> tuple[bool, str | None]:
 def _variables(told: Any) -> Variables:
     for name, value in told.items():
         if type(name) is not str or not (value is None or type(value) is str):
-            raise TypeError(f"{name!r}: {value!r} is no variable")
+            raise TypeError(f"{name!r}: {value!r} is not a variable")
     return dict(told)
 
 
@@ -121,5 +121,5 @@ def _values(told: Any) -> list[str | None] | None:
     if told is None:
         return None
     if type(told) is not list or not all(one is None or type(one) is str for one in told):
-        raise TypeError(f"{told!r} are no values of a variable")
+        raise TypeError(f"{told!r} are not values of a variable")
     return list(told)

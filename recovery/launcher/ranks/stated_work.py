@@ -55,7 +55,7 @@ def parse_step_work(text: str) -> StatedWork:
         raise ConfigError(f"--step-work: dtype={data_type!r:.80} is none of {known}")
     device = told.get("device", "")
     if len(device.encode()) > DEVICE_NAME_BYTES_MAX or not is_printable(device):
-        raise ConfigError(f"--step-work: device={device!r:.80} is no name of an accelerator")
+        raise ConfigError(f"--step-work: device={device!r:.80} is not the name of an accelerator")
     return StatedWork(**amounts, data_type=data_type if amounts.get("flops") else "", device=device)
 
 
@@ -65,5 +65,5 @@ def _amount(name: str, text: str) -> float:
     except ValueError:
         amount = math.nan
     if not 0 <= amount < math.inf:
-        raise ConfigError(f"--step-work: {name}={text!r:.80} is no number from 0 on")
+        raise ConfigError(f"--step-work: {name}={text!r:.80} is not a number of 0 or more")
     return amount

@@ -164,7 +164,9 @@ class SnapshotCopier:
         is_same = file.is_same()
         line.say(End(None if is_same else CopyFault.CHANGED))
         if not is_same:
-            raise PeerFaultError(CopyFault.CHANGED, f"{snapshot} was overwritten meanwhile")
+            raise PeerFaultError(
+                CopyFault.CHANGED, f"{snapshot} was overwritten while it was copied"
+            )
         _believe(line.hear(PeerAnswer))
 
     def _bucket_to(self, address: str) -> TokenBucket:

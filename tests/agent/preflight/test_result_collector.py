@@ -52,5 +52,5 @@ def test_a_node_that_was_never_checked_has_no_source(tmp_path: Path) -> None:
 def test_a_broken_result_is_an_error_and_not_a_pass(tmp_path: Path, content: str) -> None:
     (tmp_path / NEWEST).write_text(content)
 
-    with pytest.raises(SourceError, match=r"last\.json is no result"):
+    with pytest.raises(SourceError, match=r"last\.json is not a result"):
         values(PreflightCollector(tmp_path, SystemClock()))

@@ -97,8 +97,8 @@ def test_of_several_topologies_the_clusters_default_names_the_leaf_of_a_node() -
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("BlockName=b1 Nodes=n1\nBlockName=b1 Nodes=n2\n", "line 2: block b1 is told of twice"),
-        ("BlockName=\x1b[2J Nodes=n1\n", "line 1: '\\x1b[2J' is no name"),
+        ("BlockName=b1 Nodes=n1\nBlockName=b1 Nodes=n2\n", "line 2: block b1 is listed twice"),
+        ("BlockName=\x1b[2J Nodes=n1\n", "line 1: '\\x1b[2J' is not a name"),
         ("BlockName=b1 Nodes=n[1-\n", "line 1: 'n[1-' is not a list"),
         ("RingName=r1 Nodes=n[1-4]\n", "line 1: neither a switch, a block"),
         ("BlockSizes=4\n", "names no host"),

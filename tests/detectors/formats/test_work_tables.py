@@ -345,7 +345,7 @@ def test_a_rank_in_two_groups_is_an_error_and_on_two_hosts_a_note() -> None:
     with pytest.raises(SourceError, match="rank 0 has several values of group"):
         neutral.read(columns)
     assert neutral.read(hosts).notes == (
-        "rank 1 has several values of host; the first one is told",
+        "rank 1 has several values of host; only the first one is reported",
     )
 
 

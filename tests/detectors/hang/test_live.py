@@ -383,7 +383,7 @@ def test_a_time_out_longer_than_the_limits_changes_nothing() -> None:
 
 @pytest.mark.parametrize("limits", [{"floor_s": 1801.0}, {"floor_s": 4.0}, {"ceil_s": 299.0}])
 def test_limits_out_of_order_are_refused(limits: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="not in order"):
+    with pytest.raises(ConfigError, match="not in ascending order"):
         HungLimits(**limits)
 
 

@@ -59,7 +59,7 @@ def test_row_becomes_a_check() -> None:
         ({"when": ["rankmend_y > 1"]}, "no metric 'rankmend_y'"),
         ({"condition": "value >> 3"}, "condition 'value >> 3' is not"),
         ({"condition": "value > 3 or 1"}, "condition 'value > 3 or 1' is not"),
-        ({"condition": "increase > 3", "window_s": 60}, "rankmend_x_celsius is no counter"),
+        ({"condition": "increase > 3", "window_s": 60}, "rankmend_x_celsius is not a counter"),
         ({**COUNTING, "window_s": 0}, "window_s is 0"),
         ({**COUNTING, "window_s": 1e9}, "window_s is 1000000000"),
         ({"window_s": 60}, "window_s and counts_from_zero need an increase or a rate"),

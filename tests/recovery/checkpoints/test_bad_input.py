@@ -112,7 +112,7 @@ def test_a_pickle_that_would_run_code_is_read_and_not_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("trainer_state.json", "[1]", "trainer_state.json: its JSON is no object"),
+        ("trainer_state.json", "[1]", "trainer_state.json: its JSON is not an object"),
         ("trainer_state.json", "{", "trainer_state.json: damaged: no complete JSON"),
         ("trainer_state.json", "[" * 99_999, "trainer_state.json: damaged: no complete JSON"),
         ("trainer_state.json", '{"global_step": true}', "it holds no global_step"),

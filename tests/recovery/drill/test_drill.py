@@ -115,7 +115,7 @@ def test_library_breaks_a_job_in_every_phase() -> None:
         ('[job]\nflags = ["-x"]\nlauncher = "torchrun"\n', "flags .*: only for launcher"),
         ("[job]\nrank = 2\n", "line 2: .*unknown key 'rank'"),
         ('[[faults]]\nfault = "kill"\n', "it needs fault and on"),
-        ('[[faults]]\nfault = "--undo"\non = "node"\n', "'--undo' is no fault"),
+        ('[[faults]]\nfault = "--undo"\non = "node"\n', "'--undo' is not a fault"),
         ('[[faults]]\nfault = "kill"\non = "rank:1"\nduring = "night"\n', "line 4: .*'night'"),
         ('[[faults]]\nfault = "kill"\non = "rank:1"\nduring = "together"\n', "with which fault"),
         ('[[faults]]\nfault = "kill"\non = "node"\noptions = { "a=b" = 1 }\n', "'a=b' is none of"),

@@ -148,7 +148,7 @@ def test_broken_record_is_told_and_hides_no_other(tmp_path: Path, folder: UndoFo
 
     mended = mend_orphans(folder)
 
-    assert "is no record of an injection" in mended[0].problems[0]
+    assert "is not a record of an injection" in mended[0].problems[0]
     assert path.read_bytes() == b"good"
 
 

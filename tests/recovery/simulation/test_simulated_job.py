@@ -184,7 +184,7 @@ def test_a_snapshot_in_memory_is_restored_unless_too_many_nodes_are_lost() -> No
     ("changed", "message"),
     [
         ({"gpus": 8}, "8 GPUs"),
-        ({"gpus": 130}, "130 GPUs are no whole number of nodes of 8"),
+        ({"gpus": 130}, "130 GPUs are not a whole number of nodes with 8"),
         ({"days": 0.0}, "0 days"),
         ({"days": float("nan")}, "nan days"),
         ({"spares": -1}, "-1 spares"),
