@@ -99,7 +99,7 @@ def make(is_child=False):
     found = None if is_child else find_rank(os.environ)
     found = found or find_unlaunched(is_child)
     if found is None:
-        raise ValueError("no rank of a launcher that is known")
+        raise ValueError("not a rank of a known launcher")
     launcher, rank, local_rank, size = found
     key, attempt = find_job(os.environ, launcher, is_child)
     root = _own_root()

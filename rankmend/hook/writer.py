@@ -252,7 +252,7 @@ class Writer:
                 and all_tokens <= following[2] < _INFINITY
                 and all_samples <= following[3] < _INFINITY
             ):
-                raise ValueError("not a number from 0 on")
+                raise ValueError("not a number of 0 or more")
             if count < _NAME_TRIES and not self._device:
                 name = device_name().encode("ascii", "replace")
                 self._device = name[: layout.DEVICE_NAME_BYTES_MAX]

@@ -39,7 +39,7 @@ def _receive(connection: socket.socket) -> int:
     while len(data) < _WORD.size:
         more = connection.recv(_WORD.size - len(data))
         if not more:
-            raise ConnectionResetError("another rank has gone")
+            raise ConnectionResetError("another rank is gone")
         data += more
     return int(_WORD.unpack(data)[0])
 

@@ -127,7 +127,7 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
     else:
         for archive in archives:
             if not any(_is_data_pickle(member.name) for member in archive.members):
-                raise DefectError("a zip file without data.pkl: nothing that torch.save wrote")
+                raise DefectError("a zip file without data.pkl: not written by torch.save")
     # torch.serialization.set_crc32_options(False) leaves every CRC zero
     has_checksums = kind is CheckpointFormat.NPZ or any(member.crc for member in members)
     for archive in archives:

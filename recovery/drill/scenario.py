@@ -87,7 +87,7 @@ class DrillFault:
             )
         for name in self.options:
             if _NAME.fullmatch(name) is None:
-                raise ConfigError(f"option {name!r:.80} is none of rankmend inject")
+                raise ConfigError(f"option {name!r:.80} is not an option of rankmend inject")
 
 
 @dataclass(frozen=True, slots=True)

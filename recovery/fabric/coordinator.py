@@ -58,7 +58,7 @@ class Coordinator:
     def start(self) -> None:
         self._thread.start()
         if not self._is_up.wait(START_S_MAX):
-            raise LaunchError(f"the coordinator does not serve after {START_S_MAX:g} s")
+            raise LaunchError(f"the coordinator is not ready after {START_S_MAX:g} s")
 
     def wait_for_peers(self, limit_s: float) -> dict[int, JoinFabric]:
         """Return all peers, or raise LaunchError that names the ranks that did not come."""

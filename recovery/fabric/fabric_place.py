@@ -79,7 +79,7 @@ def find_place(
         return FabricPlace(rank, count, host, port, secret, HostFolder(shared), run)
     if host is None:
         raise ConfigError(
-            "where do the nodes meet? Start this by srun, or give --rdzv-endpoint HOST:PORT of the first node "
+            "where do the nodes meet? Start this under srun, or give --rdzv-endpoint HOST:PORT of the first node "
             "(or MASTER_ADDR and MASTER_PORT), or --shared with a folder that all nodes see"
         )
     if secret is None:
@@ -96,12 +96,12 @@ def _count_and_rank(
     if nnodes is None:
         name = "GROUP_WORLD_SIZE" if "GROUP_WORLD_SIZE" in environment else "WORLD_SIZE"
         if name not in environment:
-            raise ConfigError("how many nodes take part? Give --nnodes, or start this by srun")
+            raise ConfigError("how many nodes take part? Give --nnodes, or start this under srun")
         nnodes = _number(name, environment, 0)
     if node_rank is None:
         name = "GROUP_RANK" if "GROUP_RANK" in environment else "RANK"
         if name not in environment:
-            raise ConfigError("which node is this? Give --node-rank, from 0 on")
+            raise ConfigError("which node is this? Give --node-rank (from 0)")
         node_rank = _number(name, environment, 0)
     if not 2 <= nnodes <= NODES_MAX:
         raise ConfigError(f"{nnodes} nodes: a fabric test has 2 to {NODES_MAX}")

@@ -43,7 +43,7 @@ def run_collectives(
     except OSError as error:
         raise LaunchError(f"cannot run {python}: {error.strerror}") from error
     if child.returncode != 0 or len(output) > OUTPUT_BYTES_MAX:
-        words = errors.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        words = errors.decode(errors="replace").strip().splitlines() or ["it printed nothing"]
         raise LaunchError(f"{python} with PyTorch: exit code {child.returncode}: {words[-1][:300]}")
     try:
         lines = output.splitlines()

@@ -144,7 +144,7 @@ class Policy:
             "verify_steps",
         ):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it must be 1 at least")
+                raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
 
     def pause_before_s(self, try_number: int) -> float:
         """Return how long to wait before a try of an incident, in seconds."""

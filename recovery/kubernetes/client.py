@@ -181,7 +181,7 @@ class KubernetesClient:
                 self._api.call("PATCH", path, body=body, sends=APPLY)
             except KubernetesConflictError as error:
                 if time.monotonic() > until_s:
-                    raise KubernetesAwayError(f"{node} changes all the time: {error}") from error
+                    raise KubernetesAwayError(f"{node} keeps changing: {error}") from error
             else:
                 return
 

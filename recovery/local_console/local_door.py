@@ -78,7 +78,7 @@ class LocalDoor:
 
     def sign_in(self, request: web.Request, token: str, answer: web.Response) -> None:
         del request, token, answer
-        raise PageError("nobody signs in here", 404)
+        raise PageError("this console has no sign-in", 404)
 
     def sign_out(self, request: web.Request, answer: web.Response) -> None:
         self._sessions.close(request.cookies.get(self._cookie, ""))

@@ -157,6 +157,6 @@ def check_schema(database: Database) -> None:
         )
     if compatible_from > SCHEMA_VERSION:
         raise ConfigError(
-            f"{database.url} has version {version} of the schema, for rankmends that know {compatible_from} or "
+            f"{database.url} has version {version} of the schema, for versions of rankmend that know {compatible_from} or "
             f"later; this one knows {SCHEMA_VERSION}: use a newer rankmend"
         )

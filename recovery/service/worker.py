@@ -96,7 +96,7 @@ class Worker:
     def call(self, act: Callable[[], _R]) -> "Future[_R]":
         """Run ``act`` in the thread between two batches, or raise FullError."""
         if not self.is_alive:
-            raise FullError("the deciding thread does not run; try again")
+            raise FullError("the deciding thread is not running; try again")
         return self.inbox.put_call(act)
 
     # The thread.

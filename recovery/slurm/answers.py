@@ -104,7 +104,7 @@ def _read_job(block: str) -> JobInSlurm:
         name, _equals, value = line.strip().partition("=")
         found = {name: value} if name in _FREE else _fields(line)
         for key in found.keys() & told.keys():
-            raise SourceError(f"Slurm tells {key} of job {number} twice")
+            raise SourceError(f"Slurm gives {key} of job {number} twice")
         told.update(found)
     state, *flags = told.get("JobState", "").split(",")
     priority = told.get("Priority", "")

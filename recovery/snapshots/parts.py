@@ -50,7 +50,7 @@ def parts_of(document: bytes) -> tuple[Part, ...]:
         ValueError,
         RecursionError,
     ) as error:
-        raise SourceError(f"a structure of another form: {error!r:.200}") from error
+        raise SourceError(f"a malformed structure: {error!r:.200}") from error
     return tuple(parts)
 
 

@@ -62,6 +62,6 @@ def keep(trainer, every):
 
             return keep_lightning(trainer, every, Snapshots(), sys.modules[module].Callback)
     raise UnsupportedTrainerError(
-        "%s.%s is no Trainer of transformers or of Lightning"
+        "%s.%s is not a Trainer of transformers or Lightning"
         % (type(trainer).__module__, type(trainer).__qualname__)
     )

@@ -172,6 +172,6 @@ def _load_model(model, state):
     missing = [name for name in told.missing_keys if name not in frozen]
     if missing or told.unexpected_keys:
         raise ValueError(
-            "the model is another one: %.200r are missing, %.200r are too many"
+            "the model differs: %.200r are missing, %.200r are unexpected"
             % (missing[:3], list(told.unexpected_keys)[:3])
         )

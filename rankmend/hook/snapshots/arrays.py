@@ -54,7 +54,7 @@ class NumpyArrays:
     def give_back(self, memory, at, size, fields):
         """Return an array in the memory. Raises ValueError."""
         if len(fields) != 3 or fields[2] not in ("C", "F"):
-            raise ValueError("an array of another form")
+            raise ValueError("a malformed array")
         dtype, shape = self._dtype(fields[0], _KINDS), structure.check_sizes(fields[1])
         if size != dtype.itemsize * structure.count_elements(shape):
             raise ValueError("an array of %d bytes with shape %s" % (size, shape))
@@ -67,7 +67,7 @@ class NumpyArrays:
 
     def _scalar(self, body):
         if type(body) is not list or len(body) != 2 or type(body[1]) is not str:
-            raise ValueError("a numpy scalar of another form")
+            raise ValueError("a malformed numpy scalar")
         dtype, data = self._dtype(body[0], _SCALAR_KINDS), bytes.fromhex(body[1])
         if len(data) != dtype.itemsize:
             raise ValueError("a numpy scalar of %d bytes" % len(data))

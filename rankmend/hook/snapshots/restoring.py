@@ -73,7 +73,7 @@ def _read(header, memory, mesh):
 
     def check(at, size):
         if type(at) is not int or type(size) is not int or size < 0:
-            raise ValueError("a buffer of another form")
+            raise ValueError("a malformed buffer")
         if not header.data_at <= at <= at + size <= data_end:
             raise ValueError("a buffer of %d bytes at %d: outside the data" % (size, at))
 
@@ -82,7 +82,7 @@ def _read(header, memory, mesh):
         if number not in tensors:
             row = rows[number]
             if type(row) is not list or len(row) < 3:
-                raise ValueError("a tensor of another form")
+                raise ValueError("a malformed tensor")
             name, at, size = row[:3]
             check(at, size)
             if at % layout.ALIGNMENT:
@@ -94,7 +94,7 @@ def _read(header, memory, mesh):
         _check_index(number, places)
         place = places[number]
         if type(place) is not list or len(place) != 2:
-            raise ValueError("a buffer of another form")
+            raise ValueError("a malformed buffer")
         at, size = place
         check(at, size)
         return memory[at : at + size]

@@ -48,7 +48,7 @@ def _machine(proc):
             if name in ("MemTotal", "MemAvailable"):
                 sizes[name] = int(rest.split()[0]) * 1024
     if len(sizes) != 2:
-        raise ValueError("%s/meminfo tells no MemAvailable" % proc)
+        raise ValueError("%s/meminfo has no MemAvailable" % proc)
     return sizes["MemTotal"], sizes["MemAvailable"]
 
 

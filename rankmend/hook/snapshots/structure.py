@@ -246,12 +246,12 @@ def read_document(data):
     except (ValueError, RecursionError) as error:
         raise ValueError("the structure is not JSON: %s" % error) from None
     if type(document) is not dict or set(document) != {"version", "tensors", "blobs", "state"}:
-        raise ValueError("the structure is of another form")
+        raise ValueError("the structure is malformed")
     if document["version"] != VERSION:
         raise ValueError("the structure has version %.20r" % (document["version"],))
     tensors, blobs = document["tensors"], document["blobs"]
     if type(tensors) is not list or type(blobs) is not list:
-        raise ValueError("the structure is of another form")
+        raise ValueError("the structure is malformed")
     return document["state"], tensors, blobs
 
 
@@ -278,7 +278,7 @@ def decode(tree, tensor, blob, others):
         if kind is not dict:
             return node
         if len(node) != 1 or depth > DEPTH_MAX:
-            raise ValueError("a node of another form")
+            raise ValueError("a malformed node")
         ((tag, body),) = node.items()
         handler = handlers.get(tag)
         if handler is None:
@@ -287,7 +287,7 @@ def decode(tree, tensor, blob, others):
 
     def items(body, depth):
         if type(body) is not list or depth > DEPTH_MAX:
-            raise ValueError("a node of another form")
+            raise ValueError("a malformed node")
         return [value_of(one, depth + 1) for one in body]
 
     def group(body, depth):
@@ -295,32 +295,32 @@ def decode(tree, tensor, blob, others):
 
     def mapping(body, depth):
         if type(body) is not dict:
-            raise ValueError("a dict of another form")
+            raise ValueError("a malformed dict")
         return {key: value_of(item, depth + 1) for key, item in body.items()}
 
     def pairs(body, depth):
         if type(body) is not list or len(body) % 2:
-            raise ValueError("a dict of another form")
+            raise ValueError("a malformed dict")
         for key, item in zip(body[::2], body[1::2]):  # noqa: B905 (Python 3.8)
             yield key_of(key, depth + 1), value_of(item, depth + 1)
 
     def key_of(node, depth):
         if type(node) is dict and set(node) == {"t"} and type(node["t"]) is list:
             if depth > 2 * DEPTH_MAX:
-                raise ValueError("a key of another form")
+                raise ValueError("a malformed key")
             return tuple(key_of(part, depth + 1) for part in node["t"])
         if type(node) is list or (type(node) is dict and not set(node) <= {"i", "f", "S"}):
-            raise ValueError("a key of another form")
+            raise ValueError("a malformed key")
         return value_of(node, depth)
 
     def big(body, _depth):
         if type(body) is not str or len(body) > _BIG_INT_CHARACTERS_MAX:
-            raise ValueError("a number of another form")
+            raise ValueError("a malformed number")
         return int(body, 16)
 
     def real(body, _depth):
         if type(body) is not str or body not in _NOT_FINITE:
-            raise ValueError("a number of another form")
+            raise ValueError("a malformed number")
         return _NOT_FINITE[body]
 
     def ints(body):
@@ -353,7 +353,7 @@ def decode(tree, tensor, blob, others):
 def check_sizes(values):
     """Return a shape (or strides) as a tuple. Raises ValueError."""
     if type(values) is not list or len(values) > 64:
-        raise ValueError("a shape of another form")
+        raise ValueError("a malformed shape")
     for value in values:
         if type(value) is not int or not 0 <= value < _INT_MAX:
             raise ValueError("a shape with %.40r" % (value,))

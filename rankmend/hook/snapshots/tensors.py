@@ -144,7 +144,7 @@ class TorchTensors:
     def give_back(self, memory, at, size, fields, mesh):
         """Return a tensor in the memory, a DTensor where a mesh is given. Raises ValueError."""
         if len(fields) != 4 or fields[0] not in _SIZES:
-            raise ValueError("a tensor of another form: %.80r" % (fields[:1],))
+            raise ValueError("a malformed tensor: %.80r" % (fields[:1],))
         name, shape = fields[0], structure.check_sizes(fields[1])
         stride = make_stride(shape) if fields[2] is None else structure.check_sizes(fields[2])
         if not is_dense(shape, stride):
@@ -256,10 +256,10 @@ def describe_mesh(mesh):
 def join_parts(local, parts, mesh):
     """Return the DTensor of a local shard. Raises ValueError, with both meshes where they differ."""
     if type(parts) is not dict or set(parts) != {"shape", "stride", "placements", "mesh"}:
-        raise ValueError("a DTensor of another form")
+        raise ValueError("a malformed DTensor")
     kept = parts["mesh"]
     if type(kept) is not dict or type(kept.get("names")) is not list:
-        raise ValueError("a DTensor of another form")
+        raise ValueError("a malformed DTensor")
     names = tuple(kept["names"])
     mine = describe_mesh(mesh)
     if names and list(names) != mine["names"]:
@@ -294,7 +294,7 @@ def _load_dtensors():
 
 def _make_placement(module, description):
     if type(description) is not list or not description:
-        raise ValueError("a placement of another form")
+        raise ValueError("a malformed placement")
     kind, values = description[0], description[1:]
     if kind == "Shard" and len(values) == 1 and type(values[0]) is int:
         return module.Shard(values[0])
@@ -302,4 +302,4 @@ def _make_placement(module, description):
         return module.Replicate()
     if kind == "Partial" and len(values) == 1 and type(values[0]) is str:
         return module.Partial(values[0])
-    raise ValueError("a placement of another form: %.80r" % (description,))
+    raise ValueError("a malformed placement: %.80r" % (description,))

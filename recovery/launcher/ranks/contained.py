@@ -62,7 +62,7 @@ def parse_prefix(text: str, passed: str | None, path: str | None) -> RankPrefix:
     unknown = [one for one in unknown if one not in PLACEHOLDERS]
     if unknown:
         known = ", ".join(PLACEHOLDERS)
-        raise ConfigError(f"--rank-prefix: {unknown[0]} is none of the placeholders {known}")
+        raise ConfigError(f"--rank-prefix: {unknown[0]} is not one of the placeholders {known}")
     names = tuple(name.strip() for name in (passed or "").split(",") if name.strip())
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_*?]+", name):

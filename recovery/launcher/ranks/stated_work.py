@@ -44,7 +44,9 @@ def parse_step_work(text: str) -> StatedWork:
         name, separator, value = part.partition("=")
         name = name.strip()
         if not separator or name not in (*_AMOUNTS, *_WORDS) or name in told:
-            raise ConfigError(f"--step-work {text!r:.200}: write it as {_FORM}, what applies of it")
+            raise ConfigError(
+                f"--step-work {text!r:.200}: write it as {_FORM}, with the parts that apply"
+            )
         told[name] = value.strip()
     amounts = {name: _amount(name, told[name]) for name in _AMOUNTS if name in told}
     if not any(amounts.values()):
@@ -52,7 +54,7 @@ def parse_step_work(text: str) -> StatedWork:
     data_type = told.get("dtype", _DATA_TYPE)
     if data_type not in DATA_TYPES[1:]:
         known = ", ".join(DATA_TYPES[1:])
-        raise ConfigError(f"--step-work: dtype={data_type!r:.80} is none of {known}")
+        raise ConfigError(f"--step-work: dtype={data_type!r:.80} is not one of {known}")
     device = told.get("device", "")
     if len(device.encode()) > DEVICE_NAME_BYTES_MAX or not is_printable(device):
         raise ConfigError(f"--step-work: device={device!r:.80} is not the name of an accelerator")

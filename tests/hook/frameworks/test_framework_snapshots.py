@@ -178,7 +178,7 @@ def test_what_is_no_trainer_is_refused_and_named(rank: Rank) -> None:
     done = rank.run_command(rank.command(sys.executable, code))
 
     assert done.stdout == "False False\n"
-    assert "builtins.object is no Trainer of transformers or of Lightning" in done.stderr
+    assert "builtins.object is not a Trainer of transformers or Lightning" in done.stderr
     assert "every=0: at least 1" in done.stderr
 
 

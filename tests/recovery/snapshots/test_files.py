@@ -183,5 +183,5 @@ def test_tensors_that_parts_share_are_digested_in_each_whole(tmp_path: Path) -> 
     ],
 )
 def test_structure_of_another_form_is_refused(tmp_path: Path, structure: bytes) -> None:
-    with pytest.raises(SourceError, match=r"rank-0\.0\.snapshot: a structure of another form"):
+    with pytest.raises(SourceError, match=r"rank-0\.0\.snapshot: a malformed structure"):
         parts_in(write_snapshot(tmp_path, structure=structure))

@@ -206,7 +206,7 @@ def test_container_with_a_python_of_its_own_shows_steps_and_loses_no_rank(
     [
         ("no-such-tool exec", "the program 'no-such-tool' was not found"),
         ("unshare 'x", "can't be split into words"),
-        ("env A={host}", "{host} is none of the placeholders"),
+        ("env A={host}", "{host} is not one of the placeholders"),
         ("", "--rank-prefix is empty"),
     ],
 )
