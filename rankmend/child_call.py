@@ -22,7 +22,7 @@ from rankmend.errors import RankmendError, SourceError
 
 SLOTS: Final = 4
 _REAP_S_MAX: Final = 0.2  # for a child that has been killed; one in state D stays
-_ALONE_S: Final = 2.0  # a child whose caller was killed ends so long after the time-out
+_ALONE_S: Final = 2.0  # a child whose caller was killed ends so long after the timeout
 _CHUNK_BYTES: Final = 1 << 16
 _ANSWER_BYTES_MAX: Final = 32_000_000
 _DESCRIPTORS_MAX: Final = 4096

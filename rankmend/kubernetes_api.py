@@ -1,7 +1,7 @@
-"""Calls Kubernetes' API through the project's own Python client: each within a time-out.
+"""Calls Kubernetes' API through the project's own Python client: each within a timeout.
 
-A call is sent again only where the server has turned it away unread (429 with Retry-After), within the same time-out. What changes
-something carries what is left of the time-out to the server, too, so that it has no effect long after it was forgotten.
+A call is sent again only where the server has turned it away unread (429 with Retry-After), within the same timeout. What changes
+something carries what is left of the timeout to the server, too, so that it has no effect long after it was forgotten.
 """
 
 import contextlib

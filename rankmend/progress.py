@@ -273,7 +273,7 @@ class ProgressReader:
         entered, completed, _at = self._block(
             layout.COLLECTIVES, layout.COLLECTIVES_AT, "collectives"
         )
-        (timeout_ns,) = self._block(layout.TIMEOUT, layout.TIMEOUT_AT, "time-out")
+        (timeout_ns,) = self._block(layout.TIMEOUT, layout.TIMEOUT_AT, "timeout")
         code = word & ((1 << layout.SECTION_BITS) - 1)
         if code >= len(layout.SECTIONS):
             raise SourceError(f"{self.name}: section code {code} is unknown")

@@ -1,4 +1,4 @@
-"""Runs one of Slurm's own programs: by argument vector, and never for longer than a time-out.
+"""Runs one of Slurm's own programs: by argument vector, and never for longer than a timeout.
 
 They wait for minutes where slurmctld is away. `timeout` of coreutils kills them then, even if who asked was killed
 meanwhile: no command takes effect long after it was forgotten.

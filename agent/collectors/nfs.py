@@ -32,7 +32,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "nfs_timeouts",
         "",
         MOUNT_LABELS,
-        "Operations that waited for their whole time-out since the mount.",
+        "Operations that waited for their whole timeout since the mount.",
     ),
     counter(
         "nfs_queue_seconds",

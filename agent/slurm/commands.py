@@ -1,4 +1,4 @@
-"""Slurm's commands, each with a time-out: they wait for minutes where slurmctld is away.
+"""Slurm's commands, each with a timeout: they wait for minutes where slurmctld is away.
 
 Source: scontrol(1), sinfo(1); `State=IDLE+DRAIN`, `Partitions=a,b` and `Reason=... [user@time]` as Slurm 22.05 prints them.
 """

@@ -18,7 +18,7 @@ from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError
 
 GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor
-# Share of the time-out after which PyTorch itself ends a collective. The rest leaves time for the
+# Share of the timeout after which PyTorch itself ends a collective. The rest leaves time for the
 # look (late by at most a twentieth of the stall) and for taking stacks.
 COLLECTIVE_SHARE: Final = 0.85
 STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up, and predicts nothing
@@ -61,7 +61,7 @@ class LimitRule(Enum):
     CEIL = "ceil"
     OUTSIDE = "outside"  # some rank is not in the middle of a step
     GAP = "gap"  # the job's longest healthy pause so far
-    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own time-out would end it
+    COLLECTIVE = "collective"  # a rank waits in one, and PyTorch's own timeout would end it
 
 
 @dataclass(frozen=True, slots=True)

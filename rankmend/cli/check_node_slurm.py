@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from agent.slurm.fitness import Fitness, Use
 
 SLOT_FOLDER: Final = Path("/run/rankmend-checks")
-SLURM_S: Final = 1.0  # of the time-out, kept for Slurm's commands: each takes some 10 ms
-SLURM_SHARE: Final = 0.5  # of the time-out: what they may take where the check was quick
+SLURM_S: Final = 1.0  # of the timeout, kept for Slurm's commands: each takes some 10 ms
+SLURM_SHARE: Final = 0.5  # of the timeout: what they may take where the check was quick
 
 
 class NodeCommand(click.Command):

@@ -10,7 +10,7 @@ Every block and record ends in a CRC-32 of its own bytes, so a reader tells a to
     192   rendezvous   rank: when its first process group began to form and stood; zeros until then
     256   live         rank: the section it is in, since when, how many it has entered
     320   collectives  rank: collectives entered and completed
-    352   time-out     rank: after how long PyTorch ends a collective; zeros where it never told
+    352   timeout     rank: after how long PyTorch ends a collective; zeros where it never told
     384   head         rank: number of step records written (one aligned 8-byte store)
     512   numbers head rank: number of number records written (one aligned 8-byte store)
     576   first bad    rank: the first loss and the first gradient norm that was no finite number

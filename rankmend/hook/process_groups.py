@@ -5,7 +5,7 @@ stands in the model's layout.
 from rankmend.hook.model_place import find_place
 from rankmend.hook.own_errors import OWN_ERRORS
 
-_GROUPS_MAX = 4096  # looks at time-outs that are kept, by the ids of process groups
+_GROUPS_MAX = 4096  # looks at timeouts that are kept, by the ids of process groups
 _TIMEOUT_S_MAX = 10**9  # "never", as some scripts set it, still fits
 
 BY_NOBODY = 0  # who sees when a collective of a group is complete

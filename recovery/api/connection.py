@@ -4,7 +4,7 @@ A connection knows a list of controllers and asks the one that answered last. If
 tries each of the others once. After `LauncherClient.join` it stays with the controller that was joined. It follows a redirect to
 another controller, checks that one's certificate as strictly, and never sends a token without TLS beyond this machine.
 
-Safe to use from several threads. Every wait has a time-out, and nothing is retried here: the caller decides when to
+Safe to use from several threads. Every wait has a timeout, and nothing is retried here: the caller decides when to
 try again (`pause_s`).
 """
 

@@ -42,7 +42,7 @@ AT_ONCE_S_MIN: Final = (
     4.0  # programs don't start at the same moment: ib_write_bw counts the middle half
 )
 VAIN_ROUNDS_MAX: Final = 3  # over RDMA, where a program that hangs costs a round 20 s
-_SLACK_S: Final = 10.0  # beyond the flows' own time-outs
+_SLACK_S: Final = 10.0  # beyond the flows' own timeouts
 
 
 class FabricRounds:

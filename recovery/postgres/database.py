@@ -3,7 +3,7 @@
 A session is checked as it begins: what the server promises (`durability`). A statement that gets
 no answer in time has its socket shut down by a thread, since libpq waits for ever for a server that was stopped.
 Once the server is away, every statement fails at once until `probe` has reached it: the deciding thread must not
-wait for a time-out per job.
+wait for a timeout per job.
 """
 
 import logging

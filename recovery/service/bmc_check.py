@@ -64,7 +64,7 @@ class BmcCheck:
             thread.start()
 
     def stop(self) -> None:
-        """Read no more; a request that is under way ends within its time-out."""
+        """Read no more; a request that is under way ends within its timeout."""
         self._is_closing.set()
 
     def _run(self) -> None:

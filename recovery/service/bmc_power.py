@@ -69,7 +69,7 @@ class BmcPower:
         self._switches = ThreadPoolExecutor(SWITCHES_AT_ONCE, thread_name_prefix="bmc-off")
 
     def close(self) -> None:
-        """Read no more; a request that is under way ends within its time-out."""
+        """Read no more; a request that is under way ends within its timeout."""
         with self._lock:
             self._is_closing.set()
         for pool in (self._pool, self._switches):

@@ -2,7 +2,7 @@
 
 A controller that is short of its processor finds reports late: they lie unread in sockets, or in the
 queue of the thread that decides. Held against the nodes, that time makes all of them silent at once.
-So silence, stand-stills and time-outs are counted in *listened* seconds, which are never more than
+So silence, stand-stills and timeouts are counted in *listened* seconds, which are never more than
 those of a watch on the wall:
 
 - the event loop beats; what passes between two beats beyond `COUNTED_S` is not counted;

@@ -22,7 +22,7 @@ from recovery.slurm.requests import SchedulerRequest
 
 log = logging.getLogger(__name__)
 
-SETTLE_S: Final = 3.0  # beyond the time-out of a command, until it can have no late effect
+SETTLE_S: Final = 3.0  # beyond the timeout of a command, until it can have no late effect
 _TRIES_MAX: Final = 20  # of one record, while other controllers write
 LOOK_S: Final = 0.5  # at a request that is under way
 LOOK_S_MAX: Final = 15.0  # at one that has waited for long

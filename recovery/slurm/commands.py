@@ -95,7 +95,7 @@ class SlurmCommands:
         raise _error(words, done.code, told)
 
     def _timeout_of(self, words: Sequence[str]) -> float:
-        """Return the time-out of a command; one that changes something ends while the lease holds."""
+        """Return the timeout of a command; one that changes something ends while the lease holds."""
         if is_reading(words):
             return self.timeout_s
         left_s = self._left_s()

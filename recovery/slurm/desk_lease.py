@@ -42,6 +42,6 @@ class LeaseShortError(ManagerError):
 
 
 def act_timeout_s(timeout_s: float, left_s: float) -> float | None:
-    """Return the time-out of a call that changes something; None: too little is left of the lease to begin it."""
+    """Return the timeout of a call that changes something; None: too little is left of the lease to begin it."""
     bound_s = left_s - _MARGIN_S
     return None if bound_s < ACT_S_MIN else min(timeout_s, bound_s)

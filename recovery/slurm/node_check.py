@@ -1,4 +1,4 @@
-"""Runs a site's check of one node: by argument vector, within a time-out, never waited for.
+"""Runs a site's check of one node: by argument vector, within a timeout, never waited for.
 
 Each check has a thread and a session of its own. `timeout` of coreutils ends it even if the controller was killed
 meanwhile; a process that nothing can end (state D) is left behind.

@@ -258,7 +258,7 @@ class SnapshotCopier:
         whose = "a peer"
         late = threading.Timer(2 * HELLO_S_MAX, _cut, [connection])
         late.daemon = True
-        late.start()  # each read has a time-out, but many small ones have none together
+        late.start()  # each read has a timeout, but many small ones have none together
         try:
             with accept(
                 connection, self._server, self._certificate, self._node, self._keys

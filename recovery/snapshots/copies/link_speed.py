@@ -11,7 +11,7 @@ from typing import Final
 
 SHARE: Final = 0.05  # of the link; less than what a step's time varies by
 UNKNOWN_BYTES_PER_S: Final = 100e6  # 8 % of 10 Gbit/s, the least that nodes with GPUs have
-BYTES_PER_S_MIN: Final = 1e6  # slower, and a time-out at the peer could end a copy
+BYTES_PER_S_MIN: Final = 1e6  # slower, and a timeout at the peer could end a copy
 
 
 def route_interface(routes: str, address: ipaddress.IPv4Address) -> str | None:

@@ -118,7 +118,10 @@ def test_library_breaks_a_job_in_every_phase() -> None:
         ('[[faults]]\nfault = "--undo"\non = "node"\n', "'--undo' is not a fault"),
         ('[[faults]]\nfault = "kill"\non = "rank:1"\nduring = "night"\n', "line 4: .*'night'"),
         ('[[faults]]\nfault = "kill"\non = "rank:1"\nduring = "together"\n', "with which fault"),
-        ('[[faults]]\nfault = "kill"\non = "node"\noptions = { "a=b" = 1 }\n', "'a=b' is not an option of"),
+        (
+            '[[faults]]\nfault = "kill"\non = "node"\noptions = { "a=b" = 1 }\n',
+            "'a=b' is not an option of",
+        ),
         ("faults = 3\n", "want a list"),
         ("[holds]\nincidents = true\n", "line 2: .*incidents"),
         ("about = \n", "not valid TOML"),
