@@ -23,7 +23,7 @@ CLAIMS = {
     "kill": "After kill -9 of a rank all ranks make new steps, sooner than under torchrun.",
     "memory": "A dead rank's GPU memory is free before its successor starts.",
     "fork_server": "The fork server never touches the driver, and forked ranks train on the GPU.",
-    "illegal_access": "An illegal memory access is told as a kernel fault of its rank, and the next attempt trains on the same GPU.",
+    "illegal_access": "An illegal memory access is reported as a kernel fault of its rank, and the next attempt trains on the same GPU.",
     "sticky": "The error sticks to the process that made it: the other processes and the GPU go on.",
     "stop": "A rank that is stopped (SIGSTOP) is replaced.",
 }
@@ -119,7 +119,7 @@ def break_context(illegal: Trial, sticky: Trial) -> None:
             told = {key: one[key] for key in ("cause", "blame", "signature", "ranks", "outcome")}
             illegal.figure("incident", json.dumps(told))
             illegal.check(
-                one["signature"].startswith("kernel_fault"), "it is told as another cause"
+                one["signature"].startswith("kernel_fault"), "it is reported as another cause"
             )
             illegal.check(one["ranks"] == [1], "another rank is blamed")
             illegal.check("illegal memory access" in output, "the rank's output has no such error")

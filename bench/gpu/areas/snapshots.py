@@ -21,7 +21,7 @@ CLAIMS: dict[str, str] = {
     "register": "The driver pins the shared-memory file of a snapshot (cudaHostRegister).",
     "speed_1gb": f"A snapshot of 1 GB takes the stream at most {RATIO_MAX:g} times as long as a plain copy into pinned memory.",
     "restore": "A snapshot of 1 GB comes back to the GPU with its bits.",
-    "stall": "A snapshot stops the host for less than a tenth of its copy; the stream stands still for the copy, and not at all where it is taken on another stream.",
+    "stall": "A snapshot stops the host for less than a tenth of its copy; the stream waits for the copy, and not at all where it is taken on another stream.",
     "kill": f"Of {KILLS} ranks killed in mid-copy each leaves a whole older snapshot, and none that is torn.",
     "speed_20gb": f"A snapshot of 20 GB (or of what fits) takes the stream at most {RATIO_MAX:g} times as long as a plain copy.",
 }
