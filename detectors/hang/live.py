@@ -93,7 +93,7 @@ class RankStand:
     rank: int
     process_state: str  # letter of /proc/PID/stat
     state_age_s: float  # how long it has been seen only in this state
-    is_done: bool  # it ended with exit code 0
+    is_done: bool  # it ended with exit code 0, or its training did and what started it runs on
     steps_done: int  # in this attempt
     advanced_age_s: (
         float | None

@@ -52,6 +52,7 @@ class ObservedRank:
     exit_heard_at_s: float = 0.0
     start: RankStart | None = None
     nccl: tuple[str, ...] = ()
+    is_past_training: bool = False
 
     @property
     def is_started(self) -> bool:
@@ -72,6 +73,7 @@ class ObservedRank:
             self.start = told.start.bounded()
         if told.nccl:
             self.nccl = told.nccl
+        self.is_past_training = self.is_past_training or told.is_past_training
         if self.exit is not None:
             return  # whatever comes now was sent before its end
         self._take_progress(told, now_s)
@@ -360,7 +362,7 @@ class Observation:
                 rank=view.rank,
                 process_state=view.process_state,
                 state_age_s=max(0.0, now_s - view.state_since_s),
-                is_done=view.is_done,
+                is_done=view.is_done or view.is_past_training,
                 steps_done=view.steps_done,
                 advanced_age_s=_age(view.advanced_at_s, now_s),
                 section=view.section,
@@ -410,7 +412,7 @@ class Observation:
 
 
 def _trains(view: ObservedRank, policy: Policy, telling: frozenset[int], age_s: float) -> bool:
-    if view.is_done or view.steps_done >= policy.verify_steps:
+    if view.is_done or view.is_past_training or view.steps_done >= policy.verify_steps:
         return True
     is_silent = view.rank not in telling and not view.steps_done and view.exit is None
     due_s = policy.verify_attached_s if view.attached_at_s is not None else policy.verify_alive_s

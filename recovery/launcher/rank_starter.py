@@ -56,6 +56,7 @@ class RankStarter:
                 files,
                 reader,
                 is_contained=is_contained,
+                is_program=self._plan.command.is_program,
                 step_work=self._plan.step_work,
             )
 

@@ -226,6 +226,8 @@ class RankReport(QuickStruct, frozen=True):
     hidden: ToldHidden | None = None  # since it attached, in all; None: nothing tells of it
     place: ToldPlace | None = None  # in the model's layout; None: not known
     nccl: tuple[str, ...] = ()  # versions that it has loaded; empty: none, or not told
+    # The process that made its steps has ended, and the program that had started it, such as a shell script, runs on.
+    is_past_training: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,9 @@ class RankCommand:
     argv: tuple[str, ...]
     interpreter: Interpreter | None  # None: the command is not Python, or not one of this host
     prefix: RankPrefix | None = None  # what runs in front of it, perhaps in a container
+    is_program: bool = (
+        False  # not Python: a shell script, say, that may run several Pythons, one after the other
+    )
 
 
 def choose_interpreter(
@@ -97,7 +100,7 @@ def build_command(
         if program is None:
             what = "is not executable" if is_file else "was not found"
             raise LaunchError(f"the program {target!r} {what}")
-        return RankCommand((program, *arguments), None)
+        return RankCommand((program, *arguments), None, is_program=True)
     if not is_file:
         what = "is a folder" if Path(target).is_dir() else "does not exist"
         raise LaunchError(f"the script {target!r} {what} (in {Path.cwd()})")
@@ -139,7 +142,7 @@ def build_contained_command(
         raise LaunchError("--module and --no-python exclude each other")
     looks_like_script = "/" in target or target.endswith(".py") or Path(target).is_file()
     if no_python or not (is_module or is_script or looks_like_script):
-        return RankCommand((target, *arguments), None, prefix)
+        return RankCommand((target, *arguments), None, prefix, is_program=True)
     module = ("-m",) if is_module else ()
     return RankCommand((python, "-u", *module, target, *arguments), None, prefix)
 

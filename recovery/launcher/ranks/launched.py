@@ -69,14 +69,18 @@ class LaunchedRank:
     recorder: RecorderFiles | None = None
     start: RankStart = AFRESH
     is_contained: bool = False  # it runs behind the process that we started
+    is_program: bool = False  # that process is not Python, and may run several Pythons
+    is_past_training: bool = False  # the one that made steps has ended, and what started it runs on
     step_work: StatedWork | None = None  # stated for the whole job, where the script tells none
     training: ProcessRef | None = None  # its own process, once it has told which it is
     _looked_at_s: float = -math.inf
 
     def report(self, read_clock: Callable[[], float]) -> RankReport:
         """Return the current report of this rank."""
-        self._read_progress(read_clock())
-        self.find_training(read_clock())
+        if not self.is_past_training:  # what is in the file is of one process alone
+            self._read_progress(read_clock())
+            self.find_training(read_clock())
+            self.is_past_training = self._has_training_ended()
         now_s = read_clock()  # after the read: newer entries of the rank are not from the future
         told = self.progress
         start = self.start.bounded() if self.pid else None
@@ -124,6 +128,7 @@ class LaunchedRank:
             hidden=told.hidden,
             place=told.place,
             nccl=told.nccl,
+            is_past_training=self.is_past_training,
         )
 
     def _work(self, told: RankProgress) -> RankWork | None:
@@ -158,6 +163,25 @@ class LaunchedRank:
             return
         self._looked_at_s = now_s
         self.training = find_outer(inner, self.pid, self._has_stacks_open)
+
+    def _has_training_ended(self) -> bool:
+        """Return whether a process that made steps is gone, and the program that had started it may run on to something else.
+
+        A container ends with the Python that is its command: one that doesn't is no program that runs on.
+        """
+        told = self.progress
+        if told is None or not (told.step_count or told.sections_entered) or self.exit is not None:
+            return False
+        if not self.is_contained:
+            training = ProcessRef(told.pid, told.start_ticks)
+        elif self.is_program and self.training is not None:
+            training = self.training
+        else:
+            return False
+        if training.pid == self.pid:
+            return False
+        state = read_state(training.pid)
+        return state is None or state.start_ticks != training.start_ticks or state.is_gone
 
     def _has_stacks_open(self, pid: int) -> bool:
         stacks = self.files.stacks
@@ -211,7 +235,7 @@ class LaunchedRank:
             return ""
         if self.is_exiting:
             return "X"
-        if self.training is not None:
+        if self.training is not None and not self.is_past_training:
             state = read_state(self.training.pid)
             is_it = state is not None and state.start_ticks == self.training.start_ticks
             return state.letter if state is not None and is_it else "Z"  # what is before it lives
