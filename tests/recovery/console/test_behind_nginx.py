@@ -46,6 +46,8 @@ def visit(browser: Any, stage: Stage, proxy: Nginx) -> Iterator[Visit]:
     with Visit(
         browser, f"{proxy.url}/ops/rankmend", viewport={"width": 1280, "height": 900}
     ) as visit:
+        visit.context.set_default_timeout(3 * LONG_MS)
+        visit.page.set_default_timeout(3 * LONG_MS)
         visit.sign_in(stage.token("admin"))
         assert urlsplit(visit.page.url).path == "/ops/rankmend/"
         visit.page.wait_for_selector("#live.on")
