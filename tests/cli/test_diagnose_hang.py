@@ -296,4 +296,4 @@ def test_answer_of_ncclras_is_further_evidence(tmp_path: Path) -> None:
     lines = [line["text"] for line in shown["evidence"] if line["source"] == "NCCL RAS"]
     assert lines == ["rank 0 (process 7 on 10.0.0.1): 5 AllReduce launched, others 6"]
     assert refused.exit_code == 2
-    assert "no answer of NCCL's RAS" in refused.stderr
+    assert "not an answer of NCCL's RAS" in refused.stderr
