@@ -320,6 +320,8 @@ def _say_plan(plan: "wire.PlanView") -> str:
         todo = f"rankmend approve {plan.job}, or stop"
     if plan.waits_for == "nodes":
         todo = "rankmend resume --node NODE returns one to service"
+    if plan.waits_for == "storage":
+        todo = "it goes on by itself"
     return f"{plan.step}{left} waits: {plan.judgement_reason} ({todo})"
 
 

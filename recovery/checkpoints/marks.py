@@ -18,6 +18,7 @@ from rankmend.errors import ConfigError, JobHeldError, RankmendError, SourceErro
 from rankmend.files import create_file, read_if_there, replace_file
 from rankmend.foreign_links import open_new, refuse_foreign_link
 from recovery.checkpoints.names import shown
+from recovery.checkpoints.unwritable import explain_unwritable
 
 BESIDE: Final = ".rankmend"  # folder of ours in the checkpoint folder
 _FENCE_BYTES_MAX: Final = 64  # what rankmend.may_publish reads
@@ -54,8 +55,33 @@ class FenceFile:
                 f"{self.path} is at attempt {current}: another launcher went beyond {attempt}"
             )
         if current != attempt:
-            _replace(self.path, b"%d\n" % attempt)
+            self._write(b"%d\n" % attempt)
         self._attempt = attempt
+
+    def check_room(self) -> None:
+        """Raise UnwritableError if the next attempt could not be let publish for lack of room; of other trouble `advance` tells."""
+        probe = self.path.with_name(f"probe-{os.urandom(8).hex()}.tmp")
+        try:
+            _make_folder(probe)
+            try:
+                _write(probe, b"rankmend\n")
+            finally:
+                probe.unlink(missing_ok=True)
+        except (OSError, StorageError) as error:
+            self._refuse_unwritable(error)
+
+    def _write(self, content: bytes) -> None:
+        try:
+            _replace(self.path, content)
+        except StorageError as error:
+            self._refuse_unwritable(error)
+            raise
+
+    def _refuse_unwritable(self, error: Exception) -> None:
+        """Raise UnwritableError if the error is one that room or a person mends."""
+        known = explain_unwritable(self.path.parent, error.__cause__ or error)
+        if known is not None:
+            raise known from error
 
     def restore(self) -> bool:
         """Make the fence again where somebody has removed it; return whether it was gone.

@@ -43,6 +43,7 @@ _NEEDS: Final = {
     WaitCause.NODES: "waits for a node",
     WaitCause.OBSERVE: "observe mode: nothing is done",
     WaitCause.CHECKPOINT: "nothing to restore",
+    WaitCause.STORAGE: "the checkpoint folder can't be written",
 }
 
 
@@ -136,15 +137,18 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         if not is_approved:
             yield _waiting(job, incident)
     if ledger.start_waits is not None and ledger.start_approved_by is None:
+        todo = f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {job.name}`)"
+        need = "it would begin at step 0"
+        if ledger.start_waits.is_for_storage:
+            todo, need = "make the checkpoint folder writable", _NEEDS[WaitCause.STORAGE]
         yield Notice(
             NoticeKind.PLAN_WAITS,
             Severity.CRITICAL,
             f"job {job.name} is not started: {ledger.start_waits.reason}",
-            f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {job.name}`) "
-            f"or end it (`rankmend stop {job.name}`)",
+            f"{todo} or end it (`rankmend stop {job.name}`)",
             job.job_id,
             job.name,
-            need="it would begin at step 0",
+            need=need,
             command=f"rankmend plan {argument}",
         )
     if stands_paused(ledger):
@@ -216,6 +220,8 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
         todo = (
             "bring a node back, or return a healthy one to service: `rankmend resume --node NODE`"
         )
+    if incident.waits_for is WaitsFor.STORAGE:
+        todo = f"make the checkpoint folder writable; or end it (`rankmend reject {incident_id}`)"
     kind, need = NoticeKind.PLAN_WAITS, _NEEDS[incident.waits_cause]
     severity = Severity.WARNING if trains(finding) else Severity.CRITICAL
     if incident.waits_cause is WaitCause.OBSERVE:
@@ -238,7 +244,7 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
 def _command_for(job: RunningJob, incident: OpenIncident) -> str:
     """Return the command that lets the waiting plan go on, or the one that explains what is missing."""
     incident_id = incident.state.incident_id
-    explained = (WaitCause.CHECKPOINT, WaitCause.OBSERVE)
+    explained = (WaitCause.CHECKPOINT, WaitCause.OBSERVE, WaitCause.STORAGE)
     if incident.waits_for is WaitsFor.NODES or incident.waits_cause in explained:
         return f"rankmend why {incident_id}"
     if incident.waits_cause is not WaitCause.PAUSED:

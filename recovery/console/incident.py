@@ -190,6 +190,11 @@ def _next(
             "The plan waits for usable nodes. Start launchers on more nodes, or take a held one back.",
             "rankmend status --nodes",
         )
+    if plan is not None and plan.waits_for == WaitsFor.STORAGE.value:
+        return Next(
+            "The plan waits for a checkpoint folder that can be written. Make room there: it goes on by itself.",
+            f"rankmend why {incident}",
+        )
     if plan is not None:
         return Next("The plan waits for a person.", f"rankmend approve {incident}")
     if is_open:

@@ -189,8 +189,12 @@ class AttemptNeeds:
         if isinstance(found, StillLooking):
             waited_s = self.since("finders", ledger.attempt, ledger.incident is None)
             return NeedsMissing(found.text, self.policy.spare_wait_s - waited_s)
-        choice = choose_checkpoint(ledger, self.policy, found, may_begin=may_begin)
         looked_s = self.since("found", ledger.finder_number)
+        if (full := search.unwritable()) is not None:
+            if looked_s < _LOOK_AGAIN_S:
+                raise full
+            return search.look_again("again, since nothing could be written")
+        choice = choose_checkpoint(ledger, self.policy, found, may_begin=may_begin)
         if choice.is_possible or looked_s < _LOOK_AGAIN_S:
             return choice
         return search.look_again("again, since nothing could be restored")

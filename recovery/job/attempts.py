@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from rankmend.errors import JournalError, RankmendError, SourceError
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
+from recovery.checkpoints.unwritable import UnwritableError
 from recovery.cluster.gate import Pool
 from recovery.job import shared_reasons
 from recovery.job.attempt_diagnosis import EXIT_UNKNOWN
@@ -107,6 +108,8 @@ class Attempts:
         self._known_at_s = float("-inf")
         # The previous attempt, the time of the look, and its result, if nothing could be restored.
         self._held: tuple[int, float, Choice] | None = None
+        # When and why the checkpoint folder could not be written.
+        self._unwritable: tuple[float, UnwritableError] | None = None
         self._fetching = Fetching()
         self._missing = MissingSaves(self._policy, self._settings.checkpoint_folder)
         # Checkpoints that were deleted between their choice and the order of the next attempt.
@@ -147,9 +150,25 @@ class Attempts:
                 self._situation.record(self._unready(ready))
         except JournalError:
             raise
+        except UnwritableError as full:
+            return self._hold_for_storage(full, now_s)
         except (OSError, RankmendError) as error:
             reason = shared_reasons.cannot_start(error)
             self._situation.record(ended_unstarted(reason, is_empty=True))
+        return True
+
+    def _hold_for_storage(self, full: UnwritableError, now_s: float) -> bool:
+        """Start nothing that could not save; return whether this was news."""
+        waited_s = self._situation.since(now_s, "unwritable", self._ledger.epoch)
+        if waited_s >= self._policy.checkpoint_wait_s:
+            reason = shared_reasons.cannot_start(f"{full}; held for {waited_s:.0f} s")
+            self._situation.record(ended_unstarted(reason, is_empty=True))
+            return True
+        told = self._ledger.start_waits
+        if told is not None and (told.is_for_storage, told.about) == (True, full.why.value):
+            return False
+        reason = f"{full}. rankmend starts it by itself then"
+        self._situation.record(StartWaits(reason, full.why.value, is_for_storage=True))
         return True
 
     def _hold_start(self, choice: Choice, now_s: float) -> bool:
@@ -213,6 +232,9 @@ class Attempts:
 
         ``may_begin``: a person allows it to begin at step 0 if nothing can be restored.
         """
+        if self._unwritable is not None and now_s - self._unwritable[0] < _LOOK_AGAIN_S:
+            raise self._unwritable[1]
+        self._unwritable = None
         preparation = self.preparation(policy, now_s)
         placement = preparation.place()
         if isinstance(placement, NeedsMissing):
@@ -343,7 +365,11 @@ class Attempts:
                 self._situation.book.warn(f"the fence beside the checkpoints is rewritten: {error}")
         attempt = max(known) + 1
         if self._fence is not None:
-            self._fence.advance(attempt)
+            try:
+                self._fence.advance(attempt)
+            except UnwritableError as full:
+                self._unwritable = self._situation.now_s(), full
+                raise
         return attempt
 
     def order(

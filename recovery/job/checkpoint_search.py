@@ -12,6 +12,7 @@ from typing import Final
 from detectors.wording import names_in_words, reasons_in_words
 from rankmend.errors import StorageError
 from recovery.checkpoints.model import CheckpointVerdict
+from recovery.checkpoints.unwritable import Unwritable, UnwritableError
 from recovery.job.found_checkpoints import verdicts_of
 from recovery.job.joined_checkpoints import (
     divide,
@@ -27,6 +28,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
 from recovery.journal.node_records import FinderChosen
 
+_UNWRITABLE: Final = {one.value: one for one in Unwritable}
 _FINDERS_MAX: Final = 3  # nodes that say they can't look; then it is the storage, and the try fails
 # For one of several that look, once another has answered: a launcher gives itself 30 s
 # (CheckpointSettings.validate_timeout_s), and says so then.
@@ -99,6 +101,17 @@ class CheckpointSearch:
         elif not is_settled and len(ledger.readers) > 1 and not self._is_on_local_disks:
             return self._ask_fewer(answers)
         return joined
+
+    def unwritable(self) -> UnwritableError | None:
+        """Return why a node that looked could write nothing there, or None."""
+        for reader in self.ledger.readers:
+            report = self.nodes.report_of(reader.node)
+            found = None if report is None else report.found
+            if found is not None and found.revision >= self.ledger.finder_number:
+                why = _UNWRITABLE.get(found.unwritable)
+                if why is not None:
+                    return UnwritableError(why, f"{reader.node}: {found.unwritable_text}")
+        return None
 
     def look_again(self, reason: str) -> FinderChosen:
         """Return that those who looked do so again, or those of the placement where it is another."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from detectors.finding import HOST_SILENT, Blame, Evidence, Finding, Kind, SymptomKind
 from rankmend.errors import JournalError, RankmendError
+from recovery.checkpoints.unwritable import UnwritableError
 from recovery.cluster.gate import Judgement
 from recovery.job import shared_reasons
 from recovery.job.alert_intake import fatal
@@ -328,7 +329,7 @@ class IncidentRunner:
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
-            return self.fail_try(incident, shared_reasons.cannot_start(error), None)
+            return self._go_without(error, incident, now_s)
         if refusal is not None:
             self._escalate(incident, refusal, ready.choice)
             return True
@@ -364,6 +365,29 @@ class IncidentRunner:
         why = WaitReason(WaitCause.CHECKPOINT, text, choice.held_about)
         made = replace(incident.plan, choice=choice)
         return self._planning.note_wait(incident, made, why, WaitsFor.LEAVE)
+
+    def _go_without(self, error: Exception, incident: OpenIncident, now_s: float) -> bool:
+        """Wait where room mends what kept the attempt from being ordered; else the try has failed."""
+        if isinstance(error, UnwritableError):
+            return self._wait_for_storage(error, incident, now_s)
+        return self.fail_try(incident, shared_reasons.cannot_start(error), None)
+
+    def _wait_for_storage(
+        self, full: UnwritableError, incident: OpenIncident, now_s: float
+    ) -> bool:
+        """Hold the job until an attempt could publish checkpoints, and journal that once; give up in the end.
+
+        Tries count for nothing here: each would fail for the same reason.
+        """
+        waited_s = self._situation.since(now_s, "unwritable", expected_answer(incident.state))
+        if waited_s >= incident.policy.checkpoint_wait_s:
+            reason = shared_reasons.cannot_start(f"{full}; held for {waited_s:.0f} s")
+            self._escalate(incident, reason, None)
+            return True
+        assert incident.plan is not None, "an attempt is ordered by a plan"
+        text = f"{full}. It goes on by itself then"
+        why = WaitReason(WaitCause.STORAGE, text, full.why.value)
+        return self._planning.note_wait(incident, incident.plan, why, WaitsFor.STORAGE)
 
     def _is_held(self, incident: OpenIncident) -> bool:
         """Return whether a pause holds the incident's next step."""

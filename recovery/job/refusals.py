@@ -10,8 +10,9 @@ from typing import Final, TypeAlias
 
 from detectors.finding import Finding
 from recovery.job.spelling import say_unknown
+from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import Failure, WaitsFor
-from recovery.journal.ledger import Ledger
+from recovery.journal.ledger import Ledger, OpenIncident
 from recovery.messages.outside import PersonAct, PersonCommand, Refusal
 
 _No: TypeAlias = tuple[Refusal, str]
@@ -60,7 +61,7 @@ def _refuse_judging(command: PersonCommand, ledger: Ledger, _floor: Floor) -> _N
     incident = ledger.incident
     is_start = command.act is PersonAct.APPROVE and command.incident_id is None
     if is_start and incident is None and ledger.start_waits is not None:
-        return None
+        return _refuse_start(ledger.start_waits)
     if incident is None or command.incident_id not in (None, incident.state.incident_id):
         return Refusal.NOT_OPEN, f"incident {command.incident_id or ''} is not open"
     if command.act is PersonAct.CANCEL:
@@ -68,11 +69,25 @@ def _refuse_judging(command: PersonCommand, ledger: Ledger, _floor: Floor) -> _N
     incident_id = incident.state.incident_id
     if incident.waits is None:
         return Refusal.NO_PLAN_WAITS, f"incident {incident_id} has no pending plan"
-    if command.act is PersonAct.APPROVE and incident.waits_for is WaitsFor.NODES:
+    return _refuse_approval(incident) if command.act is PersonAct.APPROVE else None
+
+
+def _refuse_start(waits: StartWaits) -> _No | None:
+    if not waits.is_for_storage:
+        return None
+    return Refusal.NEEDS_STORAGE, f"the start waits for storage, not for approval: {waits.reason}"
+
+
+def _refuse_approval(incident: OpenIncident) -> _No | None:
+    incident_id, reason = incident.state.incident_id, incident.waits[1] if incident.waits else ""
+    if incident.waits_for is WaitsFor.NODES:
         return Refusal.NEEDS_NODES, (
             f"the plan of {incident_id} waits for nodes, not for approval: "
-            f"{incident.waits[1]}; it continues by itself once there are enough"
+            f"{reason}; it continues by itself once there are enough"
         )
+    if incident.waits_for is WaitsFor.STORAGE:
+        text = f"the plan of {incident_id} waits for storage, not for approval: {reason}"
+        return Refusal.NEEDS_STORAGE, text
     return None
 
 

@@ -115,10 +115,13 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class StartWaits:
-    """No attempt starts, since it would begin at zero; a notice tells people."""
+    """No attempt starts, since it would begin at zero or could not save; a notice tells people."""
 
     reason: str
     about: str  # the existing checkpoints: the same ones are journaled once
+    is_for_storage: bool = (
+        False  # it waits for a checkpoint folder that can be written: no approval replaces that
+    )
 
 
 class StallSource(Enum):

@@ -76,6 +76,7 @@ class WaitsFor(Enum):
 
     LEAVE = "leave"  # for an approval, or the end of a pause or dry run: a person can give it
     NODES = "nodes"  # for usable nodes: no approval replaces them
+    STORAGE = "storage"  # for a checkpoint folder that can be written: neither replaces that
 
 
 class WaitCause(Enum):
@@ -90,6 +91,7 @@ class WaitCause(Enum):
     NODES = "nodes"  # too few usable nodes
     OBSERVE = "observe"  # observe mode: it is not taken, unless a person approves it
     CHECKPOINT = "checkpoint"  # none can be restored; an approval starts from zero
+    STORAGE = "storage"  # the checkpoint folder can't be written
 
 
 @dataclass(frozen=True, slots=True)

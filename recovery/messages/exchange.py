@@ -321,6 +321,9 @@ class Found:
     checkpoints: tuple[FoundCheckpoint, ...]  # newest first, at most 20
     error: str | None = None  # why the folder can't be read
     revision: int = 0  # the revision of the order that asked; an older look doesn't count
+    # Why no attempt could publish there now: value of a recovery.checkpoints.unwritable.Unwritable, and in words; "" if one could.
+    unwritable: str = ""
+    unwritable_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

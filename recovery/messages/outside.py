@@ -72,6 +72,9 @@ class Refusal(Enum):
     NOT_OPEN = "not_open"  # the incident is not open
     NO_PLAN_WAITS = "no_plan_waits"  # the incident has no plan that waits
     NEEDS_NODES = "needs_nodes"  # too few usable nodes: no command can replace them
+    NEEDS_STORAGE = (
+        "needs_storage"  # the checkpoint folder can't be written: no command can replace that
+    )
     NO_ATTEMPT = "no_attempt"  # nothing is running that could restart
     NOT_PAUSED = "not_paused"
     UNKNOWN_NODE = "unknown_node"  # the job has no such node

@@ -182,6 +182,8 @@ def _done(ledger: Ledger, incident: OpenIncident) -> Iterator[str]:
         yield f"started attempt {started.attempt}{where}, {begins}"
     if incident.waits is not None and incident.waits_for is WaitsFor.NODES:
         yield "waits for a node that it may use"
+    if incident.waits is not None and incident.waits_for is WaitsFor.STORAGE:
+        yield "waits for a checkpoint folder that can be written"
 
 
 def _key_of(notice: Notice) -> str:

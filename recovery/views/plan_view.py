@@ -13,7 +13,7 @@ from recovery.job.plan_progress import CONFIRM_BY, OBSERVED
 from recovery.job.planner import Scene, plan
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import StartWaits
-from recovery.journal.incident_records import Plan
+from recovery.journal.incident_records import Plan, WaitsFor
 from recovery.journal.ledger import Ledger
 
 START: Final = "start"  # the step of a held start, which has no incident
@@ -55,6 +55,7 @@ def _view_start(waits: StartWaits, attempt: int, job_id: str, name: str) -> wire
         judgement=Judgement.WAIT.value,
         judgement_reason=waits.reason,
         plan_id=hashlib.sha256(does).hexdigest()[:16],
+        waits_for=(WaitsFor.STORAGE if waits.is_for_storage else WaitsFor.LEAVE).value,
     )
 
 

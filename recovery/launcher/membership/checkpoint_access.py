@@ -8,12 +8,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from rankmend.errors import RankmendError
 from recovery.checkpoints.model import CheckpointVerdict, Share
+from recovery.checkpoints.unwritable import UnwritableError
 from recovery.messages.exchange import Found, FoundCheckpoint
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,10 @@ class Fence(Protocol):
 
     def advance(self, attempt: int) -> None:
         """Return once only this attempt may publish, durably."""
+        ...
+
+    def check_room(self) -> None:
+        """Raise UnwritableError if there is no room to let another attempt publish."""
         ...
 
 
@@ -202,6 +207,10 @@ class Storage:
         self._found_here = frozenset(one.candidate.path for one in verdicts if one.is_valid)
         told = tuple(map(_told, verdicts[:CANDIDATES_MAX]))
         found = Found(empty_through, told, error, revision)
+        try:
+            self._fence.check_room()
+        except UnwritableError as full:
+            found = replace(found, unwritable=full.why.value, unwritable_text=str(full))
         with self._changed:
             if self._wanted_look is None:  # else the answer is old already
                 self.found = found

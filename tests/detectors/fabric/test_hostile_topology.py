@@ -17,8 +17,8 @@ from rankmend.errors import SourceError
     ("body", "reason"),
     [
         (b"SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n\xe4\n", "line 2: byte 0xe4"),
-        (b"SwitchName=\x1b[2J Nodes=n1", "no name"),
-        (b"SwitchName=" + b"x" * 300 + b" Nodes=n1", "no name"),
+        (b"SwitchName=\x1b[2J Nodes=n1", "not a name"),
+        (b"SwitchName=" + b"x" * 300 + b" Nodes=n1", "not a name"),
         (b"SwitchNames=leaf1 Nodes=n1", "line 1"),
         (b"SwitchName=leaf1 Nodes=n[1-3", "list"),
         (b"SwitchName=leaf1 Nodes=n[1-99999999]", "list"),

@@ -210,7 +210,6 @@ def test_program_dies_with_a_node_that_is_killed(
     wait_for(lambda: programs_below(tmp_path) == [], "the end of the program and of its child")
 
 
-@pytest.mark.real_fault("program held by the kernel")
 def test_device_of_a_killed_program_that_the_kernel_holds_is_not_used_until_it_is_gone(
     tmp_path: Path,
 ) -> None:

@@ -88,6 +88,7 @@ class FakeNode:
         self.known: tuple[FoundCheckpoint, ...] = ()
         self.told: dict[str, object] = {}  # of the checkpoint, where it differs
         self.look_error: str | None = None
+        self.found_changes: dict[str, object] = {}  # of the answer, where it differs
 
     def take(self, order: Order) -> None:
         self.orders.append(order)
@@ -109,7 +110,8 @@ class FakeNode:
                 "/c/7", 7, "npz", 1, 1.0, True, "whole", share=order.share or Share()
             )
             told = replace(told, **self.told)
-            self.found = Found(self.empty_through, (told,), self.look_error, order.revision)
+            found = Found(self.empty_through, (told,), self.look_error, order.revision)
+            self.found = replace(found, **self.found_changes)
 
     def report(self) -> Report:
         self.number += 1

@@ -45,7 +45,7 @@ def test_neither_an_incident_nor_a_job_grows_without_bound(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a" * 101, "a\0b"])
 def test_name_of_no_incident_reaches_no_file(tmp_path: Path, name: str) -> None:
     assert read_readings(tmp_path, name) == ()
-    with pytest.raises(StorageError, match="no name of an incident"):
+    with pytest.raises(StorageError, match="not the id of an incident"):
         add_reading(tmp_path, name, reading(1.0))
 
 

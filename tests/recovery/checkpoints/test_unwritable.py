@@ -1,0 +1,103 @@
+"""A checkpoint folder that takes no more writes is told apart by what it lacks, on real file systems."""
+
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recovery.checkpoints.marks import FenceFile
+from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain_unwritable
+from tests.agent.test_mounts import tmpfs
+
+
+def fill(folder: Path) -> None:
+    """Write until nothing more fits."""
+    with (folder / "ballast").open("wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(b"x" * 4096)
+            except OSError as full:
+                if full.errno != errno.ENOSPC:
+                    raise
+                return
+
+
+def fill_inodes(folder: Path) -> None:
+    for number in range(1000):
+        try:
+            (folder / f"empty-{number}").touch()
+        except OSError as full:
+            if full.errno != errno.ENOSPC:
+                raise
+            return
+
+
+def refused(fence: FenceFile) -> UnwritableError:
+    with pytest.raises(UnwritableError) as advancing:
+        fence.advance(2)
+    with pytest.raises(UnwritableError) as probing:
+        fence.check_room()
+    assert (probing.value.why, str(probing.value)) == (advancing.value.why, str(advancing.value))
+    return advancing.value
+
+
+@pytest.mark.real
+def test_full_file_system_is_named_with_what_is_free_until_there_is_room(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "full", "size=1m,nr_inodes=64") as folder:
+        fence = FenceFile(folder / ".rankmend" / "attempt")
+        fence.advance(1)
+        fill(folder)
+
+        error = refused(fence)
+
+        assert error.why is Unwritable.FULL
+        assert f"the file system at {folder} is full: 0 bytes of 1.05 MB free" in str(error)
+        assert fence.read() == 1
+        (folder / "ballast").unlink()
+        fence.check_room()
+        fence.advance(2)
+        assert [one.name for one in fence.path.parent.iterdir()] == ["attempt"]
+
+
+@pytest.mark.real
+def test_file_system_without_inodes_is_not_called_full(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "many", "size=1m,nr_inodes=16") as folder:
+        fence = FenceFile(folder / ".rankmend" / "attempt")
+        fence.advance(1)
+        fill_inodes(folder)
+
+        error = refused(fence)
+
+    assert error.why is Unwritable.NO_INODES
+    assert "has no inode left for another file, though 1.0" in str(error)
+
+
+@pytest.mark.real
+def test_read_only_file_system_is_named_as_such(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "ro", "size=1m") as folder:
+        fence = FenceFile(folder / ".rankmend" / "attempt")
+        fence.advance(1)
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+
+        error = refused(fence)
+
+    assert error.why is Unwritable.READ_ONLY
+    assert "is mounted read-only" in str(error)
+
+
+def test_quota_names_whose_it_is_and_that_the_file_system_has_room(tmp_path: Path) -> None:
+    failure = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    error = explain_unwritable(tmp_path / "not" / "yet", failure)
+
+    assert error is not None
+    assert error.why is Unwritable.QUOTA
+    assert f"has no quota left for uid {os.getuid()}" in str(error)
+    assert str(error).startswith(f"{tmp_path}/not/yet can't be written: the file system at /")
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "I/O error"), OSError("odd"), None])
+def test_other_trouble_is_none_of_these(tmp_path: Path, failure: OSError | None) -> None:
+    assert explain_unwritable(tmp_path, failure) is None

@@ -1,0 +1,54 @@
+"""A job whose checkpoint storage is full at a restart is held until there is room."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
+from tests.agent.test_mounts import tmpfs
+from tests.recovery.checkpoints.test_unwritable import fill
+from tests.system.faults.harness import Job, kill, wait_for
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+def ask(job: Job, *words: str) -> str:
+    command = [sys.executable, "-m", "rankmend.cli", *words, f"--state-dir={job.state}"]
+    environment = {**os.environ, "COLUMNS": "1000"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    return done.stdout + done.stderr
+
+
+def test_job_waits_for_room_and_goes_on_by_itself(
+    make_lockstep: Callable[..., Job], tmp_path: Path
+) -> None:
+    with tmpfs(tmp_path / "disk", "size=4m") as disk:
+        job = make_lockstep("--steps=4000", "--every=100000", flags=["--grace=2"])
+        job.folder.joinpath("checkpoints").symlink_to(disk)
+        job.start()
+        pids = job.pids_at_step(20)
+        fill(disk)
+
+        kill(pids[1], number=signal.SIGKILL)
+        (waits,) = wait_for(lambda: job.records(PlanWaits), "the job is held")
+        refused = ask(job, "approve", waits.incident_id, "--yes")
+        shown = ask(job, "status", job.name)
+
+        (disk / "ballast").unlink()
+        job.pids_at_step(20, attempt=2)
+        job.signal(signal.SIGTERM)
+        job.wait()
+
+    assert (waits.cause, waits.waits_for) == (WaitCause.STORAGE, WaitsFor.STORAGE)
+    assert waits.about == "full"
+    assert f"the file system at {disk} is full: 0 bytes of 4.19 MB free" in waits.reason
+    assert "waits for storage, not for approval" in refused
+    assert f"the file system at {disk} is full" in shown
+    assert job.records(TryFailed) == []
