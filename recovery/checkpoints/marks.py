@@ -37,8 +37,10 @@ log = logging.getLogger(__name__)
 class FenceFile:
     """The attempt that may publish checkpoints. `rankmend.may_publish` compares it with its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_beside: bool = True) -> None:
+        """``is_beside``: it lies beside checkpoints, where a job may wait for room."""
         self.path = path
+        self._is_beside = is_beside
         self._attempt: int | None = None  # the newest that was let publish from here
 
     def advance(self, attempt: int) -> None:
@@ -79,6 +81,8 @@ class FenceFile:
 
     def _refuse_unwritable(self, error: Exception) -> None:
         """Raise UnwritableError if the error is one that room or a person mends."""
+        if not self._is_beside:
+            return
         known = explain_unwritable(self.path.parent, error.__cause__ or error)
         if known is not None:
             raise known from error

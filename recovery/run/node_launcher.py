@@ -121,7 +121,7 @@ class NodeLauncher:
                 "checkpoints": None if setup.beside is None else str(setup.beside.parent),
             }
         )
-        self.fence = FenceFile(job.fence_path(setup))
+        self.fence = FenceFile(job.fence_path(setup), is_beside=setup.beside is not None)
         self.pins = make_pins(setup.options, clock)
         if setup.command.prefix is not None:
             job.runtime.copy_hook()
