@@ -93,7 +93,7 @@ class RankStand:
     rank: int
     process_state: str  # letter of /proc/PID/stat
     state_age_s: float  # how long it has been seen only in this state
-    is_done: bool  # it ended with exit code 0, or its training did and what started it runs on
+    is_done: bool  # it ended with exit code 0
     steps_done: int  # in this attempt
     advanced_age_s: (
         float | None
@@ -105,6 +105,14 @@ class RankStand:
     collectives_entered: int = 0
     collective_timeout_s: float | None = None  # set for the process group of its newest collective
     has_pairs: bool = False  # it sends to or receives from single ranks
+    is_past_training: bool = (
+        False  # the process that made its steps ended; what had started it runs on
+    )
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no step is expected of it any more."""
+        return self.is_done or self.is_past_training
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +159,7 @@ def detect_hung(
     ``longest_gap_s`` is the job's longest stall that ended by itself; ``has_stepped_before`` says
     whether an earlier attempt of the job reported a step.
     """
-    live = sorted((stand for stand in stands if not stand.is_done), key=lambda stand: stand.rank)
+    live = sorted((stand for stand in stands if not stand.is_over), key=lambda stand: stand.rank)
     if not live:
         return None
     ages = [stand.advanced_age_s for stand in live if stand.advanced_age_s is not None]
@@ -270,7 +278,7 @@ def _outside_a_step(stands: Sequence[RankStand], limit_s: float) -> str:
     """
     is_blocked = any(s.process_state == "D" and s.state_age_s >= limit_s for s in stands)
     for stand in sorted(stands, key=lambda stand: stand.rank):
-        if stand.is_done:
+        if stand.is_over:
             return f"rank {stand.rank} has ended, so the job may be ending"
         if stand.section in _SAVING:
             return f"rank {stand.rank} is in section {stand.section}"
@@ -305,6 +313,10 @@ def _hang(
         evidence=(),
     )
     lines = [Evidence("rankmend", hang.why), *_evidence(live, accused)]
+    past = [stand.rank for stand in stands if stand.is_past_training and not stand.is_done]
+    if past:
+        text = f"{ranks_in_words(past)}: the training process has ended, what started it runs on"
+        lines.insert(1, Evidence("/proc/PID/stat", text))
     if done:
         waiting = f"{ranks_in_words(done)} ended with exit code 0 while others are alive"
         lines.insert(1, Evidence("wait status", waiting))

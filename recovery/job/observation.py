@@ -362,7 +362,7 @@ class Observation:
                 rank=view.rank,
                 process_state=view.process_state,
                 state_age_s=max(0.0, now_s - view.state_since_s),
-                is_done=view.is_done or view.is_past_training,
+                is_done=view.is_done,
                 steps_done=view.steps_done,
                 advanced_age_s=_age(view.advanced_at_s, now_s),
                 section=view.section,
@@ -372,6 +372,7 @@ class Observation:
                 collectives_entered=view.collectives_entered,
                 collective_timeout_s=view.collective_timeout_s,
                 has_pairs=view.has_pairs,
+                is_past_training=view.is_past_training,
             )
             for view in self.ranks.values()
             if not without or view.node not in without

@@ -195,6 +195,7 @@ def test_twenty_minutes_without_a_step_stop_no_training() -> None:
         (stand(1, section="io"), "rank 1 is in section io"),
         (stand(1, section="idle"), "rank 1 is in no section of a step and may be evaluating"),
         (stand(1, is_done=True), "rank 1 has ended, so the job may be ending"),
+        (stand(1, is_past_training=True), "rank 1 has ended, so the job may be ending"),
     ],
 )
 def test_rank_outside_a_step_gives_the_job_the_ceil(odd: RankStand, reason: str) -> None:
@@ -215,6 +216,21 @@ def test_rank_that_ended_well_is_named_and_not_accused() -> None:
         Evidence("wait status", "rank 1 ended with exit code 0 while others are alive")
         in hang.evidence
     )
+
+
+def test_rank_whose_training_has_ended_is_not_told_as_one_that_has_ended_well() -> None:
+    hang = seen(world(stand(1, is_past_training=True, steps_done=9), advanced_age_s=1800.0))
+
+    assert hang.victims == (0, 2, 3)
+    said = "rank 1: the training process has ended, what started it runs on"
+    assert Evidence("/proc/PID/stat", said) in hang.evidence
+    assert not [line for line in hang.evidence if line.source == "wait status"]
+
+
+def test_ranks_that_are_all_past_their_training_are_no_hang() -> None:
+    stands = world(stand(0), advanced_age_s=9999.0)
+
+    assert hang_of([replace(one, is_past_training=True) for one in stands]) is None
 
 
 def test_rank_blocked_in_the_kernel_all_the_time_is_not_evaluating() -> None:
