@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,8 +14,11 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.support.run_again import RunAgain, known_flaky
+from tests.support.tiers import Tier, UnitGuard, tier_of
+
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
-settings.register_profile("quick", deadline=None, max_examples=25)  # `make test`
+settings.register_profile("quick", deadline=None, max_examples=25)  # `make check`, `make test`
 settings.register_profile("thorough", deadline=None, max_examples=100)  # `make test-all`
 settings.load_profile("quick")
 
@@ -23,16 +26,61 @@ ROOT = Path(__file__).parents[1]
 DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event loops, caches
 
 
-def pytest_configure() -> None:
+_GUARD = UnitGuard()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rankmend")
+    group.addoption(
+        "--tier",
+        action="append",
+        choices=[tier.value for tier in Tier],
+        help="only test files of this tier (repeatable); no other file is imported",
+    )
+    group.addoption(
+        "--run-again",
+        action="store_true",
+        help="run a process or site test that failed again, alone, when all others have ended",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Take from the surroundings what started programs would inherit.
 
     A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal;
     PyTorch takes twice as long where Python keeps nothing that it compiles.
     """
+    if config.getoption("--run-again") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RunAgain(config, known_flaky()))
     for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of a tier that is not asked for."""
+    tiers = config.getoption("--tier")
+    if not tiers or not collection_path.name.startswith("test_"):
+        return None
+    return True if tier_of(collection_path).value not in tiers else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Hold a unit test to what its tier may do."""
+    if tier_of(item.path) is not Tier.UNIT:
+        return (yield)
+    with _GUARD.armed():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    result = yield
+    if _GUARD.refused:  # and swallowed by the code under test
+        pytest.fail(f"a unit test of this file {_GUARD.refused[0]}: mark it process or site")
+    return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,0 +1,100 @@
+"""The three tiers of tests: what each may use, how a file says its own, and what keeps a unit test to it.
+
+unit      the default: no process, socket, thread, sleep or PyTorch. Thousands a minute, and never repeated.
+process   real processes, threads, sockets of this machine.
+site      what a site has: Slurm, PostgreSQL, Kubernetes, systemd, hosts of their own, Chromium.
+
+A file says its tier in its `pytestmark`, so that a run of one tier imports no file of another. `safety` beside it names
+a file about fencing, journals, ownership, budgets or attempts: a failure there is never put down to chance.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+from pathlib import Path
+
+
+class Tier(Enum):
+    UNIT = "unit"
+    PROCESS = "process"
+    SITE = "site"
+
+
+_ASSIGNED = re.compile(r"^pytestmark = (?:\[.*?\]$|[^\[\n]*$)", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r"\bmark\.(\w+)")
+
+
+@cache
+def marks_of(file: Path) -> frozenset[str]:
+    """Return the marks of a whole test file, read from its text: nothing is imported for it."""
+    try:
+        assigned = _ASSIGNED.search(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(_MARK.findall(assigned.group())) if assigned else frozenset()
+
+
+def tier_of(file: Path) -> Tier:
+    """Return the tier that a test file says it belongs to."""
+    marks = marks_of(file)
+    return next((tier for tier in (Tier.SITE, Tier.PROCESS) if tier.value in marks), Tier.UNIT)
+
+
+def is_safety_file(file: Path) -> bool:
+    """Return whether no failure in a test file is ever put down to chance."""
+    return "safety" in marks_of(file)
+
+
+# CPython's audit events (PEP 578), and what a unit test would do by each. `time.sleep`: from Python 3.11 on.
+_FORBIDDEN = {
+    "subprocess.Popen": "starts a process",
+    "os.fork": "forks",
+    "os.forkpty": "forks",
+    "os.posix_spawn": "starts a process",
+    "os.system": "starts a process",
+    "socket.bind": "binds a socket",
+    "socket.connect": "connects a socket",
+    "socket.getaddrinfo": "asks for an address",
+    "socket.sendto": "sends through a socket",
+    "_thread.start_new_thread": "starts a thread",
+    "_thread.start_joinable_thread": "starts a thread",
+    "time.sleep": "sleeps",
+}
+
+
+class TierError(RuntimeError):
+    """A unit test does what only the other tiers may."""
+
+
+class UnitGuard:
+    """Refuses what no unit test may do, and keeps it for a test whose code swallows the refusal."""
+
+    def __init__(self) -> None:
+        """Install the hook, which stays for the life of the process: CPython knows no way back."""
+        self._is_armed = False
+        self.refused: list[str] = []
+        sys.addaudithook(self._look)
+
+    def _look(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self._is_armed:
+            return
+        deed = _FORBIDDEN.get(event)
+        if event == "import" and arguments[0] == "torch":
+            deed = "imports PyTorch"
+        if deed is None or (event == "time.sleep" and arguments[0] == 0):
+            return
+        self.refused.append(deed)
+        raise TierError(f"this unit test {deed}: its file needs `pytest.mark.process` or `.site`")
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Refuse while this block runs."""
+        self.refused.clear()
+        self._is_armed = True
+        try:
+            yield
+        finally:
+            self._is_armed = False
