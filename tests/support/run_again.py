@@ -5,15 +5,16 @@ be hidden either: what passes alone is printed last, with the output of its fail
 `tests/flaky.toml`. `judge` says which failures may be repeated; unit tests and those marked `safety` never are.
 """
 
+import datetime
 import subprocess
 import sys
-import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.tiers import Tier, is_safety_file, tier_of
@@ -58,17 +59,29 @@ def judge(failures: Sequence[Failure], known: Collection[str]) -> dict[str, Verd
     return verdicts
 
 
-def known_flaky(file: Path = FLAKY) -> list[str]:
+class FlakyTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A test that failed beside others, and passed alone."""
+
+    test: str  # its node id
+    date: datetime.date
+    first_line: str  # of the failure
+
+
+class _FlakyFile(msgspec.Struct, forbid_unknown_fields=True):
+    passed_only_alone: list[FlakyTest] = []
+
+
+def known_flaky(file: Path = FLAKY) -> list[FlakyTest]:
     """Return the tests that once passed only alone."""
-    return [row["test"] for row in tomllib.loads(file.read_text()).get("passed_only_alone", [])]
+    return msgspec.toml.decode(file.read_bytes(), type=_FlakyFile).passed_only_alone
 
 
 class RunAgain:
     """The part of the process that has all results: pytest's own, or the one that pytest-xdist gives them to."""
 
-    def __init__(self, config: pytest.Config, known: Collection[str]) -> None:
+    def __init__(self, config: pytest.Config, known: Collection[FlakyTest]) -> None:
         self._config = config
-        self._known = known
+        self._known = {row.test for row in known}
         self._failures: dict[str, Failure] = {}
         self._broken = False  # a file that can't be collected, or an error of pytest's
         self._verdicts: dict[str, Verdict] = {}
@@ -153,6 +166,7 @@ def entries(failures: Sequence[Failure]) -> Iterator[str]:
         first = (lines or [failure.output.strip() or "?"])[0].removeprefix("E").strip()
         yield "[[passed_only_alone]]"
         yield f"test = {_quoted(failure.test)}"
+        yield f"date = {datetime.datetime.now(datetime.timezone.utc).date()}"
         yield f"first_line = {_quoted(first)}"
 
 

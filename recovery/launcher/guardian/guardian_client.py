@@ -23,6 +23,7 @@ from typing import IO, Final, TypeGuard
 
 from rankmend.errors import LaunchError, SourceError
 from rankmend.hook.layout import ENV_ATTEMPT, ENV_JOB_ID
+from rankmend.milestones import ENV_MILESTONES_FD, milestones_descriptor
 from rankmend.parts_path import PACKAGE_ROOT, PARTS_ROOT, program
 from recovery.launcher.guardian.packets import (
     PACKET_BYTES_MAX,
@@ -103,6 +104,9 @@ class Guardian:
         if not executable:
             raise LaunchError("cannot start the guardian: the path of this Python is unknown")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [theirs.fileno(), *held_open]
+        if (milestones := milestones_descriptor()) is not None:
+            descriptors.append(milestones)
         log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the guardian
         with theirs:
             argv = [executable, "-I", "-S", *program("recovery.launcher.guardian.main")]
@@ -116,7 +120,7 @@ class Guardian:
                         stdout=subprocess.DEVNULL,
                         stderr=log,
                         env=_guardian_environment(job_id, node),
-                        pass_fds=[theirs.fileno(), *held_open],
+                        pass_fds=descriptors,
                         start_new_session=True,
                     )
             except OSError as error:
@@ -312,6 +316,8 @@ def _guardian_environment(job_id: str, node: str | None) -> dict[str, str]:
     environment[ENV_LAUNCHER] = own_mark()
     if node is not None:
         environment[ENV_NODE] = node
+    if (descriptor := milestones_descriptor()) is not None:
+        environment[ENV_MILESTONES_FD] = str(descriptor)
     return environment
 
 
