@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -14,7 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from tests.support.run_again import RunAgain, known_flaky
+from tests.support.run_again import BED, RunAgain, known_flaky
 from tests.support.tiers import Tier, UnitGuard, tier_of
 
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
@@ -27,6 +28,7 @@ DESCRIPTORS_LEFT_MAX = 8  # what a module begins for the whole session: event lo
 
 
 _GUARD = UnitGuard()
+_CHOSEN = re.compile(r"\bmark\.(real_fault|component)\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         choices=[tier.value for tier in Tier],
         help="only test files of this tier (repeatable); no other file is imported",
+    )
+    group.addoption(
+        "--chosen",
+        choices=["only", "not"],
+        help="only the tests that stand for a real fault or a real component, or all but these",
     )
     group.addoption(
         "--run-again",
@@ -59,11 +66,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file of a tier that is not asked for."""
-    tiers = config.getoption("--tier")
-    if not tiers or not collection_path.name.startswith("test_"):
+    """Import no file that has nothing of what is asked for."""
+    if not collection_path.name.startswith("test_"):
         return None
-    return True if tier_of(collection_path).value not in tiers else None
+    tiers = config.getoption("--tier")
+    if tiers and tier_of(collection_path).value not in tiers:
+        return True
+    only_chosen = config.getoption("--chosen") == "only"
+    return True if only_chosen and not _CHOSEN.search(collection_path.read_text()) else None
+
+
+def is_chosen(item: pytest.Item) -> bool:
+    """Return whether `make test` runs this process or site test."""
+    return any(item.get_closest_marker(name) for name in ("real_fault", "component"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,21 +130,38 @@ def _test_modules(argument: str) -> Iterator[str]:
             yield ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
-@pytest.hookimpl(trylast=True)  # when the tests that were not asked for are gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Hand out the slowest files first, so that no worker begins one when the others are done.
-
-    A long test weighs the seconds that it may take: a file of one that takes minutes has a limit of its own.
-    """
+    """Leave out what is not asked for, keep tests of one bed together, and hand out the slowest first."""
+    if chosen := config.getoption("--chosen"):
+        kept = [item for item in items if is_chosen(item) == (chosen == "only")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
     if not hasattr(config, "workerinput"):
         return
+    # Tests that share a module's bed stay on one worker; all others are handed out one by one.
+    for item in items:
+        if _shares_bed(item):
+            item.add_marker(pytest.mark.xdist_group(f"{BED}{item.nodeid.partition('::')[0]}"))
+    # No worker may begin a long test when the others are done: those with a limit of their own, then beds.
     weights: Counter[Path] = Counter()
     for item in items:
-        marks = {mark.name for mark in item.iter_markers()}
         limit = item.get_closest_marker("timeout")
-        limit_s = limit.args[0] if limit and limit.args else config.getini("timeout")
-        weights[item.path] += int(limit_s) if "long" in marks else 10 if "real" in marks else 1
+        weights[item.path] += int(limit.args[0]) if limit and limit.args else 10
     items.sort(key=lambda item: -weights[item.path])
+
+
+def _shares_bed(item: pytest.Item) -> bool:
+    """Return whether a test uses a fixture that is made once for its module or class."""
+    known = getattr(item, "_fixtureinfo", None)
+    if known is None:
+        return False
+    return any(
+        definitions[-1].scope in ("module", "class", "package") and name not in _OF_EVERY_MODULE
+        for name, definitions in known.name2fixturedefs.items()
+    )
+
+
+_OF_EVERY_MODULE = {"_own_procfs", "_closed_descriptors"}
 
 
 def pytest_collection_finish() -> None:

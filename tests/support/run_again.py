@@ -20,6 +20,7 @@ import pytest
 from tests.support.tiers import Tier, is_safety_file, tier_of
 
 FLAKY = Path(__file__).resolve().parents[1] / "flaky.toml"
+BED = "bed:"  # begins what pytest-xdist adds to the node ids of tests that stay together
 AGAIN_MAX = 3  # more in one run are no chance
 AGAIN_S_MAX = 1800.0  # the longest limit of a single test
 
@@ -91,12 +92,13 @@ class RunAgain:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.failed:
             return
-        before = self._failures.get(report.nodeid)  # of its set-up or call, if its end fails, too
+        test = report.nodeid.rpartition(f"@{BED}")[0] or report.nodeid
+        before = self._failures.get(test)  # of its set-up or call, if its end fails, too
         text = "\n".join([*([before.output] if before else []), _text_of(report)])
         # A report of a worker that died has no marks but those of the file.
-        file = self._config.rootpath / report.nodeid.partition("::")[0]
+        file = self._config.rootpath / test.partition("::")[0]
         is_safety = "safety" in report.keywords or is_safety_file(file)
-        self._failures[report.nodeid] = Failure(report.nodeid, tier_of(file), is_safety, text)
+        self._failures[test] = Failure(test, tier_of(file), is_safety, text)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._broken = self._broken or report.failed
