@@ -7,16 +7,17 @@ TORCH ?= torch==2.13.0
 # the environment says: the tests start hundreds of programs, and PyTorch takes twice as long where it is compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
-# Two workers a core: most of a test's time is spent waiting for processes and timers. Those of a file share what they start.
+# Two workers a core: most of a test's time is spent waiting for processes. Tests that share a bed stay on one worker.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
-    --durations=30
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder \
+    --run-again --durations=30
+REAL = --tier process --tier site
 
 # A failure in one part keeps no other part from running; `make` fails at the end.
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-torch docs test test-all test-quick test-long coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation scoreboard deb rpm clean
+.PHONY: help demo demo-torch docs check test test-all test-chosen test-rest test-thorough stress coverage lint bench bench-agent bench-recovery drills soak gpu jepsen simulation scoreboard deb rpm clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -61,20 +62,27 @@ lint: $(VENV)/.dev ## format check, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The tests leave a part of a processor idle, in which lint runs. What it finds is printed at once.
-test: $(VENV)/.dev $(VENV)/.torch ## lint, types, tests of every part, and one real fault of each kind
-	@{ nice $(MAKE) --no-print-directory lint >$(VENV)/lint.log 2>&1 || { cat $(VENV)/lint.log; false; }; } & lint=$$!; \
-	$(MAKE) --no-print-directory test-quick; status=$$?; \
-	if wait $$lint; then tail -n 1 $(VENV)/lint.log; else echo "lint failed: $(VENV)/lint.log"; status=1; fi; exit $$status
+check: $(VENV)/.dev ## while you work: format, lint, types, unit tests (a minute; CHECK_ARGS=--changed: what differs from the last commit)
+	$(BIN)/python -m tests.check $(CHECK_ARGS)
 
-test-all: test test-long ## `make test`, then whole jobs, clusters and long simulations
+test: check test-chosen ## `make check`, one real fault of each kind, and each part on its real component (5 minutes)
 
-test-quick: $(VENV)/.dev $(VENV)/.torch ## the tests of `make test`, without lint and types
-	$(PYTEST) -m 'not long or real_fault' $(PYTEST_ARGS) || [ $$? = 5 ]
+test-all: test test-rest test-thorough ## `make test`, then every other test
 
-test-long: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel ## the tests that only `make test-all` runs
-	RANKMEND_TESTS_REQUIRE_FRAMEWORKS=1 $(PYTEST) --hypothesis-profile=thorough \
-	    -m '(long and not real_fault) or hypothesis' $(PYTEST_ARGS) || [ $$? = 5 ]
+test-chosen: $(VENV)/.dev $(VENV)/.torch
+	$(PYTEST) $(REAL) --chosen only $(PYTEST_ARGS)
+
+test-rest: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel
+	RANKMEND_TESTS_REQUIRE_FRAMEWORKS=1 $(PYTEST) --hypothesis-profile=thorough $(REAL) --chosen not $(PYTEST_ARGS)
+
+test-thorough: $(VENV)/.dev
+	$(BIN)/python -m pytest -q --numprocesses=auto --hypothesis-profile=thorough --tier unit -m hypothesis $(PYTEST_ARGS)
+
+# FILES: files, folders or node ids. N: how many times each. LOAD: busy loops beside them.
+N ?= 20
+LOAD ?= 8
+stress: $(VENV)/.dev $(VENV)/.torch ## run chosen tests many times beside a load: FILES="tests/recovery/launcher/test_guardian.py" N=20 LOAD=8
+	$(BIN)/python -m tests.stress --times $(N) --load $(LOAD) --workers $(WORKERS) $(FILES)
 
 docs: $(VENV)/.dev ## write the generated pages, tables, rules and dashboards
 	$(BIN)/python docs/generate.py
