@@ -2,8 +2,8 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,17 +23,12 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from tests.recovery.checkpoints.test_finder import date, save_npz, told, valid_names
+from tests.support.checkpoint_saves import date, save_npz, told, valid_names
+from tests.support.clocks import FakeClock
+from tests.support.eventually import DEADLINE_S, eventually
 
 LONG_AGO = 1_000_000.0
 SETTINGS = CheckpointSettings(scan_interval_s=0.01, grace_s=3600)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s, "did not happen within 60 s"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -60,7 +55,7 @@ def test_new_checkpoints_are_read_beside_training_and_not_when_they_are_needed(
     date(save_npz(tmp_path / "step-1.npz"), LONG_AGO)
     status = (tmp_path / "step-1.npz").stat()
     seen_at = watch.looks_total
-    wait_for(lambda: watch.looks_total >= seen_at + 2)
+    eventually(lambda: watch.looks_total >= seen_at + 2, "two more looks")
 
     # damaged behind our back with an unchanged status: only who reads it again can tell
     (tmp_path / "step-1.npz").write_bytes(bytes(status.st_size))
@@ -115,7 +110,7 @@ def test_a_folder_that_nobody_changes_counts_as_whole_after_its_grace(
     settings = CheckpointSettings(marker="DONE", scan_interval_s=0.01, grace_s=0.3)
     watch = watching(CheckpointFinder(tmp_path, settings))
     watch.start()
-    wait_for(lambda: watch.looks_total >= 1)
+    eventually(lambda: watch.looks_total >= 1, "a look")
 
     folder = tmp_path / "step-1"
     folder.mkdir()
@@ -124,7 +119,7 @@ def test_a_folder_that_nobody_changes_counts_as_whole_after_its_grace(
         date(path, LONG_AGO)
 
     # Each look first lists the folder, whose size and time it knows only after it has read it.
-    wait_for(lambda: valid_names(watch.known()) == ["step-1"])
+    eventually(lambda: valid_names(watch.known()) == ["step-1"], "it counts as whole")
 
 
 def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
@@ -133,7 +128,7 @@ def test_a_failing_look_is_kept_and_told_and_the_next_one_works(
     folder = tmp_path / "later"
     watch = watching(CheckpointFinder(folder, SETTINGS))
     watch.start()
-    wait_for(lambda: watch.last_error is not None)
+    eventually(lambda: watch.last_error is not None, "a look that failed")
 
     assert "later can't be read: No such file or directory" in (watch.last_error or "")
     with pytest.raises(SourceError, match="later can't be read"):
@@ -171,17 +166,23 @@ class ScriptedFinder:
         if self.lists_first:
             yield (pending("new"), older)
         self.is_reading.set()
-        self.release.wait(60)
+        self.release.wait(DEADLINE_S)
         yield (verdict("new", True, "complete"), older)
 
 
 def test_storage_that_hangs_in_a_read_leaves_the_older_ones(watching: Watching) -> None:
-    finder = ScriptedFinder(lists_first=True)
-    watch = watching(finder)
+    def ask() -> tuple[ScriptedFinder, CheckpointWatch, tuple[CheckpointVerdict, ...]] | None:
+        finder = ScriptedFinder(lists_first=True)
+        watch = watching(finder)
+        try:
+            return finder, watch, watch.candidates(timeout_s=0.5)
+        except SourceError:
+            finder.release.set()
+            return None
 
-    verdicts = watch.candidates(timeout_s=3)  # in which a busy machine begins to look
+    finder, watch, verdicts = eventually(ask, "a folder is listed within 0.5 s")
 
-    assert told(verdicts)["new"] == "not finished within 3 s"
+    assert told(verdicts)["new"] == "not finished within 0.5 s"
     assert valid_names(verdicts) == ["old"]
     finder.release.set()
     assert valid_names(watch.candidates()) == ["new", "old"]
@@ -197,11 +198,11 @@ def test_storage_that_hangs_in_a_listing_raises_and_one_thread_alone_is_stuck(
         with pytest.raises(SourceError, match=r"did not answer within 0\.05 s"):
             watch.candidates(timeout_s=0.05)
 
-    assert finder.is_reading.wait(60)
+    assert finder.is_reading.wait(DEADLINE_S)
     assert finder.looks == 1
     assert not watch.stop(timeout_s=0.05)
     finder.release.set()
-    assert watch.stop(timeout_s=60)
+    assert watch.stop(timeout_s=DEADLINE_S)
 
 
 class LateFinder(ScriptedFinder):
@@ -210,16 +211,16 @@ class LateFinder(ScriptedFinder):
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
         self.is_reading.set()
-        wait_for(lambda: deadline.left_s() < 10 or self.release.is_set())
+        eventually(lambda: deadline.left_s() < 10 or self.release.is_set(), "somebody asks")
         yield (verdict("old", True, "complete"),)
-        self.release.wait(60)
+        self.release.wait(DEADLINE_S)
 
 
 def test_a_look_that_began_before_the_question_is_no_answer(watching: Watching) -> None:
     finder = LateFinder(lists_first=True)
     watch = watching(finder)
     watch.start()
-    assert finder.is_reading.wait(60)
+    assert finder.is_reading.wait(DEADLINE_S)
 
     with pytest.raises(SourceError, match=r"did not answer within 0\.5 s"):
         watch.candidates(timeout_s=0.5)
@@ -245,45 +246,57 @@ def test_a_bug_in_a_look_is_told_and_the_thread_lives_on(watching: Watching) -> 
     assert watch.errors_total == 1
 
 
+def read_to_the_end(deadline: Deadline) -> None:
+    """Read until the deadline ends, as a finder does with a very large file."""
+
+    def read() -> bool:
+        deadline.check()
+        return False
+
+    with pytest.raises(UnfinishedError):
+        eventually(read, "the deadline ends")
+
+
 class ReadingFinder(ScriptedFinder):
-    """Reads until its deadline ends, as a finder does with a very large file."""
+    """Its first look reads until its deadline ends."""
 
     def __init__(self, has_valid: bool) -> None:
         super().__init__(lists_first=True)
         self.has_valid = has_valid
-        self.spent: list[float] = []
+        self.deadlines: list[Deadline] = []
+        self.first_ended = False
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         self.looks += 1
+        self.deadlines.append(deadline)
         yield (verdict("new", True, "complete") if self.has_valid else pending("new"),)
         if self.looks > 1:
             return
         self.is_reading.set()
-        began_s = time.monotonic()
-        try:
-            while True:
-                deadline.check()
-                self.release.wait(0.002)
-        except UnfinishedError:
-            self.spent.append(time.monotonic() - began_s)
+        read_to_the_end(deadline)
+        self.first_ended = True
 
 
-@pytest.mark.parametrize(  # the second one takes half of its time
-    ("has_valid", "timeout_s"), [(True, 60.0), (False, 8.0)]
-)
+@pytest.mark.parametrize(("has_valid", "left_s"), [(True, 0.0), (False, DEADLINE_S / 2)])
 def test_a_caller_does_not_wait_for_the_background_to_finish(
-    watching: Watching, has_valid: bool, timeout_s: float
+    has_valid: bool, left_s: float
 ) -> None:
-    finder = ReadingFinder(has_valid)
-    watch = watching(finder)
+    clock, finder = FakeClock(), ReadingFinder(has_valid)
+    watch = CheckpointWatch(finder, clock)
     watch.start()
-    assert finder.is_reading.wait(60)
+    assert finder.is_reading.wait(DEADLINE_S)
+    with ThreadPoolExecutor(1) as callers:
+        asked = callers.submit(watch.candidates, timeout_s=DEADLINE_S)
+        eventually(lambda: finder.deadlines[0].left_s() <= DEADLINE_S, "the look is shortened")
 
-    verdicts = watch.candidates(timeout_s=timeout_s)
-
+        granted_s = finder.deadlines[0].left_s()
+        clock.time_s += DEADLINE_S
+        verdicts = asked.result()
+    assert watch.stop(DEADLINE_S)
+    assert granted_s == left_s
     assert [one.candidate.path for one in verdicts] == ["new"]
     assert finder.looks >= 2
-    assert len(finder.spent) == 1
+    assert finder.first_ended
 
 
 class CutFinder(ScriptedFinder):
@@ -301,19 +314,15 @@ class CutFinder(ScriptedFinder):
         if self.looks > 1:
             return
         self.reads.set()
-        try:
-            while True:
-                deadline.check()
-                time.sleep(0.001)
-        except UnfinishedError as error:
-            raise SourceError(str(error)) from error
+        read_to_the_end(deadline)
+        raise SourceError("not finished")
 
 
 def test_a_look_that_is_ended_for_a_caller_is_no_error(watching: Watching) -> None:
     finder = CutFinder()
     watch = watching(finder)
     watch.start()
-    assert finder.reads.wait(60)
+    assert finder.reads.wait(DEADLINE_S)
 
     assert valid_names(watch.candidates()) == ["step-1"]
 
@@ -334,7 +343,7 @@ def test_several_callers_each_get_an_answer(tmp_path: Path, watching: Watching) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
 
     assert len(answers) == 40
     assert all(answer in (["step-2.npz"], ["step-2.npz", "step-1.npz"]) for answer in answers)

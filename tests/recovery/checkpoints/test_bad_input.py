@@ -18,12 +18,15 @@ from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointFormat, Hindrance
 from recovery.checkpoints.pickle_stream import read_plain
 from recovery.checkpoints.reader import DefectError
-from tests.recovery.checkpoints.test_finder import find, save_npz, told, valid_names
-from tests.recovery.checkpoints.test_formats import (
+from tests.support.checkpoint_saves import (
     FORMATS,
+    find,
     save_deepspeed,
+    save_npz,
     save_trainer,
+    told,
     torch_file,
+    valid_names,
     write,
 )
 from tests.support.faults.unreadable_files import unreadable_files

@@ -1,7 +1,6 @@
 """The copy of the budgets is written, and nobody waits for it."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,9 @@ import pytest
 from rankmend.errors import StorageError
 from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BudgetCopy
+from tests.support.eventually import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.safety
 
 
 class SlowCopy(BudgetCopy):
@@ -22,7 +24,7 @@ class SlowCopy(BudgetCopy):
 
     def save(self, content: bytes) -> None:
         self.is_asked.set()
-        self.answers.wait(60)
+        self.answers.wait(DEADLINE_S)
         self.saved.append(content)
         super().save(content)
 
@@ -38,11 +40,11 @@ def test_the_newest_copy_is_written_and_those_that_waited_are_dropped(copy: Slow
     writer = BudgetWriter(copy)
 
     writer.save(b"1")
-    assert copy.is_asked.wait(100)
+    assert copy.is_asked.wait(DEADLINE_S)
     writer.save(b"2")
     writer.save(b"3")
     copy.answers.set()
-    writer.close(100)
+    writer.close(DEADLINE_S)
 
     assert copy.saved == [b"1", b"3"]
     assert writer.load() == b"3"
@@ -67,7 +69,7 @@ def test_an_error_is_told_at_the_next_write_and_over_once_one_succeeds(tmp_path:
     path.parent.mkdir(exist_ok=True)  # the writer may have made it by now
     save_until(writer, lambda error: not error)
 
-    writer.close(100)
+    writer.close(DEADLINE_S)
     assert path.read_bytes() == b"1"
 
 
@@ -90,19 +92,16 @@ def test_an_error_that_nobody_expects_is_told_and_later_copies_are_written(tmp_p
     copy.is_mended = True
     save_until(writer, lambda error: not error)
 
-    writer.close(100)
+    writer.close(DEADLINE_S)
     assert writer.load() == b"1"
 
 
 def save_until(writer: BudgetWriter, is_enough: Callable[[str], bool]) -> None:
-    deadline_s = time.monotonic() + 100
-    while time.monotonic() < deadline_s:
-        error = ""
+    def save() -> bool:
         try:
             writer.save(b"1")
-        except StorageError as caught:
-            error = str(caught)
-        if is_enough(error):
-            return
-        time.sleep(0.005)
-    pytest.fail("never")
+        except StorageError as error:
+            return is_enough(str(error))
+        return is_enough("")
+
+    eventually(save, "a save says of the one before what the test waits for")

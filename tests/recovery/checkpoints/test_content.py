@@ -1,7 +1,6 @@
 """Validation of single files: what is whole, what is not, and that no bytes make it raise."""
 
 import io
-import json
 import os
 import struct
 import tarfile
@@ -21,6 +20,7 @@ from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import is_ignored, shown, step_of
 from recovery.checkpoints.reader import DefectError, FileReader
+from tests.support.checkpoint_saves import make_safetensors, make_torch_layout
 
 KIND = CheckpointFormat
 
@@ -37,26 +37,6 @@ def make_torch(**options: object) -> bytes:
     state = {"w": torch.arange(300.0), "b": torch.ones(3), "step": 5}
     torch.save(state, buffer, **options)
     return buffer.getvalue()
-
-
-def make_torch_layout() -> bytes:
-    """The layout of torch.save, for tests that run without torch."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        file.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
-        file.writestr("archive/data/0", bytes(range(256)) * 4)
-        file.writestr("archive/version", b"3\n")
-    return buffer.getvalue()
-
-
-def make_safetensors(tensors: int = 3, metadata: object = None) -> bytes:
-    header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
-    for number in range(tensors):
-        offsets = [number * 16, number * 16 + 16]
-        header[f"t{number}"] = {"dtype": "F32", "shape": [2, 2], "data_offsets": offsets}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + os.urandom(16 * tensors)
 
 
 WRITERS: dict[str, Callable[[], bytes]] = {

@@ -1,7 +1,6 @@
 """Which candidates a folder holds, in which order, and why some are passed over."""
 
 import os
-import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,47 +16,19 @@ from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import (
     CheckpointFormat,
     CheckpointSettings,
-    CheckpointVerdict,
     Hindrance,
 )
-from tests.recovery.checkpoints.test_content import make_safetensors, make_torch_layout
-
-NOW = 2_000_000_000.0
-
-
-def save_npz(path: Path, step: int | None = None) -> Path:
-    arrays = {"w": np.arange(50.0)} | ({} if step is None else {"step": np.int64(step)})
-    with path.open("wb") as file:
-        np.savez(file, **arrays)
-    return path
-
-
-def date(path: Path, unix_s: float) -> Path:
-    os.utime(path, (unix_s, unix_s))
-    return path
-
-
-def save_folder(path: Path, marker: str = ".metadata") -> Path:
-    path.mkdir(parents=True)
-    for rank in range(2):
-        (path / f"__{rank}_0.distcp").write_bytes(make_torch_layout() * 3)
-    (path / "config.json").write_text("{}")
-    shards = [f"__{rank}_0.distcp" for rank in range(2)]
-    (path / marker).write_bytes(pickle.dumps({"storage": shards}, protocol=4))
-    return path
-
-
-def find(folder: Path, **settings: object) -> list[CheckpointVerdict]:
-    return CheckpointFinder(folder, CheckpointSettings(**settings)).find(NOW)  # type: ignore[arg-type]
-
-
-def told(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> dict[str, str]:
-    return {Path(verdict.candidate.path).name: verdict.reason for verdict in verdicts}
-
-
-def valid_names(verdicts: list[CheckpointVerdict] | tuple[CheckpointVerdict, ...]) -> list[str]:
-    return [Path(verdict.candidate.path).name for verdict in verdicts if verdict.is_valid]
-
+from tests.support.checkpoint_saves import (
+    NOW,
+    date,
+    find,
+    make_safetensors,
+    make_torch_layout,
+    save_folder,
+    save_npz,
+    told,
+    valid_names,
+)
 
 # Order
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from recovery.checkpoints.model import CheckpointFormat
-from tests.recovery.checkpoints.test_finder import find
+from tests.support.checkpoint_saves import find
 from tests.support.framework_saves import require
 
 pytestmark = [pytest.mark.long, pytest.mark.torch]

@@ -14,8 +14,7 @@ from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import BYTES_MAX, Manifests
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
-from tests.recovery.checkpoints.test_finder import save_folder, save_npz
-from tests.recovery.checkpoints.test_shares import flip_last_member
+from tests.support.checkpoint_saves import flip_last_member, save_folder, save_npz
 
 NOON_UNIX_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 

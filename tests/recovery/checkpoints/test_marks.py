@@ -13,6 +13,8 @@ import rankmend
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
 from recovery.checkpoints.marks import BUDGETS_BYTES_MAX, BudgetCopy, FenceFile, check_writable
 
+pytestmark = pytest.mark.safety
+
 
 @pytest.fixture
 def fence(tmp_path: Path) -> FenceFile:

@@ -19,7 +19,7 @@ from recovery.checkpoints.folder import survey_folder
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
 from recovery.checkpoints.ocdbt import FileRange, UnknownOcdbtError, read_entries
 from recovery.checkpoints.reader import DefectError
-from tests.recovery.checkpoints.test_finder import find
+from tests.support.checkpoint_saves import find
 from tests.support.framework_saves import require
 from tests.support.ocdbt_files import (
     MANIFEST_MAGIC,

@@ -15,22 +15,12 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings
 from recovery.checkpoints.priority import NICE, yield_to_training
-from tests.recovery.checkpoints.test_background import wait_for
-from tests.recovery.checkpoints.test_finder import valid_names
+from tests.support.checkpoint_saves import valid_names
+from tests.support.clocks import FakeClock
+from tests.support.eventually import DEADLINE_S, eventually
 
 HOUR_S = 3600.0
 SLOW = CheckpointSettings(check_rate_bytes_per_s=1.0, grace_s=0.0)
-
-
-class SteppedClock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return 0.0
 
 
 def save_large(path: Path) -> Path:
@@ -64,7 +54,7 @@ def test_what_somebody_waits_for_or_has_no_limit_is_read_without_a_pause(
 ) -> None:
     reader = begin(lambda: deadline.share(0.5).count(10**9))
 
-    reader.join(60)
+    reader.join(DEADLINE_S)
 
     assert not reader.is_alive()
     assert deadline.read_bytes == 10**9
@@ -72,13 +62,13 @@ def test_what_somebody_waits_for_or_has_no_limit_is_read_without_a_pause(
 
 def test_a_pause_ends_as_soon_as_somebody_waits(tmp_path: Path) -> None:
     deadline = Deadline(SystemClock(), HOUR_S, is_awaited=False, rate_bytes_per_s=1.0)
+    began_s = deadline.checked_at_s
     reader = begin(lambda: deadline.share(0.5).count(10**9))
-    wait_for(lambda: deadline.read_bytes > 0)
-    reader.join(0.05)
+    eventually(lambda: deadline.checked_at_s > began_s, "it pauses")
     was_paused = reader.is_alive()
 
     deadline.shorten(HOUR_S)
-    reader.join(60)
+    reader.join(DEADLINE_S)
 
     assert was_paused
     assert not reader.is_alive()
@@ -87,12 +77,12 @@ def test_a_pause_ends_as_soon_as_somebody_waits(tmp_path: Path) -> None:
 
 
 def test_a_pause_ends_with_the_deadline() -> None:
-    clock = SteppedClock()
+    clock = FakeClock()
     deadline = Deadline(clock, 5.0, is_awaited=False, rate_bytes_per_s=1.0)
-    clock.now += 5.0
+    clock.time_s += 5.0
 
     reader = begin(lambda: deadline.count(10**9))
-    reader.join(60)
+    reader.join(DEADLINE_S)
 
     assert not reader.is_alive()
 
@@ -102,10 +92,10 @@ def test_a_recovery_reads_without_a_pause_what_the_rate_holds_back(tmp_path: Pat
     watch = CheckpointWatch(CheckpointFinder(tmp_path, SLOW), SystemClock())
     watch.start()
     try:
-        wait_for(lambda: has_read(watch))
+        eventually(lambda: has_read(watch), "it has read something")
         paused = watch.looks_total
 
-        verdicts = watch.candidates(timeout_s=60)
+        verdicts = watch.candidates(timeout_s=DEADLINE_S)
 
         assert paused == 0
         assert valid_names(verdicts) == ["step-1.npz"]
@@ -117,9 +107,9 @@ def test_stopping_does_not_wait_for_the_rate(tmp_path: Path) -> None:
     save_large(tmp_path / "step-1.npz")
     watch = CheckpointWatch(CheckpointFinder(tmp_path, SLOW), SystemClock())
     watch.start()
-    wait_for(lambda: has_read(watch))
+    eventually(lambda: has_read(watch), "it has read something")
 
-    assert watch.stop(timeout_s=60)
+    assert watch.stop(timeout_s=DEADLINE_S)
 
 
 def test_the_slow_thread_and_its_reads_alone_have_a_low_priority() -> None:
@@ -133,10 +123,10 @@ def test_the_slow_thread_and_its_reads_alone_have_a_low_priority() -> None:
     def lower() -> None:
         yield_to_training()
         tell()
-        begin(tell).join(60)  # each read has a thread of its own
+        begin(tell).join(DEADLINE_S)  # each read has a thread of its own
 
     tell()
-    begin(lower).join(60)
+    begin(lower).join(DEADLINE_S)
     tell()
 
     before, lowered, read, after = told

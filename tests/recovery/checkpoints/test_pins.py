@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,11 @@ from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import PutBack
 from recovery.checkpoints.pinned_files import Pin, PinError
 from recovery.checkpoints.pins import CheckpointPins, PinSettings
-from tests.recovery.checkpoints.test_finder import find, save_npz, valid_names
-from tests.recovery.checkpoints.test_formats import save_trainer
+from tests.support.checkpoint_saves import find, save_npz, save_trainer, valid_names
+from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
 
 QUICK = PinSettings(poll_s=0.01, still_looks=2)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.005)
 
 
 class Pins:
@@ -44,7 +37,7 @@ class Pins:
     ) -> CheckpointPins:
         pins = self.make(folder, settings)
         pins.hold(attempt, str(path))
-        wait_for(lambda: pins.pinned == str(path), "pinned")
+        eventually(lambda: pins.pinned == str(path), "pinned")
         return pins
 
     def close(self) -> None:
@@ -81,11 +74,11 @@ def test_a_folder_that_a_rotation_deletes_comes_back_whole_and_as_old_as_it_was(
     held = pins.holding(tmp_path, path)
 
     shutil.rmtree(path)
-    wait_for(path.exists, "put back")
+    eventually(path.exists, "put back")
 
     assert content(path) == before  # by a rename: at no moment a part of it
     assert path.stat().st_mtime_ns == changed_ns
-    wait_for(lambda: bool(pins.said), "told")
+    eventually(lambda: bool(pins.said), "told")
     assert pins.said == [
         "checkpoint-40 was deleted while it was being restored: put back. Does save_total_limit or a "
         "clean-up job keep too few checkpoints?"
@@ -101,7 +94,7 @@ def test_what_was_validated_before_is_not_read_again_when_it_came_back(
     verdict = finder.find(time.time())[0]
     pins.holding(tmp_path, path)
     shutil.rmtree(path)
-    wait_for(path.exists, "put back")
+    eventually(path.exists, "put back")
 
     deadline = Deadline(SystemClock(), 30)
     *_, verdicts = finder.look(deadline, 1)
@@ -119,7 +112,7 @@ def test_files_that_vanish_from_a_folder_come_back_once_nothing_else_vanishes(
 
     (path / "optimizer.pt").unlink()
     (path / "trainer_state.json").unlink()
-    wait_for(lambda: content(path) == before, "put back")
+    eventually(lambda: content(path) == before, "put back")
 
     assert valid_names(find(tmp_path)) == ["checkpoint-40"]
 
@@ -131,7 +124,7 @@ def test_all_files_of_one_save_come_back(tmp_path: Path, pins: Pins) -> None:
 
     for file in (*files, other):
         file.unlink()
-    wait_for(lambda: all(file.exists() for file in files), "put back")
+    eventually(lambda: all(file.exists() for file in files), "put back")
 
     assert not other.exists()
 
@@ -141,7 +134,7 @@ def test_nothing_is_put_back_once_the_ranks_train(tmp_path: Path, pins: Pins) ->
     one = pins.holding(tmp_path, path)
 
     one.release(1)
-    wait_for(lambda: one.pinned is None and not links(tmp_path), "released")
+    eventually(lambda: one.pinned is None and not links(tmp_path), "released")
     shutil.rmtree(path)
     one.mend()
 
@@ -156,9 +149,9 @@ def test_the_next_attempt_holds_its_own_checkpoint_and_no_longer_the_former(
     one = pins.holding(tmp_path, newer)
 
     one.hold(2, str(older))
-    wait_for(lambda: one.pinned == str(older), "pinned")
+    eventually(lambda: one.pinned == str(older), "pinned")
 
-    wait_for(lambda: links(tmp_path) == ["2/checkpoint-30"], "the former let go")
+    eventually(lambda: links(tmp_path) == ["2/checkpoint-30"], "the former let go")
 
 
 def test_a_checkpoint_that_vanished_while_it_failed_to_load_is_there_for_the_next_look(
@@ -179,7 +172,7 @@ def test_what_a_killed_launcher_left_goes_with_the_next_attempt(tmp_path: Path, 
     one = pins.make(tmp_path)
 
     one.hold(2, None)
-    wait_for(lambda: not links(tmp_path), "cleaned")
+    eventually(lambda: not links(tmp_path), "cleaned")
 
     assert valid_names(find(tmp_path)) == ["checkpoint-40"]
 
@@ -200,9 +193,9 @@ def test_who_deletes_it_again_and_again_has_his_way(tmp_path: Path, pins: Pins) 
     one = pins.holding(tmp_path, path)
 
     for _time in range(4):
-        wait_for(path.exists, "put back")
+        eventually(path.exists, "put back")
         shutil.rmtree(path)
-    wait_for(lambda: one.pinned is None, "left alone")
+    eventually(lambda: one.pinned is None, "left alone")
 
     assert not path.exists()
     assert "deleted 4 times while it was being restored, and is left so" in pins.said[-1]
@@ -256,7 +249,7 @@ def test_a_rotation_after_the_next_save_is_none_of_our_business(tmp_path: Path, 
     shutil.rmtree(torn)
     save_trainer(tmp_path, 50)
     shutil.rmtree(path)
-    wait_for(lambda: one.pinned is None, "released")
+    eventually(lambda: one.pinned is None, "released")
 
     assert not path.exists()
     assert not pins.said
@@ -272,7 +265,7 @@ def test_a_folder_that_a_person_removes_stays_removed(
 
     (folder / gone).rename(tmp_path / "elsewhere")
     shutil.rmtree(path, ignore_errors=True)
-    wait_for(lambda: one.pinned is None, "released")
+    eventually(lambda: one.pinned is None, "released")
 
     assert not path.exists()
     assert not (folder / ".rankmend").exists()
@@ -298,7 +291,7 @@ def test_the_checkpoint_folder_itself_is_pinned_without_what_is_ours(
     pins.holding(path, path)
 
     (path / "optimizer.pt").unlink()
-    wait_for((path / "optimizer.pt").exists, "put back")
+    eventually((path / "optimizer.pt").exists, "put back")
 
     assert links(path) == ["1/checkpoint-40"]
     assert {name: data for name, data in content(path).items() if "pinned" not in name} == before
@@ -311,7 +304,7 @@ def test_names_that_are_not_utf8_come_back(tmp_path: Path, pins: Pins) -> None:
     pins.holding(tmp_path, path)
 
     shutil.rmtree(path)
-    wait_for(odd.exists, "put back")
+    eventually(odd.exists, "put back")
 
 
 def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
@@ -348,7 +341,7 @@ def test_a_pin_that_would_be_too_much_work_is_not_made(
     (path / "inner" / "a.pt").touch()
 
     one.hold(1, str(path))
-    wait_for(lambda: bool(pins.said), "told")
+    eventually(lambda: bool(pins.said), "told")
     one.hold(2, str(path))
     one.close()
 
@@ -367,7 +360,7 @@ def test_a_file_system_without_hard_links_is_told_once(tmp_path: Path, pins: Pin
         one = pins.make(disk.point)
 
         one.hold(1, str(path))
-        wait_for(lambda: bool(pins.said), "told")
+        eventually(lambda: bool(pins.said), "told")
         one.hold(2, str(path))
         one.close()
 
@@ -384,7 +377,7 @@ def test_storage_that_hangs_holds_nobody_up(tmp_path: Path, pins: Pins) -> None:
         one = pins.make(disk.point)
 
         one.hold(1, str(path))
-        wait_for(lambda: disk.is_waiting, "its thread waits")
+        eventually(lambda: disk.is_waiting, "its thread waits")
         one.mend(0.01)
         one.release(1)
         one.close(0.01)  # and nobody waits for the thread
@@ -400,7 +393,7 @@ def test_pins_work_on_a_network_file_system_as_on_a_disk(tmp_path: Path, pins: P
         one = pins.holding(disk.point, path)
 
         shutil.rmtree(path)
-        wait_for(path.exists, "put back")
+        eventually(path.exists, "put back")
         assert content(path) == before
 
         one.close()

@@ -8,20 +8,20 @@ from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
-from tests.recovery.checkpoints.test_finder import NOW, save_folder, save_npz, told, valid_names
+from tests.support.checkpoint_saves import (
+    NOW,
+    flip_last_member,
+    save_folder,
+    save_npz,
+    told,
+    valid_names,
+)
 
 
 def look(folder: Path, share: Share) -> CheckpointVerdict:
     finder = CheckpointFinder(folder)
     finder.share = share
     return finder.find(NOW)[0]
-
-
-def flip_last_member(path: Path) -> None:
-    """Flip a bit of the last tensor that `make_torch_layout` has written."""
-    data = bytearray(path.read_bytes())
-    data[data.rindex(bytes(range(256))) + 100] ^= 1
-    path.write_bytes(data)
 
 
 def test_shares_are_contiguous_pieces_in_natural_order() -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings, Hindrance
 from recovery.checkpoints.storage_calls import HUNG_MAX, HungError, StorageCalls
-from tests.recovery.checkpoints.test_finder import save_npz, told, valid_names
-from tests.recovery.checkpoints.test_formats import save_trainer
+from tests.support.checkpoint_saves import save_npz, save_trainer, told, valid_names
+from tests.support.clocks import FakeClock
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.unreadable_files import unreadable_files
 
 CLOCK = SystemClock()
@@ -23,6 +23,16 @@ CLOCK = SystemClock()
 
 def deadline(timeout_s: float = 0.0) -> Deadline:
     return Deadline(CLOCK, timeout_s)
+
+
+class WatchedClock(FakeClock):
+    """Stands still until a test moves it on, and counts the looks at it."""
+
+    looks = 0
+
+    def now_s(self) -> float:
+        self.looks += 1
+        return super().now_s()
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_a_call_that_hangs_is_left_and_not_made_again_until_it_returns(
     def read() -> int:
         asked.append(1)
         is_asked.set()
-        server.wait(60)
+        server.wait(DEADLINE_S)
         return 7
 
     with pytest.raises(HungError, match="the storage has not answered for"):
@@ -58,33 +68,37 @@ def test_a_call_that_hangs_is_left_and_not_made_again_until_it_returns(
     with pytest.raises(HungError, match="the storage has not answered for"):
         calls.run("a", read, deadline(30))
     assert calls.run("b", lambda: 8, deadline(30)) == 8
-    assert is_asked.wait(60)
+    assert is_asked.wait(DEADLINE_S)
     assert len(asked) == 1
 
     server.set()
-    until_s = time.monotonic() + 60
-    answer = None
-    while answer is None and time.monotonic() < until_s:
+
+    def ask_again() -> int | None:
         with contextlib.suppress(HungError):  # until that thread has seen it
-            answer = calls.run("a", read, deadline(30))
-    assert answer == 7
+            return calls.run("a", read, deadline(30))
+        return None
+
+    assert eventually(ask_again, "it is asked again") == 7
 
 
 def test_a_read_that_stalls_is_left_long_before_the_deadline(server: threading.Event) -> None:
     calls = StorageCalls(CLOCK, stalled_s=0.05)
 
     with pytest.raises(HungError):
-        calls.run("a", lambda: server.wait(60), deadline(3600))
+        calls.run("a", lambda: server.wait(DEADLINE_S), deadline(3600))
 
 
 def test_a_read_that_goes_on_is_not_left_however_long_it_takes() -> None:
-    calls = StorageCalls(CLOCK, stalled_s=0.2)
-    long = deadline(3600)
+    clock = WatchedClock()
+    calls = StorageCalls(clock, stalled_s=10.0)
+    long = Deadline(clock, 3600)
 
     def read() -> int:
-        for _piece in range(40):
+        for _piece in range(4):
             long.check()
-            threading.Event().wait(0.01)
+            clock.time_s += 8.0
+            seen = clock.looks
+            eventually(lambda seen=seen: clock.looks > seen, "the caller looks how it goes")
         return 7
 
     assert calls.run("a", read, long) == 7
@@ -94,7 +108,7 @@ def test_only_so_many_threads_are_left_behind(server: threading.Event) -> None:
     calls = StorageCalls(CLOCK, late_s=0.0)
     for number in range(HUNG_MAX):
         with pytest.raises(HungError):
-            calls.run(str(number), lambda: server.wait(60), deadline())
+            calls.run(str(number), lambda: server.wait(DEADLINE_S), deadline())
 
     with pytest.raises(HungError, match=f"does not answer {HUNG_MAX} earlier reads"):
         calls.run("another", lambda: 7, deadline(30))

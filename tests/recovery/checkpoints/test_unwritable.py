@@ -10,18 +10,9 @@ import pytest
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain_unwritable
 from tests.agent.test_mounts import tmpfs
+from tests.support.faults.storage import fill
 
-
-def fill(folder: Path) -> None:
-    """Write until nothing more fits."""
-    with (folder / "ballast").open("wb", buffering=0) as file:
-        while True:
-            try:
-                file.write(b"x" * 4096)
-            except OSError as full:
-                if full.errno != errno.ENOSPC:
-                    raise
-                return
+pytestmark = pytest.mark.safety
 
 
 def fill_inodes(folder: Path) -> None:
@@ -48,14 +39,14 @@ def test_full_file_system_is_named_with_what_is_free_until_there_is_room(tmp_pat
     with tmpfs(tmp_path / "full", "size=1m,nr_inodes=64") as folder:
         fence = FenceFile(folder / ".rankmend" / "attempt")
         fence.advance(1)
-        fill(folder)
+        full = fill(folder)
 
         error = refused(fence)
 
         assert error.why is Unwritable.FULL
         assert f"the file system at {folder} is full: 0 bytes of 1.05 MB free" in str(error)
         assert fence.read() == 1
-        (folder / "ballast").unlink()
+        full.end()
         fence.check_room()
         fence.advance(2)
         assert [one.name for one in fence.path.parent.iterdir()] == ["attempt"]

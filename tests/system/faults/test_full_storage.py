@@ -11,7 +11,7 @@ import pytest
 
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
 from tests.agent.test_mounts import tmpfs
-from tests.recovery.checkpoints.test_unwritable import fill
+from tests.support.faults.storage import fill
 from tests.system.faults.harness import Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -34,14 +34,14 @@ def test_job_waits_for_room_and_goes_on_by_itself(
         job.folder.joinpath("checkpoints").symlink_to(disk)
         job.start()
         pids = job.pids_at_step(20)
-        fill(disk)
+        full = fill(disk)
 
         kill(pids[1], number=signal.SIGKILL)
         (waits,) = wait_for(lambda: job.records(PlanWaits), "the job is held")
         refused = ask(job, "approve", waits.incident_id, "--yes")
         shown = ask(job, "status", job.name)
 
-        (disk / "ballast").unlink()
+        full.end()
         job.pids_at_step(20, attempt=2)
         job.signal(signal.SIGTERM)
         job.wait()
