@@ -16,7 +16,10 @@ from recovery.journal.node_records import NodesJoined
 from recovery.journal.records import decode_record, encode_record, kind_of
 from recovery.messages.exchange import Claim, Endpoint, Order, Peer, RankReport, Report
 from recovery.messages.outside import PersonAct
-from tests.recovery.job.test_nodes_and_orders import POLICY, SETTINGS, Bench, FakeNode, command
+from tests.support.controller_bench import POLICY
+from tests.support.nodes_bench import SETTINGS, Bench, FakeNode, command
+
+pytestmark = pytest.mark.safety
 
 FOUR = replace(SETTINGS, nodes_min=4, nodes_max=6)
 

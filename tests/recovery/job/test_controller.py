@@ -1,21 +1,17 @@
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from detectors.finding import Blame
-from detectors.hang.live import HungLimits
-from rankmend.errors import JournalError, StorageError
+from rankmend.errors import JournalError
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
 from recovery.job.attempt_health import spent_pause_s
 from recovery.job.controller import (
     JOURNAL_PATIENCE_KNOWN_S,
     JOURNAL_PATIENCE_S,
-    Controller,
 )
 from recovery.job.nodes import RESEND_S, JobNodes, resend_pause_s
-from recovery.job.settings import JobSettings, for_one_node
 from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
@@ -27,218 +23,23 @@ from recovery.journal.incident_records import (
     CaughtUp,
     Decided,
     EvidenceCollected,
-    IncidentEvent,
     IncidentOpened,
     TryFailed,
 )
 from recovery.journal.job_records import BudgetsReset, JobEnded, OutcomeKind, RecordsLost
-from recovery.journal.limits import PlanStep, Policy
-from recovery.journal.records import Entry, Record
+from recovery.journal.limits import PlanStep
 from recovery.journal.saved_budgets import encode_budgets
 from recovery.journal.store import Journal
 from recovery.messages.exchange import (
     Collected,
-    Order,
-    RankError,
-    RankExit,
-    RankReport,
     Report,
     Restore,
     Stop,
     StopReason,
 )
+from tests.support.controller_bench import POLICY, SETTINGS, Bench
 
-POLICY = Policy(hung=HungLimits(floor_s=60.0, ceil_s=120.0, stopped_floor_s=5.0, startup_s=90.0))
-SETTINGS = JobSettings(
-    "0c1d6a52-job",
-    "digits",
-    rankmend_version="0.1",
-    nodes_min=1,
-    nodes_max=1,
-    slots=2,
-    own_node="n1",
-    policy=for_one_node(POLICY),
-    grace_s=20.0,
-)
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.time_s = 1000.0
-
-    def now_s(self) -> float:
-        return self.time_s
-
-    def unix_s(self) -> float:
-        return 1.7e9 + self.time_s
-
-
-class FakeJournal:
-    """Keeps records; fails while told to."""
-
-    def __init__(self, clock: FakeClock, opened: Sequence[Entry] = ()) -> None:
-        self.opened = tuple(opened)
-        self.entries = list(opened)
-        self.is_failing = False
-        self._clock = clock
-
-    def append_many(self, records: Sequence[Record]) -> tuple[Entry, ...]:
-        if self.is_failing:
-            raise JournalError("cannot write journal.db: disk full (ENOSPC 28)")
-        stamps = (self._clock.unix_s(), self._clock.now_s(), "boot-1")
-        first = len(self.entries) + 1
-        entries = [Entry(first + place, *stamps, one) for place, one in enumerate(records)]
-        self.entries += entries
-        return tuple(entries)
-
-
-class FakeStorage:
-    """Checkpoints, the fence file and the copy of the budgets."""
-
-    def __init__(self) -> None:
-        self.verdicts: list[CheckpointVerdict] = []
-        self.fence: int | None = None
-        self.copy: bytes | None = None
-        self.is_failing = False
-        self.is_watched = False  # beside training
-        self.on_advance: Callable[[], None] = lambda: None
-
-    def known(self) -> tuple[CheckpointVerdict, ...]:
-        return tuple(self.verdicts) if self.is_watched else ()
-
-    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
-        assert not is_training
-        self._check()
-        return tuple(self.verdicts)
-
-    def is_there(self, path: str) -> bool:
-        self._check()
-        return any(one.candidate.path == path for one in self.verdicts)
-
-    def read(self) -> int | None:
-        return self.fence
-
-    def advance(self, attempt: int) -> None:
-        self._check()
-        self.fence = attempt
-        self.on_advance()
-
-    def save(self, body: bytes) -> None:
-        self._check()
-        self.copy = body
-
-    def load(self) -> bytes | None:
-        return self.copy
-
-    def _check(self) -> None:
-        if self.is_failing:
-            raise StorageError("the checkpoint folder does not answer")
-
-
-class Bench:
-    """A controller with a node that says what the test wants."""
-
-    def __init__(self, settings: JobSettings = SETTINGS, opened: Sequence[Entry] = ()) -> None:
-        self.clock = FakeClock()
-        self.journal = FakeJournal(self.clock, opened)
-        self.storage = FakeStorage()
-        self.orders: list[Order] = []
-        self.settings = settings
-        self.ranks: dict[int, RankReport] = {}
-        self.attempt = 0
-        self.empty_through = 0
-        self.extra: dict[str, object] = {}
-        self.launcher = 1
-        self.reports = 0
-
-    def start(self) -> "Bench":
-        self.control = Controller(
-            self.journal,
-            self,
-            self.storage,
-            self.storage,
-            self.storage,
-            self.clock,
-            self.settings,
-        )
-        self.control.start()
-        return self
-
-    def send(self, order: Order) -> None:
-        self.orders.append(order)
-
-    def tell(self, after_s: float = 0.1, **changes: object) -> None:
-        """Have the node report, ``after_s`` later."""
-        self.clock.time_s += after_s
-        self.reports += 1
-        report = Report(
-            version=1,
-            node="n1",
-            boot_id="boot-1",
-            job_id=self.settings.job_id,
-            revision=self.orders[-1].revision if self.orders else 0,
-            attempt=self.attempt,
-            ranks=tuple(self.ranks.values()),
-            empty_through=self.empty_through,
-            launcher_id=f"launcher-{self.launcher}",
-            number=self.reports,
-            slots=2,
-        )
-        self.control.handle_report(replace(report, **self.extra, **changes))
-        self.control.tick()
-
-    def run_attempt(self, number: int, *, is_attached: bool = True) -> None:
-        """Carry out the order for an attempt."""
-        age_s = 0.1 if is_attached else None
-        assert self.orders[-1].attempt == number
-        assert self.orders[-1].ranks == (0, 1)
-        self.attempt = number
-        self.ranks = {
-            rank: RankReport(rank, rank, 100 + rank, "S", attached_age_s=age_s) for rank in (0, 1)
-        }
-        self.tell()
-
-    def step(self, step: int, done: int, after_s: float = 1.0, **changes: object) -> None:
-        for rank, told in self.ranks.items():
-            self.ranks[rank] = replace(told, step=step, step_age_s=0.1, steps_done=done, **changes)
-        self.tell(after_s)
-
-    def end(self, rank: int, exit_code: int | None = None, signal: int | None = None) -> None:
-        error = RankError("ValueError", "bad batch", "") if exit_code else None
-        ended = RankExit(0.1, exit_code, signal, False, False, error, ())
-        self.ranks[rank] = replace(self.ranks[rank], process_state="", exit=ended)
-        self.tell()
-
-    def empty(self) -> None:
-        self.empty_through = max(self.attempt, self.empty_through)
-        self.attempt, self.ranks = 0, {}
-        self.tell()
-
-    def recover(self, number: int, step: int) -> None:
-        """Fence, start the next attempt and make two steps in it."""
-        self.empty()
-        self.run_attempt(number)
-        self.step(step, 1)
-        self.step(step + 1, 2)
-
-    def records(self, kind: type | None = None) -> list[object]:
-        records = [entry.record for entry in self.journal.entries]
-        return records if kind is None else [one for one in records if isinstance(one, kind)]
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        return [record.event.outcome for record in self.records(IncidentEvent)]
-
-
-@pytest.fixture
-def training() -> Bench:
-    """A job whose first attempt has made ten steps."""
-    bench = Bench().start()
-    bench.tell()
-    bench.run_attempt(1)
-    bench.step(1, 1)
-    bench.step(10, 10)
-    return bench
+pytestmark = pytest.mark.safety
 
 
 def test_nothing_is_ordered_before_the_node_was_heard() -> None:

@@ -26,7 +26,7 @@ from recovery.journal.slow_rank_records import SlowExplained
 from recovery.messages.exchange import Endpoint
 from recovery.messages.probing import ProbeState, ProbeTold
 from tests.detectors.fabric.test_probe_evidence import slow_part, verdict
-from tests.recovery.job.test_slow_together import slow
+from tests.support.job_ledgers import slow
 
 ACTS = ProbeRules(dry_run=False)
 SPARES = ("s0", "s1", "s2", "s3")

@@ -9,10 +9,9 @@ from recovery.journal.job_records import OutcomeKind
 from recovery.messages.outside import PersonAct, PersonCommand, Refusal
 from recovery.views.job_view import state_of
 from recovery.views.plan_view import view_plan
-from tests.recovery.job.test_controller import Bench, FakeStorage
-from tests.recovery.job.test_nodes_and_orders import SEARCHING
-from tests.recovery.job.test_nodes_and_orders import Bench as NodesBench
-from tests.recovery.job.test_restore_choice import IMPATIENT, begin, fail
+from tests.support.controller_bench import IMPATIENT, Bench, FakeStorage, begin, fail
+from tests.support.nodes_bench import SEARCHING
+from tests.support.nodes_bench import Bench as NodesBench
 
 FULL = UnwritableError(
     Unwritable.FULL, "/c/.rankmend can't be written: /c is full. Make room there"

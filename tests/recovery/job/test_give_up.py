@@ -8,6 +8,8 @@ import pytest
 
 from recovery.journal.limits import Policy
 
+pytestmark = pytest.mark.safety
+
 BENCH: dict[str, Any] = runpy.run_path(
     str(Path(__file__).parents[3] / "bench" / "give_up.py"), run_name="bench"
 )

@@ -8,8 +8,8 @@ from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import IncidentOpened
 from recovery.messages.exchange import RankReport
 from tests.recovery.cluster.test_verdict import FINDING, JOB, make_desk
-from tests.recovery.job.test_nodes_and_orders import FakeNode, make_training
 from tests.support.agent import ROOT
+from tests.support.nodes_bench import FakeNode, make_training
 
 NAMED = re.compile(r"`([a-z_/]+\.py)::(test_\w+)`")
 

@@ -29,6 +29,8 @@ from recovery.journal.ledger import Ledger, Member
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import WITNESSES_MAX, Endpoint, Peer
 
+pytestmark = pytest.mark.safety
+
 POLICY = Policy()
 BOUND_S = POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s
 SETTINGS = JobSettings("job", "sim", "0", nodes_min=2, nodes_max=4, slots=2)

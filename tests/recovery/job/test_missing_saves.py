@@ -6,15 +6,15 @@ import pytest
 
 from rankmend.unsaved import Unsaved
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
+from recovery.job.controller import Controller
 from recovery.job.missing_saves import MissingSaves
 from recovery.journal.attempt_records import AttemptStarted, CheckpointSeen, SavesMissing, SavesSeen
 from recovery.journal.ledger import Ledger
 from recovery.journal.narrator import narrate
 from recovery.journal.save_history import SaveHistory
 from recovery.views.checkpoint_view import view_unsaved
-from tests.recovery.job.test_controller import SETTINGS, Bench, Controller
-from tests.recovery.job.test_planner import POLICY, verdict
-from tests.recovery.job.test_restore_choice import SEEN, begin
+from tests.support.controller_bench import SETTINGS, Bench, begin
+from tests.support.job_ledgers import POLICY, SEEN, verdict
 
 HOUR_S = 3600.0
 TORN = verdict(20, is_valid=False, reason="marker file COMMIT is missing")

@@ -16,7 +16,7 @@ from recovery.messages.exchange import (
     Report,
     StepNumbers,
 )
-from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
+from tests.support.controller_bench import Bench
 
 NAN, INFINITE = NotFinite.NAN, NotFinite.INFINITE
 Number = float | NotFinite
@@ -197,7 +197,7 @@ def test_steps_that_are_never_whole_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("loss", [NAN, INFINITE])
-def test_controller_journals_what_ranks_tell(training: Bench, loss: NotFinite) -> None:  # noqa: F811
+def test_controller_journals_what_ranks_tell(training: Bench, loss: NotFinite) -> None:
     for number, rank in sorted(training.ranks.items()):
         bad = BadNumber(3, loss) if number == 1 else None
         told = StepNumbers(1, 3, loss if number == 1 else 1.0)

@@ -16,13 +16,7 @@ from recovery.journal.node_records import EvidenceTaken
 from recovery.messages.older_reports import symptom_of
 from recovery.messages.outside import PersonAct, Refusal
 from recovery.views.job_view import state_of
-from tests.recovery.job.test_nodes_and_orders import (
-    SETTINGS,
-    Bench,
-    command,
-    evidence,
-    make_training,
-)
+from tests.support.nodes_bench import SETTINGS, Bench, command, evidence, make_training
 
 OPEN = Answer(Judgement.ALLOWED, "open")
 WAIT = Answer(Judgement.WAIT, "needs approval")

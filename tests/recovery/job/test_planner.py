@@ -2,35 +2,21 @@ from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame, Evidence, Finding, Kind, Severity
+from detectors.finding import Blame, Finding, Kind
 from rankmend.errors import ConfigError
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict
+from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.planner import plan
 from recovery.job.restore_choice import choose_checkpoint, is_progress, without_folder
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.faults import Fault
-from recovery.journal.incident_machine import IncidentState
-from recovery.journal.incident_records import Failure
-from recovery.journal.ledger import ErrorRun, Ledger, Member, OpenIncident
+from recovery.journal.ledger import Member
 from recovery.journal.limits import BudgetsSpent, PlanStep, Policy, exhausted
-from recovery.messages.exchange import RankError, Restore
+from recovery.messages.exchange import Restore
 from recovery.messages.older_reports import symptom_of
+from tests.support.job_ledgers import FINDING, POLICY, ledger, verdict
 
-POLICY = Policy()
-FINDING = Finding(
-    kind=Kind.RANK_FAILED,
-    severity=Severity.CRITICAL,
-    blame=Blame.RANK,
-    summary="rank 2 failed first: SIGKILL",
-    job_id="job-1",
-    attempt=3,
-    node="n1",
-    ranks=(2,),
-    victims=(0, 1),
-    since_age_s=0.5,
-    symptom=symptom_of("killed:SIGKILL"),
-    evidence=(Evidence("wait status", "rank 2: SIGKILL"),),
-)
+pytestmark = pytest.mark.safety
+
 BUG = replace(
     FINDING, blame=Blame.PROGRAM, ranks=(), symptom=symptom_of("exception:ValueError:bad batch")
 )
@@ -42,29 +28,6 @@ DEVICE = replace(FINDING, symptom=symptom_of("device:CUDA error"))
 HANG = replace(
     FINDING, kind=Kind.RANK_HUNG, blame=Blame.NOBODY, ranks=(), symptom=symptom_of("hung:nobody")
 )
-
-
-def ledger(
-    finding: Finding = FINDING,
-    *,
-    run: int = 1,
-    step: int | None = 40,
-    exit_code: int = 1,
-    **changes: object,
-) -> Ledger:
-    error = RankError("ValueError", "bad batch 7", "")
-    failure = Failure(3, finding, exit_code, 2, error, step, False, (0, 1, 2))
-    incident = OpenIncident(IncidentState("inc-1", 3), failure, 40, failure, POLICY)
-    errors = ErrorRun(finding.symptom, step, None, run)
-    told = frozenset({0, 1, 2})
-    return replace(
-        Ledger(), incident=incident, errors=errors, attempt=3, telling_ranks=told, **changes
-    )
-
-
-def verdict(step: int, *, is_valid: bool = True, reason: str = "whole") -> CheckpointVerdict:
-    candidate = Candidate(f"/c/{step}", step, CheckpointFormat.NPZ, 10, 1000.0 + step)
-    return CheckpointVerdict(candidate, is_valid, reason)
 
 
 @pytest.mark.parametrize("finding", [FINDING, BUG, LONE_BUG, LOST_PEER, DEVICE, HANG])

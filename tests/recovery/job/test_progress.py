@@ -10,7 +10,9 @@ from recovery.journal.incident_records import CaughtUp
 from recovery.journal.job_records import OutcomeKind
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import RankExit, StepTiming
-from tests.recovery.job.test_controller import Bench
+from tests.support.controller_bench import Bench
+
+pytestmark = pytest.mark.safety
 
 FAULTS = 40
 

@@ -14,7 +14,7 @@ from recovery.journal.records import decode_record, encode_record
 from recovery.journal.snapshot_records import ParallelDeclared, ReplicasDiffer, ReplicasKnown
 from recovery.messages.exchange import HeldSnapshot, PartDigest, Report, SnapshotPoint
 from recovery.views.job_view import view_ledger
-from tests.recovery.job.test_controller import SETTINGS, Bench, training  # noqa: F401 - a fixture
+from tests.support.controller_bench import SETTINGS, Bench
 
 
 def held(rank: int, step: int, digest: str, *, ranks: int = 3, attempt: int = 1) -> HeldSnapshot:
@@ -180,7 +180,7 @@ def test_difference_in_words(record: ReplicasDiffer, said: str) -> None:
     assert narrate(record) == said
 
 
-def test_step_at_which_replicas_differ_is_passed_over(training: Bench) -> None:  # noqa: F811
+def test_step_at_which_replicas_differ_is_passed_over(training: Bench) -> None:
     def told(*steps: int) -> tuple[HeldSnapshot, ...]:
         both = [(rank, step) for rank in (0, 1) for step in steps]
         return tuple(

@@ -15,7 +15,7 @@ from recovery.messages.exchange import (
     Report,
     StopReason,
 )
-from tests.recovery.job.test_controller import Bench
+from tests.support.controller_bench import Bench
 
 TRAINS = RankReport(0, 0, 100, "S", step=7, steps_done=7)
 

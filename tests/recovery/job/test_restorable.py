@@ -4,7 +4,7 @@ from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVe
 from recovery.job.restorable import checkpoint_seen
 from recovery.job.save_meter import SaveMeter
 from recovery.journal.narrator import narrate
-from tests.recovery.job.test_planner import POLICY, ledger
+from tests.support.job_ledgers import POLICY, ledger
 
 
 def verdict(step: int, hindrance: Hindrance | None) -> CheckpointVerdict:

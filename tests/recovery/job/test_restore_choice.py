@@ -27,12 +27,10 @@ from recovery.messages.exchange import Restore, StopReason
 from recovery.messages.outside import PersonAct, PersonCommand
 from recovery.run.one_node import FolderCheckpoints
 from recovery.views.plan_view import view_plan
-from tests.recovery.job.test_controller import SETTINGS, Bench, FakeStorage
-from tests.recovery.job.test_planner import POLICY, ledger, verdict
+from tests.support.controller_bench import IMPATIENT, Bench, FakeStorage, begin, fail
+from tests.support.job_ledgers import POLICY, SEEN, ledger, verdict
 
-IMPATIENT = replace(SETTINGS, policy=replace(SETTINGS.policy, checkpoint_wait_s=20.0))
 TORN = verdict(20, is_valid=False, reason="torn")
-SEEN = CheckpointSeen("/c/10", 10, "npz", "npz file", 1000.0, "whole")
 
 
 def begun_at_zero(*paths: str) -> AttemptStarted:
@@ -95,21 +93,6 @@ def test_a_younger_one_that_is_ordered_behind_the_chosen_one_is_named() -> None:
 @pytest.fixture
 def training() -> Bench:
     return begin(Bench())
-
-
-def begin(bench: Bench) -> Bench:
-    """Begin the job in an empty folder and make ten steps."""
-    bench.start().tell()
-    bench.run_attempt(1)
-    bench.step(10, 10)
-    return bench
-
-
-def fail(bench: Bench) -> None:
-    bench.end(1, signal=9)
-    bench.tell(after_s=1.0)
-    bench.empty()
-    bench.tell(after_s=1.0)
 
 
 def test_a_recovery_that_finds_only_torn_checkpoints_waits_for_a_person(training: Bench) -> None:

@@ -16,9 +16,8 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.number_records import GoesBack, NumbersWrong
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.messages.exchange import BadNumber, NotFinite, Restore, SnapshotPoint, StepNumbers
-from tests.recovery.job.test_controller import SETTINGS, Bench
-from tests.recovery.job.test_planner import ledger, verdict
-from tests.recovery.job.test_snapshot_choice import FROM_30, HELD, choose, held
+from tests.support.controller_bench import SETTINGS, Bench
+from tests.support.job_ledgers import FROM_30, HELD, choose, held, ledger, verdict
 
 ON = Policy(numbers_rollbacks_max=2)
 NAN_40 = NumbersWrong(

@@ -11,6 +11,8 @@ from recovery.journal.job_records import OutcomeKind, StopRequested
 from recovery.journal.journal_rows import verify_rows
 from tests.support.simulation import HORIZON_S, Scenario, SimWorld, draw_scenario
 
+pytestmark = pytest.mark.safety
+
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "20"))
 FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
 SEEDS_MAX = int(os.environ.get("RANKMEND_SIM_SEEDS", "100000"))

@@ -12,6 +12,8 @@ from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import EvidenceTaken, FenceWaits, NodeLeft
 from tests.support.simulation_nodes import OLD_COMES_BACK_S, Cluster, Setting, Trouble, draw_setting
 
+pytestmark = pytest.mark.safety
+
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "12"))
 FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
 SEEDS_MAX = int(os.environ.get("RANKMEND_SIM_SEEDS", "100000"))

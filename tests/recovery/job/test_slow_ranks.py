@@ -16,7 +16,8 @@ from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.codec import decode_report, encode_message
 from recovery.messages.exchange import VERSION, Endpoint, Order, RankReport, Report, StepTiming
 from recovery.service.measures import Measures
-from tests.recovery.job.test_controller import FakeClock, FakeJournal
+from tests.support.clocks import FakeClock
+from tests.support.controller_bench import FakeJournal
 
 STEP_S = 0.2
 REPORT_STEPS = 5

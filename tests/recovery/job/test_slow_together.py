@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.formats.slurm_topology import parse_parts
 from detectors.network_topology import LayoutGpu, LayoutNic, NodeLayout
 from detectors.parts.fleet_parts import NO_PARTS
@@ -12,27 +11,10 @@ from recovery.job.slow_together import TOGETHER_STEPS, explain_together
 from recovery.journal.attempt_records import Placement
 from recovery.journal.ledger import Ledger, SlowNow
 from recovery.journal.slow_rank_records import SlowFound
+from tests.support.job_ledgers import slow
 
 PLACEMENT = [Placement(f"n{node}", (2 * node, 2 * node + 1)) for node in range(8)]
 PARTS = parse_parts("SwitchName=leaf1 Nodes=n[0-3]\nSwitchName=leaf2 Nodes=n[4-7]\n")
-
-
-def slow(rank: int, section: str = "communication", onset_step: int = 100) -> SlowFound:
-    finding = Finding(
-        kind=Kind.RANK_SLOW,
-        severity=Severity.WARNING,
-        blame=Blame.RANK,
-        summary="slow",
-        job_id="j",
-        attempt=1,
-        node=f"n{rank // 2}",
-        ranks=(rank,),
-        victims=(),
-        since_age_s=10.0,
-        symptom=Symptom(SymptomKind.SLOW, section),
-        evidence=(),
-    )
-    return SlowFound(1, rank, section, 1.5, onset_step, finding)
 
 
 def part(*found: SlowFound, nics: dict[int, str] | None = None) -> str:

@@ -7,45 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.job.restore_choice import is_progress
-from recovery.job.snapshot_choice import SETTLE_S_MAX, with_snapshot
+from recovery.job.snapshot_choice import SETTLE_S_MAX
 from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
     CheckpointSeen,
     Choice,
-    Placement,
 )
 from recovery.journal.faults import Fault
-from recovery.journal.ledger import Ledger
 from recovery.journal.snapshot_records import ReplicasDiffer
-from recovery.messages.exchange import HeldSnapshot, Restore, SnapshotPoint
-from tests.recovery.job.test_controller import Bench, training  # noqa: F401 - a fixture
-from tests.recovery.job.test_planner import POLICY, ledger, verdict
-
-PLACEMENT = (Placement("n1", (0, 1)), Placement("n2", (2, 3)))
-FROM_30 = Choice(True, Restore("/c/30", 30), "whole")
-HELD = Choice(False, None, "no checkpoint is left")
-
-
-def part(rank: int, step: int, *, attempt: int = 1, **changes: object) -> HeldSnapshot:
-    made = HeldSnapshot(rank, attempt, step, 4, 100, f"{rank:032x}", 1.0)
-    return replace(made, **changes)
-
-
-def held(*steps: tuple[int, ...], attempt: int = 1) -> dict[str, tuple[HeldSnapshot, ...]]:
-    """Return what the nodes hold: for each rank its steps."""
-    parts = [part(rank, step, attempt=attempt) for rank, told in enumerate(steps) for step in told]
-    return {
-        place.node: tuple(one for one in parts if one.rank in place.ranks) for place in PLACEMENT
-    }
-
-
-def choose(
-    there: dict[str, tuple[HeldSnapshot, ...]],
-    choice: Choice = FROM_30,
-    known: Ledger | None = None,
-) -> Choice:
-    return with_snapshot(choice, known or ledger(), POLICY, PLACEMENT, there)
+from recovery.messages.exchange import Restore, SnapshotPoint
+from tests.support.controller_bench import Bench
+from tests.support.job_ledgers import FROM_30, HELD, POLICY, choose, held, ledger, part, verdict
 
 
 def test_newest_step_that_every_rank_has_is_restored() -> None:
@@ -206,7 +179,7 @@ def snapshots(*steps: int, attempt: int = 1) -> dict[str, object]:
 
 
 def test_recovery_waits_until_the_snapshots_are_read_and_restores_them(
-    training: Bench,  # noqa: F811
+    training: Bench,
 ) -> None:
     training.storage.verdicts = [verdict(5)]
     training.end(1, signal=9)
@@ -222,7 +195,7 @@ def test_recovery_waits_until_the_snapshots_are_read_and_restores_them(
 
 
 def test_node_that_never_reads_its_snapshots_does_not_stop_the_job_for_ever(
-    training: Bench,  # noqa: F811
+    training: Bench,
 ) -> None:
     training.end(1, signal=9)
     training.empty_through, training.attempt, training.ranks = 1, 0, {}
@@ -235,7 +208,7 @@ def test_node_that_never_reads_its_snapshots_does_not_stop_the_job_for_ever(
 
 
 def test_repeated_failure_at_the_restored_step_falls_back_to_the_checkpoint(
-    training: Bench,  # noqa: F811
+    training: Bench,
 ) -> None:
     training.storage.verdicts = [verdict(5)]
     training.extra = {"snapshots_through": 9, **snapshots(10)}

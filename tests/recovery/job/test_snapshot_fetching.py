@@ -19,7 +19,8 @@ from recovery.messages.exchange import (
     Report,
     SnapshotPoint,
 )
-from tests.recovery.job.test_nodes_and_orders import POLICY, SETTINGS, Bench, FakeNode, last_word
+from tests.support.controller_bench import POLICY
+from tests.support.nodes_bench import SETTINGS, Bench, FakeNode, last_word
 
 
 class MemoryNode(FakeNode):

@@ -18,7 +18,7 @@ from recovery.messages.exchange import (
     Restore,
     SnapshotPoint,
 )
-from tests.recovery.job.test_planner import POLICY, ledger
+from tests.support.job_ledgers import POLICY, ledger
 
 PLACEMENT = (Placement("n1", (0, 1)), Placement("n3", (2, 3)))  # n2 was lost
 KNOWN = ReplicasKnown(1, ((0, 2), (1, 3)))  # two halves of a model, each twice

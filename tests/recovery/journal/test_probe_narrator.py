@@ -18,7 +18,7 @@ from recovery.journal.probe_records import (
 from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowExplained
 from recovery.report.overview import slow_ranks
-from tests.recovery.job.test_slow_together import slow
+from tests.support.job_ledgers import slow
 
 LIMITS = ProbeLimits(1.0, 60.0, 1e9, 10**10)
 ASKED = FabricProbeAsked("p", "j", 1, (3,), 9, ("s0", "s1"), (), (), LIMITS, 1, False)
