@@ -25,7 +25,7 @@ from recovery.journal.job_records import JobOpened
 from recovery.journal.records import Record
 from recovery.journal.store import Journal
 from recovery.views.story_view import view_story
-from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of
+from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of
 
 HOSTILE = "=x<script>alert(1)</script>\"'>{{ 7*7 }}\x1b[2J\u202e"
 NODE = '<img src=x onerror="alert(2)">'

@@ -1,9 +1,12 @@
 """Journals as long jobs have them: records of progress, and of what was measured, between those of a short job."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
+from rankmend.clock import SystemClock
 from recovery.journal.attempt_records import (
     AttemptStarted,
     CheckpointSeen,
@@ -16,7 +19,9 @@ from recovery.journal.attempt_records import (
     StepsSeen,
     WorkSeen,
 )
+from recovery.journal.journal_rows import GENESIS, make_row
 from recovery.journal.records import Entry, Record
+from recovery.journal.store import Journal
 
 
 def with_progress(entries: Sequence[Entry], random: Random, most: int = 4) -> list[Entry]:
@@ -53,3 +58,20 @@ def _records(attempt: int, step: int, floor: int | None, random: Random) -> Iter
     yield SavesStalled(attempt, (SaveStall(random.random(), random.random()),))
     saves = random.choice((None, SavesSeen(1, 10.0, random.random(), StallSource.STEPS, 1.0)))
     yield CheckpointSeen(f"/c/{step}", step, "torch", "torch", 0.0, "complete", 1, saves)
+
+
+def write(folder: Path, entries: Sequence[Entry], torn: int = 0) -> Path:
+    """Write a journal of which the last records are torn."""
+    path = folder / "journal.db"
+    Journal(path, SystemClock(), "boot-1").close()
+    head, rows = GENESIS, []
+    for entry in entries:
+        row = make_row(entry, head)
+        head = row.checksum
+        is_torn = entry.number > len(entries) - torn
+        rows.append(row._replace(body=row.body + b" ") if is_torn else row)
+    connection = sqlite3.connect(path)
+    connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    return path

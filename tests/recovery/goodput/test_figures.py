@@ -9,16 +9,18 @@ from recovery.goodput.figures import Figures, Loss, clip, figures_of
 from recovery.goodput.timeline import TimePart
 from recovery.journal.attempt_records import AttemptAbandoned, AttemptStarted, Cause, Choice
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
-from tests.recovery.goodput.test_time_spent import (
+from tests.support.goodput_jobs import (
     BEGIN,
     END,
     FAILED,
+    FAILURE,
+    FINDING,
     LAUNCHED,
+    OPENED,
     PLACED,
     Timed,
     time_of,
 )
-from tests.recovery.journal.test_accounting import FAILURE, FINDING, OPENED
 
 
 def figures(*records: Timed) -> Figures:

@@ -10,7 +10,7 @@ from recovery.goodput.timeline import TRAINING, TimePart
 from recovery.journal.attempt_records import AttemptStarted, Placement
 from recovery.journal.node_records import Joined, NodesJoined
 from recovery.messages.exchange import NodeKinds
-from tests.recovery.goodput.test_time_spent import BEGIN, FAILED, Timed, time_of
+from tests.support.goodput_jobs import BEGIN, FAILED, Timed, time_of
 
 H100 = NodeKinds("NVIDIA H100 80GB HBM3", "MT4129", "Supermicro SYS-821GE")
 H200 = NodeKinds("NVIDIA H200", "MT4129", "Supermicro SYS-821GE")

@@ -25,8 +25,17 @@ from recovery.journal.node_records import Joined, NodesJoined
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
 from recovery.messages.exchange import NodeKinds
 from recovery.messages.older_reports import symptom_of
-from tests.recovery.goodput.test_time_spent import BEGIN, PLACED, Timed, entries_of
-from tests.recovery.journal.test_accounting import FINDING, OPENED, PLAN, VERIFIED, started
+from tests.support.goodput_jobs import (
+    BEGIN,
+    FINDING,
+    OPENED,
+    PLACED,
+    PLAN,
+    VERIFIED,
+    Timed,
+    entries_of,
+    started,
+)
 
 FAILURES = 200
 EACH_S = 100.0

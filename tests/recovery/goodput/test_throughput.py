@@ -8,7 +8,7 @@ from recovery.goodput.job_time import JobTime, WorkTime
 from recovery.goodput.peaks import PEAKS, peak_flops_per_s, peak_of
 from recovery.goodput.throughput import SizeRate, throughput_by_name, throughput_of
 from recovery.journal.attempt_records import WorkSeen
-from tests.recovery.goodput.test_time_spent import BEGIN, time_of
+from tests.support.goodput_jobs import BEGIN, time_of
 
 H100 = "NVIDIA H100 80GB HBM3"
 

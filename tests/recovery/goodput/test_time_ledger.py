@@ -17,8 +17,8 @@ from recovery.journal.attempt_records import (
 from recovery.journal.fold.entry_fold import fold
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry, Record
-from tests.recovery.goodput.test_time_spent import BEGIN, entries_of
-from tests.recovery.journal.test_old_journals import JOBS, read
+from tests.support.goodput_jobs import BEGIN, entries_of
+from tests.support.old_journals import JOBS, read
 
 
 def with_progress(entries: list[Entry], random: Random) -> list[Entry]:

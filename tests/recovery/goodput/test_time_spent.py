@@ -29,75 +29,33 @@ from recovery.journal.attempt_records import (
     StallSource,
 )
 from recovery.journal.incident_machine import Outcome
-from recovery.journal.incident_records import CaughtUp, Plan, PlanWaits, WaitsFor
+from recovery.journal.incident_records import Plan, PlanWaits, WaitsFor
 from recovery.journal.job_records import (
-    JobEnded,
-    JobOpened,
-    JobOutcome,
     LauncherStarted,
-    OutcomeKind,
-    StopRequested,
 )
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import Joined, NodesJoined
-from recovery.journal.records import Entry, Record
+from recovery.journal.records import Entry
 from recovery.journal.slow_rank_records import SlowEnded, SlowFound
-from recovery.messages.exchange import Restore, Stop
-from tests.recovery.journal.test_accounting import FINDING, OPENED, PLAN, VERIFIED, event, started
-from tests.recovery.journal.test_old_journals import JOBS, read
-
-Timed = tuple[float, Record]
-PLACED = (Placement("n1", (0, 1, 2, 3)),)
-LAUNCHED = LauncherStarted(("n1",), 4, 1, "0")
-FIRST = AttemptStarted(1, Cause.FIRST, Choice(True, None, "none there"), placement=PLACED)
-BEGIN: tuple[Timed, ...] = (
-    (0.0, JobOpened("job-1", "llama")),
-    (0.0, LAUNCHED),
-    (1.0, FIRST),
-    (10.0, replace(VERIFIED, attempt=1, first_step=1, first_step_age_s=2.0)),
+from recovery.messages.exchange import Restore
+from tests.support.goodput_jobs import (
+    BEGIN,
+    END,
+    FAILED,
+    FINDING,
+    FIRST,
+    LAUNCHED,
+    PLACED,
+    SECOND,
+    VERIFIED,
+    check_partition,
+    entries_of,
+    event,
+    started,
+    time_of,
 )
-SECOND = replace(started(2, 1), placement=PLACED)
-# A rank dies at 999.5 s; the second attempt makes its first step at 1007 s and passes step 120 at 1020 s.
-FAILED: tuple[Timed, ...] = (
-    (999.0, Milestone(1, 120, 120)),
-    (1000.0, replace(OPENED, step_age_s=1.0)),
-    (1000.0, PLAN),
-    (1000.25, event(Outcome.ACCEPTED, "inc-1")),
-    (1001.0, AttemptEnded(1, AttemptResult.FAILED)),
-    (1001.0, event(Outcome.SUCCEEDED, "inc-1/1/fencing")),
-    (1001.125, SECOND),
-    (1002.0, event(Outcome.SUCCEEDED, "inc-1/1/restoring")),
-    (1008.0, VERIFIED),
-    (1008.5, event(Outcome.SUCCEEDED, "inc-1/1/verifying")),
-    (1022.0, CaughtUp("inc-1", 2, 121, age_s=2.0)),
-)
-STOPPED = JobEnded(JobOutcome(OutcomeKind.STOPPED, 0, "stop"), True)
-END: tuple[Timed, ...] = (
-    (2000.0, StopRequested("person", Stop.GRACE, 30.0)),
-    (2010.0, AttemptEnded(2, AttemptResult.STOPPED)),
-    (2010.0, STOPPED),
-)
-
-
-def entries_of(*records: Timed, boot: str = "boot-1") -> list[Entry]:
-    return [
-        Entry(number, 5000.0 + at_s, at_s, boot, record)
-        for number, (at_s, record) in enumerate(records, start=1)
-    ]
-
-
-def time_of(*records: Timed, now_s: float | None = None) -> JobTime:
-    now = None if now_s is None else Moment(5000.0 + now_s, now_s, "boot-1")
-    found = read_time(entries_of(*records), now)
-    assert found is not None
-    check_partition(found)
-    return found
-
-
-def check_partition(time: JobTime) -> None:
-    assert all(span.length_s > 0 for span in time.spans)
-    assert all(one.end_s == two.begin_s for one, two in pairwise(time.spans))
+from tests.support.old_journals import JOBS, read
 
 
 def parts(time: JobTime) -> dict[str, float]:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmend.clock import SystemClock
 from rankmend.errors import JournalError
 from recovery.goodput.figures import clip
 from recovery.goodput.job_time import JobTime
@@ -26,16 +25,23 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.job_records import JobOpened, LauncherStarted, PersonActed
-from recovery.journal.journal_rows import GENESIS, make_row
 from recovery.journal.ledger import Moment
 from recovery.journal.records import Entry
-from recovery.journal.store import Journal, open_readonly
+from recovery.journal.store import open_readonly
 from recovery.journal.stored_journal import JournalFile
 from recovery.messages.outside import PersonAct, PersonCommand
-from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, SECOND, Timed, entries_of
-from tests.recovery.journal.test_accounting import VERIFIED, event
-from tests.recovery.journal.test_old_journals import JOBS, read
-from tests.support.long_journals import with_progress
+from tests.support.goodput_jobs import (
+    BEGIN,
+    END,
+    FAILED,
+    SECOND,
+    VERIFIED,
+    Timed,
+    entries_of,
+    event,
+)
+from tests.support.long_journals import with_progress, write
+from tests.support.old_journals import JOBS, read
 
 WORK = WorkSeen(1, 1.0, 0.0, 4, 1e12, 8.0, 2.0)
 AGAIN = LauncherStarted(("n1",), 4, 2, "0", alive_age_s=20.0)
@@ -44,23 +50,6 @@ TAKEOVER: tuple[Timed, ...] = (
     (1200.0, AttemptAbandoned(2, "its ranks are gone")),
     (1300.0, SECOND),
 )
-
-
-def write(folder: Path, entries: Sequence[Entry], torn: int = 0) -> Path:
-    """Write a journal of which the last records are torn."""
-    path = folder / "journal.db"
-    Journal(path, SystemClock(), "boot-1").close()
-    head, rows = GENESIS, []
-    for entry in entries:
-        row = make_row(entry, head)
-        head = row.checksum
-        is_torn = entry.number > len(entries) - torn
-        rows.append(row._replace(body=row.body + b" ") if is_torn else row)
-    connection = sqlite3.connect(path)
-    connection.executemany("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.commit()
-    connection.close()
-    return path
 
 
 def whole(path: Path, now: Moment | None, since_unix_s: float | None) -> JobTime | None:

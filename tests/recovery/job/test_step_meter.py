@@ -11,7 +11,7 @@ from recovery.job.step_meter import StepMeter
 from recovery.journal.attempt_records import StepsSeen
 from recovery.journal.hidden_seen import HiddenSeen
 from recovery.messages.exchange import RankReport, Report, StepTiming
-from tests.recovery.goodput.test_time_spent import BEGIN, entries_of
+from tests.support.goodput_jobs import BEGIN, entries_of
 
 SEEN = StepsSeen(1, 2, 20, 40.0, 24.0, 10.0, 8.0, 4.0, 0.0)
 

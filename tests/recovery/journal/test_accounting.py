@@ -1,77 +1,17 @@
 import gc
 from dataclasses import replace
 
-from detectors.finding import Blame, Finding, Kind, Severity
 from recovery.journal.accounting import Account, Accounting, RecoveryPhase, Tier, account_all
 from recovery.journal.attempt_records import (
     AttemptStarted,
     AttemptVerified,
-    Cause,
     Choice,
     Placement,
 )
-from recovery.journal.incident_machine import Event, Outcome, Phase
-from recovery.journal.incident_records import (
-    CaughtUp,
-    Decided,
-    Failure,
-    IncidentEvent,
-    IncidentOpened,
-    Plan,
-)
-from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.incident_machine import Outcome, Phase
 from recovery.journal.records import Entry, Record
-from recovery.messages.exchange import Restore, SnapshotPoint
-from recovery.messages.older_reports import symptom_of
-
-FINDING = Finding(
-    kind=Kind.RANK_FAILED,
-    severity=Severity.CRITICAL,
-    blame=Blame.RANK,
-    summary="rank 2 failed: SIGKILL",
-    job_id="job-1",
-    attempt=1,
-    node="n1",
-    ranks=(2,),
-    victims=(),
-    since_age_s=0.5,
-    symptom=symptom_of("killed:SIGKILL"),
-)
-FAILURE = Failure(1, FINDING, 137, 2, None, 120, False, (0, 1, 2, 3))
-OPENED = IncidentOpened("inc-1", FAILURE, 0.5, 120, Policy())
-PLAN = Decided("inc-1", 1, Plan(PlanStep.RESTART_IN_PLACE, "because", ()))
-
-
-def event(outcome: Outcome, answers: str) -> IncidentEvent:
-    return IncidentEvent(Event("inc-1", outcome, answers, outcome.value))
-
-
-def started(attempt: int, try_number: int) -> AttemptStarted:
-    choice = Choice(True, Restore("/c/step-100", 100), "complete", (), 1.0)
-    return AttemptStarted(attempt, Cause.INCIDENT, choice, "inc-1", try_number)
-
-
-VERIFIED = AttemptVerified(
-    2,
-    is_comparable=True,
-    telling_ranks=(0, 1, 2, 3),
-    attached_age_s=5.0,
-    resumed_age_s=4.5,
-    first_section_age_s=3.0,
-    first_step_age_s=1.0,
-    first_step=101,
-)
-RECOVERY: tuple[tuple[float, Record], ...] = (
-    (100.0, OPENED),
-    (100.0, PLAN),
-    (100.25, event(Outcome.ACCEPTED, "inc-1")),
-    (101.0, event(Outcome.SUCCEEDED, "inc-1/1/fencing")),
-    (101.125, started(2, 1)),
-    (102.0, event(Outcome.SUCCEEDED, "inc-1/1/restoring")),
-    (108.0, VERIFIED),
-    (108.5, event(Outcome.SUCCEEDED, "inc-1/1/verifying")),
-    (122.0, CaughtUp("inc-1", 2, 121, age_s=2.0)),
-)
+from recovery.messages.exchange import SnapshotPoint
+from tests.support.goodput_jobs import OPENED, RECOVERY, VERIFIED, event, started
 
 
 def account(records: tuple[tuple[float, Record], ...], boots: tuple[str, ...] = ()) -> Account:

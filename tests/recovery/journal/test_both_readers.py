@@ -20,12 +20,14 @@ from recovery.service.known_incidents import JobPlace, KnownIncidents
 from recovery.service.postgres_jobs import JournalRows
 from recovery.views.incident_view import view_incidents
 from recovery.views.job_incidents import JobIncidents
-from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, entries_of
-from tests.recovery.journal.test_old_journals import JOBS, read
 from tests.recovery.service.test_agent_readings import followed, honest, opened_on
+from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of
 from tests.support.journals import JournalPlace, PostgresPlace, SqlitePlace
 from tests.support.long_journals import with_progress
+from tests.support.old_journals import JOBS, read
 from tests.support.service import wait_until
+
+pytestmark = pytest.mark.safety
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

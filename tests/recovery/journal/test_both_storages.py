@@ -13,6 +13,8 @@ from recovery.journal.job_records import BudgetsReset, JobOpened
 from recovery.journal.node_records import NodeLeft
 from tests.support.journals import JournalPlace, PostgresPlace, SqlitePlace
 
+pytestmark = pytest.mark.safety
+
 JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
 
 

@@ -19,6 +19,8 @@ from recovery.journal.incident_machine import (
     step,
 )
 
+pytestmark = pytest.mark.safety
+
 ALL_PAIRS = list(itertools.product(Phase, Outcome))
 ROOT = Path(__file__).parents[3]
 

@@ -10,6 +10,8 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from recovery.journal.job_folder import is_held, open_job, read_json
 from recovery.journal.job_key import JobKey
 
+pytestmark = pytest.mark.safety
+
 KEY = JobKey("job:mine", "mine", "--job")
 
 

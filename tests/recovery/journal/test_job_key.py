@@ -9,6 +9,8 @@ from rankmend.errors import JobHeldError
 from recovery.journal.job_folder import open_job
 from recovery.journal.job_key import JobKey, key_at_service, key_of_meeting, key_of_one_node
 
+pytestmark = pytest.mark.safety
+
 SLURM = {"SLURM_JOB_ID": "12", "SLURM_CLUSTER_NAME": "red", "SLURM_PROCID": "0"}
 REQUEUED = {**SLURM, "SLURM_RESTART_COUNT": "1", "SLURM_STEP_ID": "4"}
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recovery.journal.fold.entry_fold import fold_all
 from recovery.messages.exchange import Endpoint
-from tests.recovery.goodput.test_time_spent import BEGIN, FIRST, Timed, entries_of
+from tests.support.goodput_jobs import BEGIN, FIRST, Timed, entries_of
 
 
 def test_places_of_the_newest_attempts_are_remembered_and_no_more() -> None:

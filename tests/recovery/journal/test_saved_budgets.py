@@ -5,6 +5,8 @@ from recovery.journal.faults import UNSEEN
 from recovery.journal.ledger import Ledger
 from recovery.journal.saved_budgets import BUDGETS_BYTES_MAX, decode_budgets, encode_budgets
 
+pytestmark = pytest.mark.safety
+
 
 def test_the_copy_of_the_budgets_comes_back() -> None:
     ledger = Ledger(

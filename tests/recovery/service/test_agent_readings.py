@@ -21,10 +21,10 @@ from recovery.readings.reading_file import NODES_MAX, read_readings
 from recovery.service.agent_readings import AgentReadings
 from recovery.service.controller_config import Config, ConsoleSection, Discovery
 from recovery.service.discovery import agent_address
-from tests.recovery.goodput.test_time_spent import BEGIN, FAILED, entries_of
-from tests.recovery.goodput.test_time_window import write
 from tests.support.agent_server import AgentServer, Handler, serve_agent
 from tests.support.console_stage import Stage, make_files
+from tests.support.goodput_jobs import BEGIN, FAILED, entries_of
+from tests.support.long_journals import write
 from tests.support.service import running, wait_until
 
 UUID = "GPU-5f3c1c9a-7b1e-4a55-9f10-0c1d7e0a2b64"

@@ -15,11 +15,9 @@ from recovery.journal.stored_journal import JournalFile
 from recovery.service.known_incidents import JobPlace, KnownIncidents
 from recovery.views.incident_view import view_incidents
 from recovery.views.job_incidents import JobIncidents
-from tests.recovery.goodput.test_time_spent import BEGIN, FAILED, Timed, entries_of
-from tests.recovery.goodput.test_time_window import write
-from tests.recovery.journal.test_accounting import OPENED
-from tests.recovery.journal.test_old_journals import JOBS, read
-from tests.support.long_journals import with_progress
+from tests.support.goodput_jobs import BEGIN, FAILED, OPENED, Timed, entries_of
+from tests.support.long_journals import with_progress, write
+from tests.support.old_journals import JOBS, read
 
 
 def add(path: Path, entries: list[Entry], after: int) -> None:

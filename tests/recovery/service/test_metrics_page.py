@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from recovery.service.call import Accepts
 from recovery.service.measures import Measures
 from recovery.service.metrics_page import metrics_page
-from tests.recovery.goodput.test_time_spent import BEGIN, FAILED
 from tests.recovery.service.test_time_accounts import Followed
 from tests.support.bound_to_test import BOUND_TO_TEST
 from tests.support.free_port import free_port
+from tests.support.goodput_jobs import BEGIN, FAILED
 from tests.support.service import Running, make_folder, running, two_speakers, wait_until
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"

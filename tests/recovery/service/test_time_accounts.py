@@ -19,7 +19,7 @@ from recovery.journal.stored_journal import JournalFile
 from recovery.service.measures import Measures
 from recovery.service.past_sizes import PastSizes
 from recovery.service.time_accounts import TimeAccounts
-from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, Timed, entries_of, time_of
+from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of, time_of
 from tests.support.service import make_folder, running, two_speakers, wait_until
 
 

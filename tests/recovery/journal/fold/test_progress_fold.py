@@ -13,9 +13,9 @@ from recovery.journal.attempt_records import Milestone
 from recovery.journal.fold.entry_fold import fold, fold_all
 from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry
-from tests.recovery.goodput.test_time_spent import BEGIN, END, FAILED, entries_of
-from tests.recovery.journal.test_old_journals import JOBS, read
+from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of
 from tests.support.long_journals import with_progress
+from tests.support.old_journals import JOBS, read
 
 
 def one_by_one(entries: Sequence[Entry]) -> Ledger:

@@ -22,14 +22,7 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.records import Entry, Record
 from recovery.journal.save_history import HALF_LIFE_S, Restored, SaveHistory
 from recovery.views.checkpoint_view import view_checkpoint
-from tests.recovery.journal.test_accounting import (
-    FAILURE,
-    OPENED,
-    PLAN,
-    VERIFIED,
-    event,
-    started,
-)
+from tests.support.goodput_jobs import FAILURE, OPENED, PLAN, VERIFIED, event, started
 
 LAUNCHED = LauncherStarted(("n1",), 4, 1, "0")
 FIRST = AttemptStarted(
