@@ -10,7 +10,7 @@ from recovery.cluster.active_alerts import ActiveAlerts
 from recovery.cluster.alert_shares import NODE_ALERTS_MAX, Sender, Shares, node_sender
 from recovery.cluster.cluster_limits import AlertRules, ClusterPolicy
 from recovery.cluster.incoming_alerts import IncomingAlert
-from tests.recovery.cluster.test_verdict import make_desk
+from tests.support.cluster_desk import make_desk
 
 RULES = AlertRules()
 NOW = 1_000_000.0

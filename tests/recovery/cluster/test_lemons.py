@@ -15,7 +15,7 @@ from recovery.cluster.cluster_limits_file import parse_policy
 from recovery.cluster.lemon_verdict import LemonOver, find_over
 from recovery.journal.cluster_narrator import narrate_cluster
 from recovery.journal.cluster_records import Hold, LemonFound, NodeHeld
-from tests.recovery.cluster.test_verdict import FINDING, JOB, MemoryJournal, make_desk
+from tests.support.cluster_desk import FINDING, JOB, MemoryJournal, make_desk
 
 DEVICE = replace(FINDING, kind=Kind.DEVICE)
 NO_QUARANTINE = Budgets(nodes_held_max=0)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Kind, Severity
 from recovery.cluster.cluster_ledger import ClusterLedger, NodeBlame, NodePast
 from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.cluster.notices import (
@@ -16,41 +16,12 @@ from recovery.cluster.notices import (
 )
 from recovery.journal.attempt_records import StartWaits
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
-from recovery.journal.incident_machine import IncidentState
-from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitsFor
+from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.journal.ledger import Ledger, OpenIncident, SlowNow, Wish
-from recovery.journal.limits import PlanStep, Policy
+from recovery.journal.ledger import Ledger, SlowNow, Wish
+from recovery.journal.limits import Policy
 from recovery.journal.slow_rank_records import SlowExplained, SlowFound
-from recovery.messages.older_reports import symptom_of
-
-NOW = 1_800_000_000.0
-JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
-FINDING = Finding(
-    kind=Kind.DEVICE,
-    severity=Severity.CRITICAL,
-    blame=Blame.RANK,
-    summary="GPU lost",
-    job_id=JOB,
-    attempt=1,
-    node="n1",
-    ranks=(0,),
-    victims=(),
-    since_age_s=1.0,
-    symptom=symptom_of("evidence:RankmendGpuLost"),
-)
-PLAN = Plan(PlanStep.MOVE, "leave n1", (), without=("n1",))
-
-
-def incident(finding: Finding = FINDING) -> OpenIncident:
-    failure = Failure(1, finding, 1, None, None, None, False, ())
-    return OpenIncident(
-        IncidentState("6f1c1b52-1", 3), failure, None, failure, Policy(), waits=(PLAN, "dry run")
-    )
-
-
-def running(ledger: Ledger, *silent: str) -> list[RunningJob]:
-    return [RunningJob(JOB, "train", ledger, Policy(), frozenset(silent))]
+from tests.support.troubles import FINDING, JOB, NOW, incident, running
 
 
 def told(

@@ -14,7 +14,7 @@ from recovery.journal.probe_records import (
     ProbeEnd,
     ProbeLimits,
 )
-from tests.recovery.cluster.test_verdict import JOB, make_desk
+from tests.support.cluster_desk import JOB, make_desk
 
 RULES = ProbeRules(dry_run=False, per_hour_max=2)
 LIMITS = ProbeLimits(1.0, 60.0, 1e9, 10**10)

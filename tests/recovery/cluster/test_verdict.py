@@ -1,12 +1,10 @@
 """What the cluster allows: pauses, dry run, approval, budgets, holds and quarantine."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from detectors.finding import Blame, Finding, Kind, Severity
-from rankmend.errors import ConfigError, JournalError
+from rankmend.errors import ConfigError
 from recovery.cluster.active_alerts import JobNode
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster
@@ -33,60 +31,13 @@ from recovery.journal.cluster_records import (
 from recovery.journal.limits import PlanStep
 from recovery.journal.records import Entry
 from recovery.messages.older_reports import symptom_of
+from tests.support.cluster_desk import FINDING, JOB, NOW, make_desk
 
-JOB = "0c1d6a52-0000-4000-8000-000000000001"
-NOW = 1_800_000_000.0
-FINDING = Finding(
-    kind=Kind.RANK_FAILED,
-    severity=Severity.CRITICAL,
-    blame=Blame.RANK,
-    summary="rank 3 died of SIGKILL",
-    job_id=JOB,
-    attempt=1,
-    node="n2",
-    ranks=(3,),
-    victims=(),
-    since_age_s=0.0,
-    symptom=symptom_of("signal:9"),
-)
+pytestmark = pytest.mark.safety
+
 RESTART = PlanRequest(JOB, "i-1", 1, PlanStep.RESTART_IN_PLACE, FINDING, (), 4)
 MOVE = replace(RESTART, step=PlanStep.MOVE, without=("n2",))
 STOPPING = replace(MOVE, is_standing=False)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.jumped_s = 0.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def unix_s(self) -> float:
-        return NOW - 100.0 + self.now + self.jumped_s
-
-
-class MemoryJournal:
-    """Keeps records with the time of a clock; can be full."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.entries: list[Entry] = []
-        self.is_full = False
-
-    @property
-    def opened(self) -> tuple[Entry, ...]:
-        return tuple(self.entries)
-
-    def append_many(self, records: Sequence[ClusterRecord], /) -> tuple[Entry, ...]:
-        if self.is_full:
-            raise JournalError("cluster.db: database or disk is full")
-        new = [
-            Entry(len(self.entries) + place, self._clock.unix_s(), 0.0, "boot", record)
-            for place, record in enumerate(records, start=1)
-        ]
-        self.entries += new
-        return tuple(new)
 
 
 def ledger_of(*records: ClusterRecord, unix_s: float = NOW - 60.0) -> ClusterLedger:
@@ -101,18 +52,6 @@ def ask(
     answer = judge(request, "llama", ledger or ClusterLedger(), policy or ClusterPolicy(), NOW)
     assert answer.reason
     return answer.judgement
-
-
-def make_desk(
-    policy: ClusterPolicy | None = None,
-) -> tuple[ClusterController, MemoryJournal, Clock]:
-    clock = Clock()
-    journal = MemoryJournal(clock)
-    return (
-        ClusterController(journal, policy or ClusterPolicy(), clock, lambda _job: "llama"),
-        journal,
-        clock,
-    )
 
 
 @pytest.mark.parametrize("request_", [RESTART, MOVE, STOPPING])

@@ -6,7 +6,7 @@ from rankmend.errors import ConfigError
 from recovery.cluster.cluster import WINDOW_S_MAX
 from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import WindowAdded
-from tests.recovery.cluster.test_verdict import NOW, make_desk
+from tests.support.cluster_desk import NOW, make_desk
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from recovery.job.observation import Observation
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import IncidentOpened
 from recovery.messages.exchange import RankReport
-from tests.recovery.cluster.test_verdict import FINDING, JOB, make_desk
 from tests.support.agent import ROOT
+from tests.support.cluster_desk import FINDING, JOB, make_desk
 from tests.support.nodes_bench import FakeNode, make_training
 
 NAMED = re.compile(r"`([a-z_/]+\.py)::(test_\w+)`")

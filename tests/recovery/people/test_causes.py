@@ -10,19 +10,14 @@ from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import find_parts
 from detectors.parts.power_feeds import PowerReading, judge_power
 from detectors.parts.site_units import COOLANT_UNIT, UnitFault, UnitQuantity, UnitVerdict
-from recovery.cluster.cluster_ledger import ClusterLedger, fold_entry
 from recovery.cluster.cluster_limits import PeopleRules
-from recovery.journal.cluster_records import CauseTold
-from recovery.journal.records import Entry
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import (
     FINDING_WAIT_S,
     LATE_S,
     RELISTEN_S,
     TOGETHER_S,
-    CauseChanges,
     SharedBy,
-    follow,
 )
 from recovery.people.daily_record import daily_record
 from recovery.people.site_troubles import unit_troubles
@@ -35,10 +30,8 @@ from recovery.people.trouble import (
 )
 from recovery.people.wording import SUMMARY_MAX, annotations_of
 from recovery.service.controller_config import Config, ConsoleSection, console_base
+from tests.support.troubles import JOB, NOW, RULES, Site
 
-NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
-JOB = "6f1c1b52-6a5a-4e43-9a76-1f0b6f2f7a10"
-RULES = PeopleRules(stands_s=0.0)
 LINKS = Links("https://wiki/runbooks", "https://console")
 INCIDENT = PresentTrouble(
     key="6f1c1b52-1",
@@ -64,45 +57,6 @@ GPU_LOST = PresentTrouble(
     nodes=("n1",),
     is_lasting=False,
 )
-
-
-class Site:
-    """The journal of the causes, and what was last made of it."""
-
-    def __init__(self) -> None:
-        self.ledger = ClusterLedger()
-        self.now_s = NOW
-
-    def look(
-        self,
-        *troubles: PresentTrouble,
-        after_s: float = 1.0,
-        rules: PeopleRules = RULES,
-        listened_s: float = 1e6,
-        unmanaged: frozenset[str] = frozenset(),
-        ends: dict[str, str] | None = None,
-    ) -> CauseChanges:
-        self.now_s += after_s
-        changes = follow(
-            self.ledger.causes,
-            troubles,
-            rules,
-            self.now_s,
-            ends=ends or {},
-            unmanaged=unmanaged,
-            listened_s=listened_s,
-            shared=self.shared,
-        )
-        for record in changes.records:
-            number = self.ledger.number + 1
-            self.ledger = fold_entry(self.ledger, Entry(number, self.now_s, 0.0, "", record))
-        return changes
-
-    shared = SharedBy()
-
-    def only(self, *troubles: PresentTrouble, **more: object) -> CauseTold:
-        (one,) = self.look(*troubles, **more).open  # type: ignore[arg-type]
-        return one.told
 
 
 def test_an_incident_that_recovers_alone_is_for_the_record_and_never_a_page() -> None:

@@ -10,7 +10,7 @@ from recovery.people.alerts import Links, alerts_of, ended_alerts_of
 from recovery.people.causes import FINDING_WAIT_S, RELISTEN_S, CauseChanges
 from recovery.people.site_troubles import SiteFile, readings_troubles
 from recovery.people.trouble import PresentTrouble
-from tests.recovery.people.test_causes import NOW, Site
+from tests.support.troubles import NOW, Site
 
 LINKS = Links("https://wiki/runbooks", "https://console")
 COOLING = tuple(CoolingReading(f"cdu-{at}", NOW) for at in range(3))

@@ -15,8 +15,8 @@ from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Ledger, Moment, OpenIncident
 from recovery.journal.limits import Policy
 from recovery.people.trouble import FINDING, NodeAlert, PresentTrouble, Stage, find_troubles
-from tests.recovery.cluster.test_notices import FINDING as DEVICE
-from tests.recovery.cluster.test_notices import JOB, NOW, incident, running
+from tests.support.troubles import FINDING as DEVICE
+from tests.support.troubles import JOB, NOW, incident, running
 
 GPU = NodeAlert("RankmendGpuLost", "n1", "critical", "GPU 3 is lost", NOW - 60)
 

@@ -27,7 +27,7 @@ from recovery.service.controller_config import Config, Discovery
 from recovery.service.served_job import Job
 from recovery.service.views import view_nodes, view_planes
 from recovery.views.rank_view import view_ranks
-from tests.recovery.cluster.test_verdict import make_desk
+from tests.support.cluster_desk import make_desk
 from tests.support.service import (
     LONG_S,
     Running,

@@ -28,7 +28,7 @@ from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.records import Entry, Record
 from recovery.messages.outside import PersonAct, PersonCommand
 from recovery.would_have.decision import JobHistory, read_history
-from tests.recovery.cluster.test_notices import FINDING, JOB
+from tests.support.troubles import FINDING, JOB
 
 CHOICE = Choice(True, None, "from the beginning")
 PLAN = Plan(PlanStep.MOVE, "leave n1: GPU lost", FINDING.evidence, without=("n1",))
