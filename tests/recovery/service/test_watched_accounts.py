@@ -26,7 +26,7 @@ from recovery.service.watched_accounts import WatchedAccounts
 from recovery.views.watched_time_view import time_of_view, view_time
 from recovery.watched.verdict import WatchedState
 from recovery.watched.watched_jobs import ENDED_KEPT_S, SILENT_KEPT_S, WatchedJobs
-from tests.recovery.watched.test_job_watch import JOB, Cluster
+from tests.support.watched_cluster import JOB, Cluster
 
 
 class ClusterClock:

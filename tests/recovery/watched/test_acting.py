@@ -22,8 +22,8 @@ from recovery.journal.cluster_records import WatchedAsked
 from recovery.journal.store import Journal
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.watched.watched_jobs import WatchedJobs
-from tests.recovery.watched.test_job_watch import JOB, LOAD, REDUCE, Cluster, stand_still
 from tests.support.agent import FakeClock
+from tests.support.watched_cluster import JOB, LOAD, REDUCE, Cluster, stand_still
 
 REQUEUE = WatchedRules(action=WatchedAction.REQUEUE, dry_run=False)
 
