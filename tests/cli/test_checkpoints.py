@@ -12,9 +12,8 @@ from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
-from tests.recovery.report.test_held_snapshots import claim
 from tests.support.checkpoint_saves import save_npz, save_trainer, torch_file
-from tests.support.snapshot_files import write_snapshot
+from tests.support.snapshot_files import claim, write_snapshot
 
 
 def checkpoints(*arguments: str) -> Result:

@@ -1,10 +1,13 @@
-"""Writes snapshot files as a rank does, from bytes."""
+"""Writes snapshot files as a rank does, from bytes, and the claim of their job on its checkpoint folder."""
 
 import os
 import uuid
 from pathlib import Path
 
 from rankmend.hook.snapshots import layout
+from recovery.checkpoints.marks import BESIDE
+from recovery.ownership.claim import FolderClaim, OwnerKind
+from recovery.ownership.claim_folder import ClaimFolder
 
 EMPTY = b'{"version":1,"tensors":[],"blobs":[],"state":{"m":{}}}'
 JOB_ID = uuid.UUID("0c1d6a52-0000-4000-8000-000000000001")
@@ -53,3 +56,26 @@ def write_snapshot(
     finally:
         os.close(descriptor)
     return path
+
+
+def claim(folder: Path, job_id: str = str(JOB_ID)) -> None:
+    (folder / BESIDE).mkdir(parents=True, exist_ok=True)
+    made = FolderClaim(
+        generation=1,
+        token="t",
+        kind=OwnerKind.LAUNCHER,
+        owner="o",
+        name="llama",
+        job_id=job_id,
+        folder=str(folder),
+        host="h",
+        machine="m",
+        uid=os.getuid(),
+        pid=1,
+        start_ticks=1,
+        pid_namespace=1,
+        time_namespace=1,
+        boot_id="b",
+        started_unix_s=1.0,
+    )
+    assert ClaimFolder(folder / BESIDE).make(made)

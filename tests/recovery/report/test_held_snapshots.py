@@ -7,38 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recovery.checkpoints.marks import BESIDE
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
-from recovery.ownership.claim import FolderClaim, OwnerKind
-from recovery.ownership.claim_folder import ClaimFolder
 from recovery.report.held_snapshots import HeldVerdict, SnapshotRow, find_snapshots, newest_whole
-from tests.support.snapshot_files import EMPTY, JOB_ID, write_snapshot
+from tests.support.snapshot_files import EMPTY, JOB_ID, claim, write_snapshot
 
 NOW_S = 3.5  # the files were written at 1 s
 SIZE = len(b"weights") + len(EMPTY)
-
-
-def claim(folder: Path, job_id: str = str(JOB_ID)) -> None:
-    (folder / BESIDE).mkdir(parents=True, exist_ok=True)
-    made = FolderClaim(
-        generation=1,
-        token="t",
-        kind=OwnerKind.LAUNCHER,
-        owner="o",
-        name="llama",
-        job_id=job_id,
-        folder=str(folder),
-        host="h",
-        machine="m",
-        uid=os.getuid(),
-        pid=1,
-        start_ticks=1,
-        pid_namespace=1,
-        time_namespace=1,
-        boot_id="b",
-        started_unix_s=1.0,
-    )
-    assert ClaimFolder(folder / BESIDE).make(made)
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ from recovery.messages.exchange import (
 from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.recovery.messages.test_codec import FINDING, ORDER, REPORT
 from tests.recovery.service.test_permissions import unlimited
+from tests.support.messages import FINDING, ORDER, REPORT
 from tests.support.service import Running, Speaker, join_of, make_folder, running, two_speakers
 
 ODD: list[Any] = [
