@@ -14,6 +14,7 @@ from rankmend.errors import SourceError
 from recovery.readings.agent_call import AgentAddress, read_agent_page
 from recovery.service import authority
 from tests.support.agent_server import Handler, serve_agent
+from tests.support.eventually import DEADLINE_S, fault_lasts
 
 PAGE = b"rankmend_host_cpus 8\n"
 
@@ -34,11 +35,11 @@ async def trickling(request: web.Request) -> web.StreamResponse:
     await answer.prepare(request)
     while True:
         await answer.write(b"#")
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(fault_lasts, 0.01)
 
 
 async def silent(_request: web.Request) -> web.StreamResponse:
-    await asyncio.sleep(3600)
+    await asyncio.Event().wait()
     raise AssertionError
 
 
@@ -54,7 +55,7 @@ async def promising_more(_request: web.Request) -> web.StreamResponse:
     return web.Response(body=PAGE, headers={"Content-Length": "1000"})
 
 
-def ask(handler: Handler, limit_s: float = 30.0) -> tuple[bytes, list[str]]:
+def ask(handler: Handler, limit_s: float = DEADLINE_S) -> tuple[bytes, list[str]]:
     with serve_agent(handler) as server:
         try:
             page = read_agent_page(
@@ -72,11 +73,11 @@ def test_page_of_an_agent_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("handler", "limit_s", "reason"),
     [
-        (endless, 30.0, "sent more than 100000 bytes"),
+        (endless, DEADLINE_S, "sent more than 100000 bytes"),
         (trickling, 0.5, "did not answer within 0.5 s"),
         (silent, 0.5, "did not answer within 0.5 s"),
-        (leading_away, 30.0, "answered HTTP 302"),
-        (failing, 30.0, "answered HTTP 500"),
+        (leading_away, DEADLINE_S, "answered HTTP 302"),
+        (failing, DEADLINE_S, "answered HTTP 500"),
         (promising_more, 1.0, "did not answer"),
     ],
 )
@@ -100,7 +101,7 @@ def test_agent_with_a_certificate_is_read_and_one_of_another_authority_is_not(
     with serve_agent(honest, server_context) as server:
         address = AgentAddress("localhost", server.port)
         trusting = make_client_context(str(tmp_path / "ours.crt"), None, None)
-        assert read_agent_page(address, trusting) == PAGE
+        assert read_agent_page(address, trusting, answer_s_max=DEADLINE_S) == PAGE
         for ca, host in (("theirs", "localhost"), ("ours", "127.0.0.1")):
             context = make_client_context(str(tmp_path / f"{ca}.crt"), None, None)
             with pytest.raises(SourceError, match="did not answer"):
