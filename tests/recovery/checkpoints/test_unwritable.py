@@ -9,7 +9,7 @@ import pytest
 
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain_unwritable
-from tests.agent.test_mounts import tmpfs
+from tests.support.faults.mounts import tmpfs
 
 
 def fill(folder: Path) -> None:
