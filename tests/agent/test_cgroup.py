@@ -228,13 +228,16 @@ def test_real_throttling_is_counted() -> None:
 
             def is_throttled() -> bool:
                 found.append(values_of(list(collector.collect())))
-                return found[-1][f"cgroup_cpu_throttled_periods_total{{{group}}}"] >= 3
+                # How long it was throttled is added when it may run again, which is later on a busy machine.
+                return (
+                    found[-1][f"cgroup_cpu_throttled_periods_total{{{group}}}"] >= 3
+                    and found[-1][f"cgroup_cpu_throttled_seconds_total{{{group}}}"] > 0
+                )
 
             eventually(is_throttled, "throttling")
 
     assert before[f"cgroup_cpu_throttled_seconds_total{{{group}}}"] == 0
     assert before[f"rank_cgroup_info{{{JOB_ID},3,{group}}}"] == 1
-    assert found[-1][f"cgroup_cpu_throttled_seconds_total{{{group}}}"] > 0
     assert found[-1][f"cgroup_cpu_periods_total{{{group}}}"] >= 3
 
 
