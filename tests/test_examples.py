@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,7 +23,6 @@ EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "train.py"
 DIGITS_TORCH = EXAMPLES / "digits_torch" / "train.py"
 UNCHANGED = EXAMPLES / "unchanged" / "train.py"
-DEADLINE_S = 180.0
 
 np = pytest.importorskip("numpy")
 if importlib.util.find_spec("sklearn") is None:
@@ -40,13 +39,6 @@ def load_example(name: str) -> ModuleType:
 
 
 ring = load_example("ring.py")
-
-
-def wait_until(is_so: Callable[[], Any], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.01)
 
 
 # --- the all-reduce -------------------------------------------------------------------------
@@ -226,7 +218,7 @@ class Job:
             assert not ended, [rank.communicate(timeout=DEADLINE_S)[0] for rank in ended]
             return bool(list(folder.glob("step-*")))
 
-        wait_until(is_there, "a first checkpoint")
+        eventually(is_there, "a first checkpoint")
 
     def kill(self) -> None:
         for rank in self.ranks:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,17 +18,18 @@ GROUPS = ("fast", "activity", "medium", "slow")
 class TimedPage(CallPage):
     """Also keeps how long each call of NVML took, by its name."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, now_s: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(descriptor)
+        self._now_s = now_s
         self.seconds: dict[str, list[float]] = {}
         self._name, self._began_s = "", 0.0
 
     def begin(self, name: bytes, gpu: int, now_s: float) -> None:
         super().begin(name, gpu, now_s)
-        self._name, self._began_s = name.decode(), time.perf_counter()
+        self._name, self._began_s = name.decode(), self._now_s()
 
     def end(self) -> None:
-        took_s = time.perf_counter() - self._began_s
+        took_s = self._now_s() - self._began_s
         super().end()
         self.seconds.setdefault(self._name, []).append(took_s)
 

@@ -24,8 +24,9 @@ from agent.collectors.cgroup import (
 from agent.ranks.table import RankSample
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.progress import RankIdentity
-from tests.agent.test_host import PROC, SYS
-from tests.support.agent import JOB_ID, PATIENT, values_of, wait_for
+from tests.support.agent import JOB_ID, PATIENT, values_of
+from tests.support.collectors import PROC, SYS
+from tests.support.eventually import DEADLINE_S, eventually
 
 CGROUPS = Path("/sys/fs/cgroup")
 STEP = "/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
@@ -182,7 +183,9 @@ def real_group(**limits: str) -> Iterator[str]:
         yield f"/{name}"
     finally:
         for folder in folders:
-            wait_for(lambda folder=folder: not folder.exists() or _removed(folder), f"no {folder}")
+            eventually(
+                lambda folder=folder: not folder.exists() or _removed(folder), f"no {folder}"
+            )
 
 
 def _removed(folder: Path) -> bool:
@@ -205,7 +208,7 @@ def running_in(group: str, program: str) -> Iterator["subprocess.Popen[bytes]"]:
         yield process
     finally:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate()
 
 
 def go(process: "subprocess.Popen[bytes]") -> None:
@@ -225,13 +228,16 @@ def test_real_throttling_is_counted() -> None:
 
             def is_throttled() -> bool:
                 found.append(values_of(list(collector.collect())))
-                return found[-1][f"cgroup_cpu_throttled_periods_total{{{group}}}"] >= 3
+                # How long it was throttled is added when it may run again, which is later on a busy machine.
+                return (
+                    found[-1][f"cgroup_cpu_throttled_periods_total{{{group}}}"] >= 3
+                    and found[-1][f"cgroup_cpu_throttled_seconds_total{{{group}}}"] > 0
+                )
 
-            wait_for(is_throttled, "throttling")
+            eventually(is_throttled, "throttling")
 
     assert before[f"cgroup_cpu_throttled_seconds_total{{{group}}}"] == 0
     assert before[f"rank_cgroup_info{{{JOB_ID},3,{group}}}"] == 1
-    assert found[-1][f"cgroup_cpu_throttled_seconds_total{{{group}}}"] > 0
     assert found[-1][f"cgroup_cpu_periods_total{{{group}}}"] >= 3
 
 
@@ -242,7 +248,7 @@ def test_real_oom_kill_is_counted_after_the_rank_is_gone() -> None:
             collector = CgroupCollector(Path("/proc"), Path("/sys"), lambda: [rank(0, process.pid)])
             before = values_of(list(collector.collect()))
             go(process)
-            code = process.wait(60)
+            code = process.wait(DEADLINE_S)
 
             after = values_of(list(collector.collect()))
 

@@ -26,8 +26,8 @@ from tests.support.agent import (
     make_progress_file,
     tmpfs_folder,
     values_of,
-    wait_for,
 )
+from tests.support.eventually import DEADLINE_S, eventually
 
 FIGURES = CheckpointFigures(
     at_s=900.0,
@@ -159,13 +159,13 @@ def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(sh
         link = AgentLink([rank_socket.path], clock)
         link.show_checkpoint(FIGURES)  # before there are ranks
         link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 7), make_progress_file(shm))])
-        wait_for(lambda: bool(table.checkpoints()), "the figures")
+        eventually(lambda: bool(table.checkpoints()), "the figures")
         link.withdraw()  # the job is held: its checkpoint grows old
-        wait_for(lambda: table.read(1000.0, 1) == [], "no rank")
+        eventually(lambda: table.read(1000.0, 1) == [], "no rank")
         clock.time_s += 60.0
         values = values_of(checked(RanksCollector(table, clock).collect()))
         link.close()
-        wait_for(lambda: not table.checkpoints(), "no figures")
+        eventually(lambda: not table.checkpoints(), "no figures")
     finally:
         rank_socket.stop()
 
@@ -199,7 +199,7 @@ def test_older_agent_that_knows_no_figures_keeps_the_ranks(shm: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(shm / "agent.sock"))
         listener.listen()
-        listener.settimeout(60)
+        listener.settimeout(DEADLINE_S)
         link = AgentLink([shm / "agent.sock"], clock)
         link.show_checkpoint(FIGURES)
         link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 7), make_progress_file(shm))])
@@ -212,7 +212,7 @@ def test_older_agent_that_knows_no_figures_keeps_the_ranks(shm: Path) -> None:
         link.tick()
 
         second, _address = listener.accept()
-        second.settimeout(60)
+        second.settimeout(DEADLINE_S)
         assert b"ranks" in second.recv(9999)
         link.show_checkpoint(replace(FIGURES, stall_s=3.0))
         link.withdraw()

@@ -21,6 +21,7 @@ from agent.sampling.collection import Collector
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import FIXTURE, PATIENT, values_of
+from tests.support.collectors import unpack_ttar
 
 PROC, SYS = FIXTURE / "proc", FIXTURE / "sys"
 
@@ -204,21 +205,3 @@ def test_recorded_sysfs_of_a_real_machine_is_read(tmp_path: Path) -> None:
     assert len([name for name in values if name.startswith("thermal_temperature")]) == 15
     assert values["thermal_fan_rpm{nct6779-hwmon3,fan2}"] == 1098
     assert values["thermal_zone_temperature_celsius{thermal_zone0,cpu-thermal}"] == 12.376
-
-
-def unpack_ttar(archive: Path, folder: Path) -> None:
-    """Unpack the plain-text archive format of node_exporter's fixtures."""
-    path, lines = folder, iter(archive.read_text(errors="surrogateescape").splitlines())
-    for line in lines:
-        key, _, value = line.partition(": ")
-        if key in ("Directory", "Path"):
-            path = folder / value
-            assert path.resolve().is_relative_to(folder) or key == "Path"
-            path.parent.mkdir(parents=True, exist_ok=True)
-        if key == "Directory":
-            path.mkdir(exist_ok=True)
-        elif key == "SymlinkTo":
-            path.symlink_to(value)
-        elif key == "Lines":
-            content = "\n".join(next(lines) for _ in range(int(value)))
-            path.write_text(content.replace("NULLBYTE", "\0") + "\n", errors="surrogateescape")

@@ -14,9 +14,8 @@ from agent.collectors.edac import EdacCollector
 from agent.collectors.pcie_aer import PcieAerCollector, parse_errors
 from agent.sampling.collection import CollectorOutcome, Slot
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent.test_collectors import unpack_ttar
-from tests.agent.test_host import SYS
 from tests.support.agent import PATIENT, FakeClock, values_of
+from tests.support.collectors import SYS, unpack_ttar
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from agent.collectors.ethtool import EthtoolCollector, map_counter
 from agent.sampling.collection import Collector
 from agent.sources.network_driver import DriverInfo, FecBlocks, PauseFrames
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent.test_collectors import unpack_ttar
 from tests.support.agent import PATIENT, ROOT, checked, values_of
+from tests.support.collectors import unpack_ttar
 from tests.support.nics import add_net, make_node, write
 
 IP = shutil.which("ip")

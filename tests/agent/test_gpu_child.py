@@ -17,11 +17,11 @@ from agent.nvml.cuda_version import reap
 from agent.nvml.gpu_view import MonitorState, MonitorView
 from agent.nvml.monitor import GpuMonitor
 from rankmend.clock import SystemClock
-from tests.support.agent import ROOT, AgentProcess, running_agent, wait_for
-from tests.support.nvml_stub.node import StubNode
+from tests.support.agent import ROOT, AgentProcess, Page, running_agent
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.nvml_stub.node import Node, StubNode, build
 
 pytestmark = pytest.mark.real
-SOURCE = ROOT / "tests" / "support" / "nvml_stub" / "nvml_stub.c"
 CALL_S_MAX = 1.0  # the stub answers in microseconds
 CONFIG = """
 disabled = ["kernel_log", "findings"]
@@ -31,77 +31,9 @@ call_s_max = 1.0
 """
 
 
-def build(folder: Path, *options: str) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler to build the stub of NVML with")
-    library = folder / "libnvidia-ml.so.1"
-    command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
-    subprocess.run(
-        [*command, "-Wl,-soname,libnvidia-ml.so.1", *options, "-o", str(library), str(SOURCE)],
-        check=True,
-    )
-    return library
-
-
-@pytest.fixture(scope="session")
-def library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("nvml")).parent
-
-
 @pytest.fixture(scope="session")
 def old_library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("nvml-old"), "-DOLD_DRIVER").parent
-
-
-class Node:
-    """GPUs that change while they are watched."""
-
-    def __init__(self, folder: Path) -> None:
-        self.stub = StubNode()
-        self.state = folder / "gpus"
-        self.save()
-
-    def save(self) -> None:
-        self.stub.save(self.state)
-
-
-@pytest.fixture
-def node(tmp_path: Path, library_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """A node whose environment leads every child to the stub."""
-    node = Node(tmp_path)
-    monkeypatch.setenv("NVML_STUB_STATE", str(node.state))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library_folder))
-    yield node
-    node.stub = StubNode()
-    node.save()  # no call hangs any more, so that every child can end
-
-
-class Page:
-    """The series of an agent's page, found by name and some labels."""
-
-    def __init__(self, agent: AgentProcess, port: int) -> None:
-        self._agent, self._port = agent, port
-
-    def value(self, name: str, **labels: str) -> float | None:
-        _status, text = self._agent.get(self._port, "/metrics")
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                wanted = sample.name == f"rankmend_{name}"
-                if wanted and labels.items() <= sample.labels.items():
-                    return float(sample.value)
-        return None
-
-    def wait(self, value: float | None, name: str, **labels: str) -> None:
-        wait_for(
-            lambda: self.value(name, **labels) == value,
-            f"{name} {labels} to be {value}; it is {self.value(name, **labels)}",
-        )
-
-    def wait_above(self, value: float, name: str, **labels: str) -> None:
-        wait_for(
-            lambda: (self.value(name, **labels) or 0.0) > value, f"{name} {labels} above {value}"
-        )
 
 
 @contextmanager
@@ -149,7 +81,7 @@ def test_stand_in_answers_nothing_about_gpus_while_it_is_closed(
 def wait_view(
     monitor: GpuMonitor, condition: Callable[[MonitorView], bool], what: str
 ) -> MonitorView:
-    wait_for(lambda: condition(monitor.view()), what)
+    eventually(lambda: condition(monitor.view()), what)
     return monitor.view()
 
 
@@ -252,7 +184,7 @@ def run_once(folder: Path) -> str:
     config.write_text('disabled = ["kernel_log", "findings"]\n')
     command = [sys.executable, "-m", "rankmend.cli", "agent", "--once", "--config", str(config)]
     return subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=DEADLINE_S
     ).stdout
 
 
@@ -355,7 +287,7 @@ def test_library_that_hangs_at_once_leaves_the_page_alone(tmp_path: Path, node: 
 
         assert status == 200
         assert page.value("collector_success", collector="gpu_state") == 1
-        wait_for(lambda: len(children_of(agent.process.pid)) == 2, "the only replacement")
+        eventually(lambda: len(children_of(agent.process.pid)) == 2, "the only replacement")
 
 
 def test_agent_ends_in_time_while_a_call_hangs(tmp_path: Path, node: Node) -> None:
@@ -369,7 +301,7 @@ def test_agent_ends_in_time_while_a_call_hangs(tmp_path: Path, node: Node) -> No
 
         node.stub.set(0, "nvmlDeviceGetUtilizationRates", 1, 1)
         node.save()
-        wait_for(lambda: not any(map(is_alive, children)), "the children to end")
+        eventually(lambda: not any(map(is_alive, children)), "the children to end")
         assert code == 0
 
 
@@ -432,7 +364,7 @@ def test_child_ends_when_its_agent_is_killed(tmp_path: Path, node: Node) -> None
         agent.process.kill()
 
         assert len(children) == 1
-        wait_for(lambda: not is_alive(children[0]), "the child to end")
+        eventually(lambda: not is_alive(children[0]), "the child to end")
 
 
 def test_child_of_once_does_not_stay(tmp_path: Path, node: Node) -> None:
@@ -448,7 +380,7 @@ def test_child_of_once_does_not_stay(tmp_path: Path, node: Node) -> None:
         return [pid for pid in pids if pid != os.getpid() and is_alive(pid)]
 
     assert value_on(page, "gpu_answering", {}) == 2
-    wait_for(lambda: holding() == [], "the child to be gone")
+    eventually(lambda: holding() == [], "the child to be gone")
 
 
 def read_bytes(path: Path) -> bytes:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.agent.test_gpu_child import Node, Page, library_folder, node
-from tests.support.agent import AgentProcess, running_agent, wait_for
+from tests.support.agent import AgentProcess, Page, running_agent
+from tests.support.eventually import eventually
+from tests.support.nvml_stub.node import Node
 
-__all__ = ["library_folder", "node"]  # fixtures
 CONFIG = """
 interval_s = 0.2
 disabled = ["kernel_log"]  # this machine's own
@@ -39,12 +39,12 @@ def test_lost_gpu_is_a_critical_finding_that_asks_for_a_reboot(tmp_path: Path, n
 
         node.stub.lose(0)
         node.save()
-        wait_for(lambda: f"gpu_lost/{UUID}" in find(), "the finding")
+        eventually(lambda: f"gpu_lost/{UUID}" in find(), "the finding")
         found = find()[f"gpu_lost/{UUID}"]
         node.stub.report(1, 95)
         node.save()
         other = "xid_95/GPU-00000000-0000-0000-0000-000000000001"
-        wait_for(lambda: other in find(), "the XID that the driver reports")
+        eventually(lambda: other in find(), "the XID that the driver reports")
 
     assert (found["severity"], found["action"], found["is_latched"]) == ("critical", "reboot", True)
     assert found["evidence"][0].startswith("rankmend_gpu_lost{")
@@ -66,4 +66,4 @@ def test_xid_of_the_driver_is_a_finding_at_once_and_does_not_wait_for_the_next_l
         node.save()
 
         xid = "xid_95/GPU-00000000-0000-0000-0000-000000000001"
-        wait_for(lambda: xid in find(), "the XID, an hour before the next look")
+        eventually(lambda: xid in find(), "the XID, an hour before the next look")

@@ -1,9 +1,6 @@
 """The documented expressions that put the job on the series of a GPU, in a real Prometheus."""
 
-import json
 import shutil
-import signal
-import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -12,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from agent.assembly.families import FAMILIES
-from tests.support.agent import ROOT, wait_for
-from tests.support.bound_to_test import BOUND_TO_TEST
-from tests.support.free_port import free_port
+from tests.support.agent import ROOT
+from tests.support.eventually import eventually
+from tests.support.monitoring import fetch, running_prometheus
 
 PAGE = ROOT / "docs" / "operate" / "agent.md"
 SHARED, OWN, IDLE = "GPU-shared", "GPU-own", "GPU-idle"
@@ -53,31 +50,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for gpu in gpus:
         dcgm.labels(gpu["uuid"]).set(1)
     server, thread = start_http_server(0, "127.0.0.1", registry)
-    folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
+    folder = tmp_path_factory.mktemp("prometheus")
     target = f"127.0.0.1:{server.server_port}"
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 5s}\n"  # also how long a scrape may take: a failed one ends all series
         f"scrape_configs: [{{job_name: agent, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
-    with (folder / "log").open("wb") as log:
-        daemon = subprocess.Popen(
-            [
-                *BOUND_TO_TEST,
-                "prometheus",
-                f"--config.file={folder}/prometheus.yml",
-                f"--storage.tsdb.path={folder}/data",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
     try:
-        address = f"http://127.0.0.1:{port}"
-        wait_for(lambda: has_scraped(address), f"a scrape; {folder}/log", 120.0)
-        yield address
+        with running_prometheus(folder) as address:
+            eventually(lambda: has_scraped(address), "a scrape")
+            yield address
     finally:
-        daemon.send_signal(signal.SIGTERM)
-        daemon.wait(60)
         server.shutdown()
         server.server_close()
         thread.join()
@@ -86,8 +69,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def ask(url: str, expression: str) -> list[dict[str, str]]:
     """Return the labels of each series that Prometheus answers."""
     query = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30.0) as answer:
-        told = json.load(answer)
+    told = fetch(url, f"/api/v1/query?{query}")
     assert told["status"] == "success", told
     return [one["metric"] for one in told["data"]["result"]]
 

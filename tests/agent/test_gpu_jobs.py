@@ -22,7 +22,8 @@ from agent.ranks.table import RankSample
 from agent.ranks.watched import WatchedJob
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.progress import RankIdentity
-from tests.support.agent import JOB_ID, checked, values_of, wait_for
+from tests.support.agent import JOB_ID, checked, values_of
+from tests.support.eventually import eventually
 
 POD = "3f1c0a52-5d1e-4c3a-9a53-0c8f6d1b2a77"
 SYSTEMD_POD = (
@@ -154,7 +155,7 @@ def test_process_of_this_machine_is_read_with_its_user_and_environment() -> None
     told = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama"}
     inside = Path("/proc/self/cgroup").read_text()
     with subprocess.Popen(["cat"], env=os.environ | told, stdin=subprocess.PIPE) as process:
-        wait_for(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "cat\n", "exec")
+        eventually(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "cat\n", "exec")
         job, uid = read_process(Path("/proc"), process.pid)
         process.communicate()
 

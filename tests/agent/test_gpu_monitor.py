@@ -10,7 +10,8 @@ from agent.nvml.gpu_view import MonitorState
 from agent.nvml.monitor import GpuMonitor
 from agent.nvml.release import ReleaseFile
 from rankmend.errors import SourceError
-from tests.support.agent import FakeClock, wait_for
+from tests.support.agent import FakeClock
+from tests.support.eventually import eventually
 from tests.support.gpu_children import FakeChild
 
 
@@ -36,7 +37,7 @@ class World:
     def wait_child(self) -> FakeChild:
         """Return the newest child once it is connected."""
         self.monitor.view()
-        wait_for(lambda: any(child.is_connected for child in self.children[-1:]), "a child")
+        eventually(lambda: any(child.is_connected for child in self.children[-1:]), "a child")
         return self.children[-1]
 
 
@@ -69,7 +70,7 @@ def test_an_event_is_told_at_once_and_who_is_told_may_ask(world: World) -> None:
     child = world.wait_child()
     child.say(kind="event", gpu=1, event="xid", code=79)
 
-    wait_for(lambda: bool(world.event_calls), "the event to be told")
+    eventually(lambda: bool(world.event_calls), "the event to be told")
     (gpu,) = world.monitor.view().gpus
 
     assert gpu.xids == {79: 1}

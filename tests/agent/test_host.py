@@ -21,10 +21,9 @@ from agent.collectors.versions import VersionsCollector, load_baseline, parse_nv
 from agent.sources.kept_files import KeptFiles
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
-from tests.support.agent import FIXTURE, PATIENT, ROOT, FakeClock, values_of, wait_for
-
-TREE = ROOT / "tests" / "fixtures" / "sys-host"
-PROC, SYS = TREE / "proc", TREE / "sys"
+from tests.support.agent import FIXTURE, PATIENT, FakeClock, values_of
+from tests.support.collectors import PROC, SYS, TREE
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -225,7 +224,7 @@ def test_real_zombie_is_counted() -> None:
     if pid == 0:
         os._exit(0)
     try:
-        wait_for(
+        eventually(
             lambda: parse_stat(Path(f"/proc/{pid}/stat").read_text()).state == "zombie", "a zombie"
         )
 

@@ -33,15 +33,8 @@ from detectors.node.inventory import (
     update,
 )
 from rankmend.errors import ConfigError, SourceError
-from tests.support.agent import (
-    ROOT,
-    AgentProcess,
-    FakeClock,
-    answer_of,
-    running_agent,
-    values_of,
-    wait_for,
-)
+from tests.support.agent import ROOT, AgentProcess, FakeClock, answer_of, running_agent, values_of
+from tests.support.eventually import eventually
 from tests.support.nics import add_net, add_pci, add_rdma, link, make_node, write
 
 NIC = Device(DeviceKind.NIC, "946d:ae03:00f4:0001", "mlx5_0", "0000:1a:00.0")
@@ -864,14 +857,14 @@ def test_agent_names_a_card_that_vanished_until_a_person_has_it_forgotten(bed: B
     short = "expected_nics_missing/nic/compute"
     folder = bed.tree.parent
     with watched(folder, bed.tree) as (agent, find):
-        wait_for((bed.state / "inventory.json").exists, "the first look", 60.0)
+        eventually((bed.state / "inventory.json").exists, "the first look")
         before = find()
         bed.pull("mlx5_0")
-        wait_for(lambda: find().get(vanished) == "critical", "the finding", 60.0)
-        wait_for(lambda: find().get(short) == "critical", "the finding of what is expected", 60.0)
+        eventually(lambda: find().get(vanished) == "critical", "the finding")
+        eventually(lambda: find().get(short) == "critical", "the finding of what is expected")
         agent.stop()
     with watched(folder, bed.tree) as (agent, find):
-        wait_for(lambda: vanished in find(), "the finding after a restart", 60.0)
+        eventually(lambda: vanished in find(), "the finding after a restart")
         forgotten = subprocess.run(
             [
                 *(sys.executable, "-m", "rankmend.cli", "agent", "forget", "0000:1a:00.0"),
@@ -882,7 +875,7 @@ def test_agent_names_a_card_that_vanished_until_a_person_has_it_forgotten(bed: B
             text=True,
             check=False,
         )
-        wait_for(lambda: vanished not in find(), "the end of the finding", 60.0)
+        eventually(lambda: vanished not in find(), "the end of the finding")
         after = find()
 
     assert not [name for name in before if name.startswith(("nic_vanished", "expected"))]

@@ -5,86 +5,29 @@ import os
 import subprocess
 import sys
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import pytest
 
 from agent.collectors.kernel_log import KernelLogCollector
-from agent.findings.policy_files import load_policy
 from agent.sources.kmsg import KmsgDevice, KmsgReader, SavedKernelLog, load_saved, save
 from detectors.finding import Severity
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import KernelLogState
 from detectors.kernel.log import Record
 from rankmend.errors import NoSourceError, SourceError
-from tests.support.agent import ROOT, FakeClock, running_agent, values_of, wait_for
+from tests.support.agent import ROOT, FakeClock, running_agent, values_of
+from tests.support.collectors import KMSG, POLICY, FakeDevice, collector
+from tests.support.eventually import DEADLINE_S, eventually
 
-POLICY = load_policy()
-KMSG = Path("/dev/kmsg")
 PR_SET_NAME = 15  # prctl(2)
 
 
 def xid_record(seq: int, code: int = 79, priority: int = 3) -> bytes:
     return f"{priority},{seq},{seq * 1000},-;NVRM: Xid (PCI:0000:3b:00): {code}, x\n".encode()
-
-
-class FakeDevice:
-    """A kernel ring: what it holds can be overwritten, and reading then says so once."""
-
-    def __init__(self, *records: bytes) -> None:
-        self.ring: deque[bytes] = deque(records)
-        self.is_overwritten = False
-        self.error: Exception | None = None
-        self.is_closed = False
-        self._wake = Event()
-
-    def put(self, *records: bytes) -> None:
-        self.ring.extend(records)
-        self._wake.set()
-
-    def overwrite(self, count: int) -> None:
-        for _ in range(count):
-            self.ring.popleft()
-        self.is_overwritten = True
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-        self._wake.set()
-
-    def read(self) -> bytes | None:
-        if self.error is not None:
-            raise self.error
-        if self.is_overwritten:
-            self.is_overwritten = False
-            raise BrokenPipeError
-        return self.ring.popleft() if self.ring else None
-
-    def wait(self, timeout_s: float) -> bool:
-        woken = self._wake.wait(min(timeout_s, 0.02))
-        self._wake.clear()
-        return woken
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
-def collector(
-    device: FakeDevice, saved_path: Path | None = None, boot_id: str = "boot-1", **options: object
-) -> KernelLogCollector:
-    return KernelLogCollector(
-        FakeClock(),
-        POLICY,
-        KMSG,
-        saved_path=saved_path,
-        open_device=lambda _path: device,
-        boot_id=boot_id,
-        **options,  # type: ignore[arg-type]
-    )
 
 
 def values(one: KernelLogCollector) -> dict[str, float]:
@@ -314,7 +257,7 @@ def test_message_that_comes_later_is_heard_without_a_collect() -> None:
     values(one)
 
     device.put(xid_record(1, 95))
-    wait_for(lambda: len(heard) == 2, "the second event")
+    eventually(lambda: len(heard) == 2, "the second event")
     after = values(one)
     (worst, _other) = one.findings()
     one.stop()
@@ -342,7 +285,7 @@ def test_log_that_breaks_is_reported_and_taken_up_again_without_counting_twice()
     values(one)
 
     broken.fail(SourceError("cannot read /dev/kmsg"))
-    wait_for(lambda: broken.is_closed, "the thread gives up")
+    eventually(lambda: broken.is_closed, "the thread gives up")
     with pytest.raises(SourceError, match="reading the kernel log failed"):
         values(one)
     after = values(one)
@@ -398,7 +341,7 @@ def find_record(reader: KmsgReader, token: str) -> Record:
         found.extend(record for record in reader.read_batch(10_000) if token in record.text)
         return bool(found)
 
-    wait_for(look, f"a record with {token}")
+    eventually(look, f"a record with {token}")
     return found[0]
 
 
@@ -433,9 +376,12 @@ def test_segmentation_fault_is_told_by_the_kernel_itself() -> None:
         list(one.collect())
 
         done = subprocess.run(
-            [sys.executable, "-c", crash], stderr=subprocess.DEVNULL, check=False, timeout=60
+            [sys.executable, "-c", crash],
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=DEADLINE_S,
         )
-        wait_for(lambda: any(event.process == name for event in heard), f"the crash of {name}")
+        eventually(lambda: any(event.process == name for event in heard), f"the crash of {name}")
         one.stop()
 
     assert done.returncode == -11
@@ -465,7 +411,7 @@ def test_oom_kill_in_a_cgroup_is_told_with_process_and_cgroup() -> None:
 
             eater = subprocess.Popen([sys.executable, "-c", eat], stderr=subprocess.DEVNULL)
             eater.wait(timeout=200)
-            wait_for(lambda: any(e.pid == eater.pid for e in heard), "the word of the kill")
+            eventually(lambda: any(e.pid == eater.pid for e in heard), "the word of the kill")
             one.stop()
         finally:
             group.rmdir()
@@ -493,16 +439,16 @@ def test_agent_serves_an_xid_from_the_real_log_with_the_test_switch(tmp_path: Pa
         return sum(float(line.split()[-1]) for line in page.splitlines() if series in line)
 
     with running_agent(*arguments) as (agent, port):
-        wait_for(
+        eventually(
             lambda: 'kernel_log_messages_total{kind="xid"}' in agent.get(port, "/metrics")[1],
             "a page",
         )
         before = xids(agent, port)
         write_kmsg(f"<3>NVRM: Xid (PCI:beef:{bus}:{device}): 95, pid=7, name=x, Uncontained")
-        wait_for(lambda: xids(agent, port) == before + 1, "the XID on the page")
+        eventually(lambda: xids(agent, port) == before + 1, "the XID on the page")
         assert agent.stop() == 0
     with running_agent(*arguments) as (agent, port):
-        wait_for(lambda: xids(agent, port) > 0, "the XID after a restart")
+        eventually(lambda: xids(agent, port) > 0, "the XID after a restart")
         assert xids(agent, port) == before + 1
         agent.stop()
 
@@ -518,13 +464,15 @@ def test_xid_is_a_finding_as_it_is_printed_and_not_at_the_next_sweep(tmp_path: P
     arguments = ("--config", str(config), "--socket", str(tmp_path / "agent.sock"))
 
     with running_agent(*arguments) as (agent, port):
-        wait_for(
+        eventually(
             lambda: 'kernel_log_messages_total{kind="xid"}' in agent.get(port, "/metrics")[1],
             "a page",
         )
-        wait_for(lambda: json.loads(agent.get(port, "/api/v1/findings")[1])["looks"] > 0, "a sweep")
+        eventually(
+            lambda: json.loads(agent.get(port, "/api/v1/findings")[1])["looks"] > 0, "a sweep"
+        )
         write_kmsg(f"<3>NVRM: Xid (PCI:beef:{bus}:{device}): 95, pid=7, name=x, Uncontained")
-        wait_for(
+        eventually(
             lambda: f"beef:{bus}:{device}" in agent.get(port, "/api/v1/findings")[1],
             "the finding",
         )

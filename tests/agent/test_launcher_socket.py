@@ -32,17 +32,17 @@ from rankmend.errors import ConfigError, SourceError
 from rankmend.hook import layout
 from rankmend.progress import ProgressReader
 from recovery.launcher.agent_link import AgentLink
-from tests.rankmend.test_agent_socket import message
 from tests.support.agent import (
     JOB_ID,
     PATIENT,
     ROOT,
     FakeClock,
     make_progress_file,
+    message,
     tmpfs_folder,
     values_of,
-    wait_for,
 )
+from tests.support.eventually import DEADLINE_S, eventually
 
 OTHER_JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000002")
 POD_UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
@@ -75,7 +75,7 @@ def shown(table: RankTable) -> list[tuple[str, int, int]]:
 
 def connect(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(20)
+    connection.settimeout(DEADLINE_S)
     connection.connect(str(path))
     return connection
 
@@ -108,11 +108,11 @@ def test_launcher_shows_its_ranks_and_takes_them_back(shm: Path) -> None:
         ranks = [(OfferedRank(n, n, 100 + n), make_progress_file(shm, n)) for n in range(4)]
 
         link.offer(JOB_ID, "digits", 1, ranks)
-        wait_for(lambda: len(shown(table)) == 4, "four ranks")
+        eventually(lambda: len(shown(table)) == 4, "four ranks")
         link.offer(JOB_ID, "digits", 2, [(OfferedRank(1, 1, 7), make_progress_file(shm, 1, 2))])
-        wait_for(lambda: shown(table) == [("1", 2, 1)], "the next attempt alone")
+        eventually(lambda: shown(table) == [("1", 2, 1)], "the next attempt alone")
         link.close()
-        wait_for(lambda: shown(table) == [], "no rank")
+        eventually(lambda: shown(table) == [], "no rank")
 
     assert not rank_socket.path.exists()
 
@@ -134,11 +134,11 @@ def test_launcher_that_is_killed_leaves_no_rank_behind(shm: Path) -> None:
             [sys.executable, "-c", script, str(rank_socket.path), str(path), str(JOB_ID)], cwd=ROOT
         )
         try:
-            wait_for(lambda: shown(table) == [("1", 1, 0)], "the rank")
+            eventually(lambda: shown(table) == [("1", 1, 0)], "the rank")
         finally:
             launcher.kill()
             launcher.wait()
-        wait_for(lambda: shown(table) == [], "no rank")
+        eventually(lambda: shown(table) == [], "no rank")
 
 
 @pytest.mark.real
@@ -171,7 +171,7 @@ def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Pa
             link = AgentLink([rank_socket.path], clock)
             link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, rank.pid), path)])
             path.unlink()  # the descriptor is enough
-            wait_for(lambda: len(shown(table)) == 1, "the rank")
+            eventually(lambda: len(shown(table)) == 1, "the rank")
             in_pod = shm / "proc" / str(rank.pid)
             in_pod.mkdir(parents=True)
             (in_pod / "cgroup").write_text(f"0::/kubepods/burstable/pod{POD_UID}/ranks\n")
@@ -202,7 +202,7 @@ def test_corrupt_progress_file_shows_that_and_nothing_else(shm: Path) -> None:
         link = AgentLink([rank_socket.path], clock)
         ranks = [(OfferedRank(0, 0, 1), good), (OfferedRank(1, 1, 2), bad)]
         link.offer(JOB_ID, "digits", 1, ranks)
-        wait_for(lambda: len(shown(table)) == 2, "two ranks")
+        eventually(lambda: len(shown(table)) == 2, "two ranks")
         with bad.open("r+b") as file:
             file.seek(layout.LIVE_AT)
             file.write(b"\xff" * 20)
@@ -286,15 +286,15 @@ def test_file_that_is_no_progress_file_of_the_peer_ends_only_its_connection(
             1,
             [(OfferedRank(7, 7, 1), make_progress_file(shm, 7, 1, OTHER_JOB_ID))],
         )
-        wait_for(lambda: len(shown(table)) == 1, "the honest rank")
+        eventually(lambda: len(shown(table)) == 1, "the honest rank")
         before = descriptor_count()
         hostile = connect(rank_socket.path)
         send(hostile, message(), make(shm))
 
         assert is_refused(hostile)
         hostile.close()
-        wait_for(lambda: table.connection_count == 1, "the hostile connection to be forgotten")
-        wait_for(lambda: descriptor_count() == before, "every received file to be closed")
+        eventually(lambda: table.connection_count == 1, "the hostile connection to be forgotten")
+        eventually(lambda: descriptor_count() == before, "every received file to be closed")
         assert shown(table) == [("2", 1, 7)]
         assert table.refused_total == 1
         honest.close()
@@ -319,12 +319,12 @@ def test_hostile_packets_end_only_their_connection(shm: Path) -> None:
             send(connection, data, *paths)
             assert is_refused(connection)
             connection.close()
-        wait_for(lambda: descriptor_count() == before, "every received file to be closed")
+        eventually(lambda: descriptor_count() == before, "every received file to be closed")
 
         assert table.refused_total == len(packets)
         honest = AgentLink([rank_socket.path], SystemClock())
         honest.offer(JOB_ID, "honest", 1, [(OfferedRank(0, 0, 1), path)])
-        wait_for(lambda: len(shown(table)) == 1, "an honest rank after all that")
+        eventually(lambda: len(shown(table)) == 1, "an honest rank after all that")
         honest.close()
 
 
@@ -335,24 +335,24 @@ def test_flood_of_messages_ends_the_connection(shm: Path) -> None:
         connection = connect(rank_socket.path)
         for _message in range(MESSAGES_PER_MINUTE_MAX):
             send(connection, message(), path)
-        wait_for(lambda: len(shown(table)) == 1, "the rank")
+        eventually(lambda: len(shown(table)) == 1, "the rank")
         send(connection, message(), path)
 
         assert is_refused(connection)
-        wait_for(lambda: shown(table) == [], "no rank")
+        eventually(lambda: shown(table) == [], "no rank")
 
 
 @pytest.mark.real
 def test_connections_of_one_user_are_bounded(shm: Path) -> None:
     with listening(shm) as (rank_socket, table):
         kept = [connect(rank_socket.path) for _ in range(CONNECTIONS_OF_USER_MAX)]
-        wait_for(lambda: table.connection_count == len(kept), "all connections")
+        eventually(lambda: table.connection_count == len(kept), "all connections")
         one_more = connect(rank_socket.path)
 
         assert is_refused(one_more)
         for connection in kept:
             connection.close()
-        wait_for(lambda: table.connection_count == 0, "no connection")
+        eventually(lambda: table.connection_count == 0, "no connection")
 
 
 def shown_rank(folder: Path, rank: int, attempt: int = 1, job_id: uuid.UUID = JOB_ID) -> ShownRank:
@@ -406,7 +406,7 @@ def test_silent_connection_is_closed(tmp_path: Path) -> None:
     rank_socket.start()
     try:
         connection = connect(rank_socket.path)
-        wait_for(lambda: table.connection_count == 1, "the connection")
+        eventually(lambda: table.connection_count == 1, "the connection")
         clock.time_s += 10.1
 
         assert is_refused(connection)
@@ -479,12 +479,12 @@ class TestLinkWithoutAnAgent:
         with listening(shm) as (_socket, table):
             clock.time_s += 2
             link.tick()
-            wait_for(lambda: len(shown(table)) == 1, "the rank")
-        wait_for(lambda: not (link.tick(), link.is_connected)[1], "the end to be noticed")
+            eventually(lambda: len(shown(table)) == 1, "the rank")
+        eventually(lambda: not (link.tick(), link.is_connected)[1], "the end to be noticed")
         with listening(shm) as (_socket, table):
             clock.time_s += 60
             link.tick()
-            wait_for(lambda: len(shown(table)) == 1, "the rank at the next agent")
+            eventually(lambda: len(shown(table)) == 1, "the rank at the next agent")
         link.close()
 
     def test_missing_progress_file_is_a_problem_and_no_exception(self, tmp_path: Path) -> None:
@@ -532,7 +532,7 @@ def test_descriptors_of_two_control_messages_are_all_closed(shm: Path) -> None:
 
         assert is_refused(connection)
         connection.close()
-        wait_for(lambda: descriptor_count() == before, "every received file to be closed")
+        eventually(lambda: descriptor_count() == before, "every received file to be closed")
         assert table.refused_total == 1
 
 

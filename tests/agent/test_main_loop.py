@@ -18,8 +18,9 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
 from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
-from tests.agent.test_runner import LOAD, FakeCollector, StuckCollector
-from tests.support.agent import FakeClock, wait_for
+from tests.support.agent import FakeClock
+from tests.support.collectors import LOAD, FakeCollector, StuckCollector
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 class Manager:
@@ -197,7 +198,7 @@ def test_sighup_reloads_and_sigterm_ends_the_loop(bed: Bed, manager: Manager) ->
     def send() -> None:
         # To this thread alone: another test may have left one that blocks them.
         signal.pthread_kill(loop, signal.SIGHUP)
-        wait_for(lambda: bed.reloads == 1, "the reload")
+        eventually(lambda: bed.reloads == 1, "the reload")
         signal.pthread_kill(loop, signal.SIGTERM)
 
     with SignalInbox({RELOADING, *STOPPING}) as inbox:
@@ -227,7 +228,7 @@ def test_inbox_gives_each_signal_once_and_the_handlers_back_at_its_end() -> None
     with SignalInbox({signal.SIGHUP}) as inbox:
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGHUP)
-        inbox.wait(30.0)
+        inbox.wait(DEADLINE_S)
         first, second = inbox.read(), inbox.read()
 
     assert (first, second) == ({signal.SIGHUP}, frozenset())
@@ -271,7 +272,7 @@ def test_abstract_socket_is_reached() -> None:
     name = f"rankmend-test-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     listener.bind("\0" + name)
-    listener.settimeout(60)
+    listener.settimeout(DEADLINE_S)
     notifier = Notifier(f"@{name}")
 
     notifier.ready("two\nlines")
@@ -330,7 +331,7 @@ def test_collector_that_hangs_is_no_reason_to_restart_the_agent() -> None:
     runner = Runner([stuck], SystemClock(), Schedule(SystemClock()), FAMILIES, {"host": 0.1})
     runner.start()
     try:
-        wait_for(lambda: stuck.runs == 2, "the collector to hang")
+        eventually(lambda: stuck.runs == 2, "the collector to hang")
 
         assert runner.unanswered() == ()
         assert runner.is_sampling()

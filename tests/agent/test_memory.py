@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.support.agent import ROOT
+from tests.support.eventually import DEADLINE_S
 
 THREADS = """
 import ctypes, sys, threading
@@ -41,7 +42,7 @@ def arenas_of(mode: str) -> int:
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.count("<heap nr=")

@@ -18,8 +18,8 @@ from agent.collectors.nic import RESCAN_RUNS, NicCollector
 from agent.collectors.nic_files import COUNTERS, parse_counter, parse_rate, parse_state
 from agent.sources.kept_files import HOLD_RUNS_MAX, KeptFiles
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent.test_collectors import unpack_ttar
 from tests.support.agent import PATIENT, FakeClock, checked, values_of
+from tests.support.collectors import unpack_ttar
 from tests.support.nics import add_pci, add_rdma, make_node, write
 
 _watchers: list[list[str]] = []

@@ -23,8 +23,8 @@ from agent.sources.pci_topology import (
     read_topology,
 )
 from rankmend.errors import NoSourceError
-from tests.agent.test_collectors import unpack_ttar
 from tests.support.agent import PATIENT, checked, values_of
+from tests.support.collectors import unpack_ttar
 from tests.support.gpu_nodes import add_virtual_functions
 from tests.support.nics import add_net, link, make_node, write
 

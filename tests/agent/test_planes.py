@@ -8,8 +8,8 @@ from agent.assembly.families import FAMILIES
 from agent.collectors.planes import PlanesCollector, PortHealth, available_ratio
 from agent.metrics import Metric
 from rankmend.errors import NoSourceError
-from tests.agent.test_rank_nics import plane, view_of
 from tests.support.agent import FakeClock, values_of
+from tests.support.collectors import plane, view_of
 
 RATE = 50e9
 

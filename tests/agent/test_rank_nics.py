@@ -5,16 +5,11 @@ import pytest
 from agent.assembly.families import FAMILIES
 from agent.collectors.rank_nics import RankNicsCollector, join_ranks
 from agent.metrics import Metric
-from agent.sampling.collection import CollectorOutcome, CollectorView
 from rankmend.errors import NoSourceError
-from tests.support.agent import answer_of, values_of
+from tests.support.agent import values_of
+from tests.support.collectors import info, plane, view_of
 
 GPU_0, GPU_1 = "0000:1b:00.0", "0000:5d:00.0"
-
-
-def info(name: str, *values: str) -> Metric:
-    labels = FAMILIES[f"rankmend_{name}"].labels
-    return Metric(f"rankmend_{name}", 1, tuple(zip(labels, values, strict=True)))
 
 
 def rank_on(gpu: str, rank: str, pid: str = "300") -> Metric:
@@ -23,10 +18,6 @@ def rank_on(gpu: str, rank: str, pid: str = "300") -> Metric:
 
 def affinity(gpu: str, device: str, closeness: str) -> Metric:
     return info("topology_affinity_info", gpu, device, closeness)
-
-
-def plane(device: str, plane: str = "compute", rail: str = "0", port: str = "1") -> Metric:
-    return info("topology_plane_info", device, port, plane, rail, "guessed")
 
 
 NODE = [
@@ -40,22 +31,6 @@ NODE = [
     plane("mlx5_1", rail="1"),
     plane("mlx5_2", "storage", rail=""),
 ]
-
-
-def view_of(name: str, *metrics: Metric) -> CollectorView:
-    return CollectorView(
-        name,
-        1.0,
-        CollectorOutcome.MEASURED,
-        "",
-        0.5,
-        0.1,
-        None,
-        0.5,
-        0,
-        is_stale=False,
-        answer=answer_of(metrics),
-    )
 
 
 def test_rank_stands_on_the_compute_port_nearest_to_its_gpu() -> None:

@@ -36,7 +36,8 @@ from agent.root_helper.questions import (
 from agent.root_helper.transceivers import read_all
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
-from tests.support.agent import PATIENT, ROOT, FakeClock, is_listening, wait_for
+from tests.support.agent import PATIENT, ROOT, FakeClock, is_listening
+from tests.support.eventually import DEADLINE_S, eventually
 
 UID = os.getuid()
 TEMPORARY = Path(tempfile.gettempdir())
@@ -73,14 +74,14 @@ def serving(paths: Paths, socket_path: Path, uid: int = UID) -> Iterator[HelperC
         yield HelperClient(socket_path, SystemClock(), answer_s_max=200.0)
     finally:
         helper.stop()
-        thread.join(60)
+        thread.join(DEADLINE_S)
         assert not thread.is_alive()
 
 
 def say(path: Path, data: bytes) -> bytes:
     """Send raw bytes as a peer and return all that comes back."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(60)
+        peer.settimeout(DEADLINE_S)
         peer.connect(str(path))
         peer.sendall(data)
         reply = peer.recv(65536)
@@ -115,7 +116,7 @@ def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_pat
     helper = HelperService(listener, UID, SystemClock(), paths, idle_s=0.5)
     thread = Thread(target=helper.serve)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(60)
+        peer.settimeout(DEADLINE_S)
         peer.connect(
             str(path)
         )  # before the helper starts: it cannot be idle before it has answered
@@ -123,7 +124,7 @@ def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_pat
         thread.start()
         line = b"".join(iter(lambda: peer.recv(65536), b""))
     answer = decode_answer(line, HelperQuery.IPMI_SENSORS)
-    thread.join(60)
+    thread.join(DEADLINE_S)
     is_ended = not thread.is_alive()
     helper.stop()
 
@@ -237,12 +238,12 @@ def test_second_question_of_one_kind_is_refused_while_the_first_runs(
     with serving(slow, tmp_path / "run" / "helper.sock") as client:
         first = Thread(target=lambda: answers.append(client.ask(HelperQuery.NVME_SMART)))
         first.start()
-        wait_for(started.exists, "the first run")
+        eventually(started.exists, "the first run")
         with pytest.raises(SourceError, match="query is in progress"):
             client.ask(HelperQuery.NVME_SMART)
         assert client.ask(HelperQuery.DISK_SMART).results  # another kind is answered meanwhile
         go.touch()
-        first.join(60)
+        first.join(DEADLINE_S)
 
     assert answers[0].results[0].output == "done\n"
 
@@ -276,7 +277,7 @@ def test_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     assert (result.outcome, result.error) == (ProgramOutcome.FAILED, "it took too long")
     assert result.output == "hello\n"
     pid = int(child.read_text())
-    wait_for(lambda: not _lives(pid), "the end of the child")
+    eventually(lambda: not _lives(pid), "the end of the child")
 
 
 def _lives(pid: int) -> bool:
@@ -371,7 +372,7 @@ def test_client_hears_why_it_is_refused(paths: Paths, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=f"uid {UID} may not send queries"):
         HelperClient(tmp_path / "helper.sock", SystemClock(), 200.0).ask(HelperQuery.NVME_SMART)
     helper.stop()
-    thread.join(60)
+    thread.join(DEADLINE_S)
 
 
 @pytest.mark.real
@@ -388,7 +389,7 @@ def test_silent_peer_is_dropped_and_the_next_one_answered(paths: Paths, tmp_path
             except SourceError:  # all places are taken, for two seconds
                 return False
 
-        wait_for(is_answered, "an answer beside silent peers")
+        eventually(is_answered, "an answer beside silent peers")
         for peer in silent:
             peer.close()
 
@@ -405,7 +406,7 @@ def test_socket_of_systemd_goes_on_listening_when_a_helper_stops(
             thread.start()
             answer = HelperClient(path, SystemClock(), 200.0).ask(HelperQuery.NVME_SMART)
             helper.stop()
-            thread.join(60)
+            thread.join(DEADLINE_S)
 
             assert answer.results[0].outcome is ProgramOutcome.ANSWERED
 
@@ -536,7 +537,7 @@ def test_answer_that_makes_no_sense_is_an_error_of_the_source(reply: bytes, tmp_
     thread.start()
     with pytest.raises(SourceError):
         HelperClient(tmp_path / "helper.sock", SystemClock()).ask(HelperQuery.NVME_SMART)
-    thread.join(60)
+    thread.join(DEADLINE_S)
     listener.close()
 
 
@@ -596,7 +597,7 @@ def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        wait_for(lambda: is_listening(path), "the helper's socket", timeout_s=200.0)
+        eventually(lambda: is_listening(path), "the helper's socket")
         answer = HelperClient(path, SystemClock(), 200.0).ask(HelperQuery.TRANSCEIVERS)
         process.send_signal(signal.SIGTERM)
         _out, error_text = process.communicate(timeout=200)

@@ -15,26 +15,9 @@ from agent.sampling.runner import HURRY_S_MIN, Runner
 from agent.sampling.schedule import Schedule
 from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
-from tests.support.agent import FakeClock, wait_for
-
-LOAD = Metric("rankmend_host_load_processes", 3.0, (("window", "1m"),))
-
-
-class FakeCollector:
-    """Answers what the test says; an exception is raised."""
-
-    def __init__(self, name: str, *answers: Metric | Exception) -> None:
-        self.name = name
-        self.interval_s = 1.0
-        self.answers = answers
-        self.runs = 0
-
-    def collect(self) -> Iterator[Metric]:
-        self.runs += 1
-        for answer in self.answers:
-            if isinstance(answer, Exception):
-                raise answer
-            yield answer
+from tests.support.agent import FakeClock
+from tests.support.collectors import LOAD, FakeCollector, StuckCollector
+from tests.support.eventually import eventually
 
 
 class OrderedCollector(FakeCollector):
@@ -47,20 +30,6 @@ class OrderedCollector(FakeCollector):
     def collect(self) -> Iterator[Metric]:
         self.order.append(self.name)
         return super().collect()
-
-
-class StuckCollector(FakeCollector):
-    """Answers once and then hangs until the test lets it go."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, LOAD)
-        self.release = threading.Event()
-
-    def collect(self) -> Iterator[Metric]:
-        self.runs += 1
-        if self.runs > 1:
-            assert self.release.wait(60)
-        yield LOAD
 
 
 def make_slot(*answers: Metric | Exception) -> tuple[Slot, FakeCollector, FakeClock]:
@@ -160,13 +129,13 @@ def test_stuck_collector_stops_neither_the_others_nor_the_page_and_is_not_starte
     runner = make_runner(clock, stuck, lively)
     runner.start()
     try:
-        wait_for(lambda: stuck.runs == 2, "the second run to hang")
+        eventually(lambda: stuck.runs == 2, "the second run to hang")
         runs_before = lively.runs
-        wait_for(lambda: lively.runs >= runs_before + 5, "five more runs of the other")
+        eventually(lambda: lively.runs >= runs_before + 5, "five more runs of the other")
         clock.time_s += 8
         page_before = generate_latest(make_registry(runner.views, FAMILIES)).decode()
         clock.time_s += 3
-        wait_for(lambda: not views(runner)["disk"].is_stale, "the other to answer")
+        eventually(lambda: not views(runner)["disk"].is_stale, "the other to answer")
         page_after = generate_latest(make_registry(runner.views, FAMILIES)).decode()
     finally:
         runner.stop()
@@ -191,13 +160,13 @@ def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
     runner.start()
     intervals_s = {"host": 0.05, "disk": 0.05}
     try:
-        wait_for(lambda: host.runs > 0, "a first run")
+        eventually(lambda: host.runs > 0, "a first run")
         runner.reload(intervals_s, disabled={"host"})
         assert list(views(runner)) == ["disk"]
-        wait_for(lambda: disk.runs > 3, "the other to go on")
+        eventually(lambda: disk.runs > 3, "the other to go on")
         runner.reload(intervals_s, disabled=set())
         runs_before = host.runs
-        wait_for(lambda: host.runs > runs_before, "the disabled one to run again")
+        eventually(lambda: host.runs > runs_before, "the disabled one to run again")
     finally:
         runner.stop()
 
@@ -227,16 +196,16 @@ def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
     runner = make_runner(FakeClock(), *stuck, other)
     runner.start()
     try:
-        wait_for(lambda: all(one.runs == 2 for one in stuck), "both to hang")
+        eventually(lambda: all(one.runs == 2 for one in stuck), "both to hang")
         runs_before = other.runs
-        wait_for(lambda: other.runs >= runs_before + 3, "three more runs of the other")
+        eventually(lambda: other.runs >= runs_before + 3, "three more runs of the other")
     finally:
         runner.stop()
         for one in stuck:
             one.release.set()
 
     assert [one.runs for one in stuck] == [2, 2]  # none was started a second time
-    wait_for(
+    eventually(
         lambda: not any(thread.name == "collect" for thread in threading.enumerate()),
         "the threads to end with the runner",
     )
@@ -250,18 +219,18 @@ def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_even
     runner = Runner([collector], clock, schedule, FAMILIES, {"host": 3600.0})
     runner.start()
     try:
-        wait_for(lambda: runner.unanswered() == (), "the first run")
+        eventually(lambda: runner.unanswered() == (), "the first run")
         for event in range(20):  # the collector has just run, so all of these wait
             runner.hurry("host")
             schedule.once("witness", 0.0, partial(witnesses.append, event))
-            wait_for(lambda event=event: event in witnesses, "the schedule to work")
+            eventually(lambda event=event: event in witnesses, "the schedule to work")
         runs_during_storm = collector.runs
         clock.time_s += HURRY_S_MIN
-        wait_for(lambda: collector.runs > 1, "the run out of turn")
+        eventually(lambda: collector.runs > 1, "the run out of turn")
         runs_after_storm = collector.runs
         clock.time_s += 2 * HURRY_S_MIN
         runner.hurry("host")
-        wait_for(lambda: collector.runs > runs_after_storm, "the next run out of turn")
+        eventually(lambda: collector.runs > runs_after_storm, "the next run out of turn")
     finally:
         runner.stop()
 
@@ -282,10 +251,10 @@ def test_collectors_that_are_hurried_together_run_in_order() -> None:
     )
     runner.start()
     try:
-        wait_for(lambda: runner.unanswered() == (), "the first runs to end")
+        eventually(lambda: runner.unanswered() == (), "the first runs to end")
         order.clear()
         runner.hurry("host", "disk", "pressure")  # there is no collector "disk": it is left out
-        wait_for(lambda: len(order) == 2, "the runs out of turn")
+        eventually(lambda: len(order) == 2, "the runs out of turn")
     finally:
         runner.stop()
 

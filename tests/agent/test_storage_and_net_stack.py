@@ -12,8 +12,8 @@ from agent.collectors.md import MdCollector, parse_completed
 from agent.collectors.net_stack import NetStackCollector, parse_pairs, parse_softnet
 from agent.collectors.nfs import NfsCollector, parse_mountstats
 from rankmend.errors import NoSourceError, SourceError
-from tests.agent.test_host import PROC, SYS
 from tests.support.agent import values_of
+from tests.support.collectors import PROC, SYS
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from agent.config import EndpointTls
 from agent.page.http_server import HttpServer, make_context, renewed_context
 from rankmend.errors import ConfigError
-from tests.support.agent import wait_for
 from tests.support.authority import Authority, Lineage, openssl
+from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = [
     pytest.mark.real,
@@ -55,7 +55,7 @@ def client_context(authority: Authority, client: tuple[Path, Path] | None = None
 def fetch(port: int, context: ssl.SSLContext, scheme: str = "https") -> bytes:
     url = f"{scheme}://127.0.0.1:{port}/"
     handler = [urllib.request.HTTPSHandler(context=context)] if scheme == "https" else []
-    with urllib.request.build_opener(*handler).open(url, timeout=10) as answer:
+    with urllib.request.build_opener(*handler).open(url, timeout=DEADLINE_S) as answer:
         return answer.read()
 
 
@@ -158,11 +158,11 @@ def test_renewed_certificate_is_taken_up_by_itself_once_it_is_whole(
     try:
         lineage.add(*other.issue("second"))
         lineage.turn(lineage.cert)
-        wait_for(lambda: "are not used" in caplog.text, "the look at half of the renewal")
+        eventually(lambda: "are not used" in caplog.text, "the look at half of the renewal")
 
         assert fetch(server.port, client_context(authority)) == b"page"
         lineage.turn(lineage.key)
-        wait_for(lambda: "are in force" in caplog.text, "the look at all of it")
+        eventually(lambda: "are in force" in caplog.text, "the look at all of it")
         assert fetch(server.port, client_context(other)) == b"page"
         assert caplog.text.count("are not used") == 1
     finally:

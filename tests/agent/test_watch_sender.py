@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,8 @@ from rankmend.watched_report import (
     decode,
     report_url,
 )
-from tests.agent.test_watched import Machine
+from tests.support.eventually import eventually
+from tests.support.watched_jobs import Machine
 
 PROC = Path("/proc")
 
@@ -215,10 +215,11 @@ def test_evidence_is_sent_once_after_the_controller_has_asked(site: Site) -> Non
         ReportTaken(evidence_of=(str(site.machine.job_id), "another"))
     )
 
-    until_s = time.monotonic() + 60
-    while not (told := [one for one in site.told_evidence() if one is not None]):
-        assert time.monotonic() < until_s
+    def sent() -> list[ReportedEvidence]:
         site.send()
+        return [one for one in site.told_evidence() if one is not None]
+
+    told = eventually(sent, "the evidence")
     site.send()
 
     assert site.told_evidence()[-1] is None

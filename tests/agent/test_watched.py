@@ -1,6 +1,5 @@
 """The agent takes ranks of other launchers only from folders that are their user's own."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,40 +14,11 @@ from agent.collectors.ranks import RanksCollector
 from agent.ranks import watched
 from agent.ranks.inner_pids import UNKNOWN_PID, InnerProcess, find_pid
 from agent.ranks.table import RankTable
-from agent.ranks.watched import WatchedRanks
 from rankmend.clock import SystemClock
 from rankmend.hook import layout
-from rankmend.hook.watched_layout import job_id_of
-from rankmend.hook.writer import Writer
 from rankmend.progress import RankIdentity, create
-
-KEY = '["toy", "41", "run", "pretrain"]'
-TOLD = {"key": KEY, "launcher": "torchrun", "name": "pretrain", "slurm_job": "41"}
-
-
-class Machine:
-    """A folder as /dev/shm, with a job of this user, whose ranks this process writes."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.user = root / f"rankmend-watch-{os.getuid()}"
-        self.job_id = job_id_of(os.getuid(), KEY)
-        self.job = self.user / str(self.job_id)
-        self.job.mkdir(parents=True)
-        self.user.chmod(0o755)
-        self.ranks = WatchedRanks(root)
-
-    def tell(self, **changes: object) -> None:
-        (self.job / "job.json").write_text(json.dumps({**TOLD, **changes}))
-
-    def add(self, rank: int, attempt: int = 1) -> Writer:
-        path = self.job / f"rank-{rank}.progress"
-        path.unlink(missing_ok=True)
-        os.close(create(path, RankIdentity(self.job_id, attempt, rank, rank, 4)))
-        return Writer(str(path))
-
-    def found(self) -> list[int]:
-        return [rank.identity.rank for rank in self.ranks.look().ranks]
+from tests.support.eventually import DEADLINE_S
+from tests.support.watched_jobs import Machine
 
 
 @pytest.fixture
@@ -241,7 +211,7 @@ def test_rank_in_a_pid_namespace_of_its_own_is_shown_with_its_pid_here(
             assert f"PPid:\t{tool.pid}\n" in status
 
             os.kill(rank.pid, signal.SIGKILL)
-            tool.wait(60)
+            tool.wait(DEADLINE_S)
             assert machine.found() == []
         finally:
             tool.kill()

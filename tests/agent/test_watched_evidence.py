@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from agent.watch.evidence import AskedRank, EvidenceGatherer
 from detectors.hang.flight_dump import FlightDump
 from rankmend.hook import layout
 from rankmend.watched_report import ReportedEvidence
+from tests.support.eventually import eventually
 from tests.support.hook import ROOT, each_python
 
 pytestmark = pytest.mark.real
@@ -33,7 +33,6 @@ def collective():
 collective()
 """
 DUMP = {"version": "2.5", "entries": [], "pg_config": {}, "pg_status": {}}
-WAIT_S = 60.0
 
 
 class Rank:
@@ -62,10 +61,7 @@ class Rank:
     def collect(self, **changes: object) -> ReportedEvidence | None:
         gatherer = EvidenceGatherer(PROC)
         gatherer.start([replace(self.files, **changes)], 0.0)  # type: ignore[arg-type]
-        until_s = time.monotonic() + WAIT_S
-        while gatherer.is_busy:
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
+        eventually(lambda: not gatherer.is_busy, "the end of the gathering")
         return gatherer.found().get(self.files.key)
 
     def tell_recorder(self, dump: Path) -> None:
@@ -107,11 +103,13 @@ def test_agent_that_may_signal_nobody_has_the_stacks(rank: Rank) -> None:
     subprocess.run([sys.executable, "-c", show], check=True)
 
     answers = os.open(rank.beside(".stacks"), os.O_RDONLY)
-    told, until_s = b"", time.monotonic() + WAIT_S
-    while b"in collective" not in told:  # written line by line
-        assert time.monotonic() < until_s, told
-        told += os.read(answers, 65536)
-        time.sleep(0.01)
+    told = bytearray()
+
+    def is_told() -> bool:  # written line by line
+        told.extend(os.read(answers, 65536))
+        return b"in collective" in told
+
+    eventually(is_told, lambda: told)
     os.close(answers)
 
 

@@ -6,7 +6,6 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from agent.watch.evidence import AskedRank, EvidenceGatherer
 from agent.watch.nccl_ras import ask_ras
 from rankmend.errors import SourceError
 from rankmend.watched_report import ReportedEvidence
-from tests.detectors.formats.test_nccl_ras import TEXT, answer
+from tests.support.eventually import eventually
+from tests.support.nccl import RAS_TEXT, ras_answer
 
 pytestmark = pytest.mark.real
 
@@ -71,13 +71,12 @@ def collect(folder: Path, port: int, pids: list[int]) -> dict[int, ReportedEvide
         ranks.append(AskedRank(("job", rank, pid), pid, os.getuid(), progress, 100.0))
     gatherer = EvidenceGatherer(folder / "no-proc")
     gatherer.start(ranks, 0.0)
-    while gatherer.is_busy:
-        time.sleep(0.01)
+    eventually(lambda: not gatherer.is_busy, "the end of the gathering")
     return {key[1]: found for key, found in gatherer.found().items()}
 
 
 def test_answer_is_told_once_for_the_ranks_of_this_node(tmp_path: Path) -> None:
-    with ras(answer([50, 49, 50, 49])) as server:
+    with ras(ras_answer([50, 49, 50, 49])) as server:
         found = collect(tmp_path, server.port, [100, 101])  # the pids of ranks 0 and 1
 
     assert list(found) == [0]
@@ -86,7 +85,7 @@ def test_answer_is_told_once_for_the_ranks_of_this_node(tmp_path: Path) -> None:
 
 
 def test_nccl_without_json_is_asked_for_text(tmp_path: Path) -> None:
-    with ras(TEXT) as server:
+    with ras(RAS_TEXT) as server:
         found = collect(tmp_path, server.port, [483079])
 
     assert len(found[0].ras) == 1

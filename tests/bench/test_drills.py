@@ -14,7 +14,7 @@ import pytest
 from bench.drills.__main__ import SECTIONS
 from bench.drills.told import PHASES, Section
 from recovery.drill.scenario import DrillPhase
-from tests.support.agent import wait_for
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 BY_NAME = {section.name: section for section in SECTIONS}
@@ -99,16 +99,15 @@ def test_nothing_is_left_of_make_drills_when_make_is_killed(tmp_path: Path) -> N
             [*argv, f"DRILLS_ARGS={arguments}"], cwd=ROOT, stdout=log, stderr=log
         )
     try:
-        wait_for(
+        eventually(
             lambda: any(daemon in words for words in started_for(tmp_path / "kept").values()),
             f"{daemon} runs",
-            timeout_s=200.0,
         )
 
         make.kill()
         make.wait()
 
-        wait_for(lambda: not started_for(tmp_path / "kept"), "all of it ends", timeout_s=100.0)
+        eventually(lambda: not started_for(tmp_path / "kept"), "all of it ends")
     except AssertionError as error:
         said = (tmp_path / "make.log").read_text(errors="replace")
         raise AssertionError(f"{started_for(tmp_path)}\n{said}") from error

@@ -13,7 +13,7 @@ import pytest
 from bench.gpu import areas
 from bench.gpu.rows import WHY_CHARACTERS_MAX, Outcome, Row, Trial
 from bench.gpu.table import Report, read
-from tests.support.agent import wait_for
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -143,7 +143,7 @@ def test_area_that_hangs_is_ended_with_what_it_has_started(site: Site) -> None:
     assert rows["nvml.second"].outcome is Outcome.FAILED
     assert "did not come to this row within 3 s" in rows["nvml.second"].why
     if started.exists():  # the machine was quick enough to come so far
-        wait_for(lambda: is_gone(int(started.read_text())), "what it has started is gone")
+        eventually(lambda: is_gone(int(started.read_text())), "what it has started is gone")
 
 
 def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) -> None:
@@ -152,9 +152,9 @@ def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) 
     site.area("nvml", first="trial.figure('ms', 7)", between=hang)
     run = site.start("--only", "nvml")
     try:
-        wait_for(lambda: "nvml.first" in site.rows(), "the row is written while the area runs")
+        eventually(lambda: "nvml.first" in site.rows(), "the row is written while the area runs")
         assert "| The first. | passed | ms: 7 |" in site.page.read_text()
-        wait_for(lambda: started.exists() and started.read_text(), "the area goes on")
+        eventually(lambda: started.exists() and started.read_text(), "the area goes on")
 
         run.terminate()
         assert run.wait(200) == 128 + 15
@@ -162,7 +162,7 @@ def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) 
         run.kill()
 
     assert site.rows()["nvml.first"].outcome is Outcome.PASSED
-    wait_for(lambda: is_gone(int(started.read_text())), "the area is gone with the run")
+    eventually(lambda: is_gone(int(started.read_text())), "the area is gone with the run")
 
 
 def test_row_that_the_time_does_not_last_for_stays_as_it_was(site: Site) -> None:

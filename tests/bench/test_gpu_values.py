@@ -5,7 +5,6 @@ import io
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +27,9 @@ from bench.gpu.watch import GROUPS, TimedPage, watching
 from detectors.failed.error_text import read_end
 from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
-from tests.agent.test_gpu_child import build
+from tests.support.eventually import eventually
 from tests.support.nvml_stub.fake import FakeNvml
-from tests.support.nvml_stub.node import StubNode
+from tests.support.nvml_stub.node import StubNode, build
 
 # the stand-in's H100, in the form of nvidia-smi 580 (nvsmi_device_v13.dtd)
 XML = """<?xml version="1.0" ?>
@@ -323,17 +322,14 @@ def test_driver_that_hides_pids_leaves_the_row_untried(node: StubNode) -> None:
 
 def test_slowest_call_is_named() -> None:
     descriptor = make_page()
-    page = TimedPage(descriptor)
+    times_s = iter([10.0, 10.25, 20.0, 20.5, 30.0, 30.125])
+    page = TimedPage(descriptor, lambda: next(times_s))
     os.close(descriptor)
-    longer_s = 0.0  # than the quick one took, whatever held it up
-    for name in ("quick", "slow"):
-        began_s = time.monotonic()
-        page.begin(name.encode(), 0, 0.0)
-        time.sleep(longer_s)
+    for name in (b"quick", b"slow", b"quick"):
+        page.begin(name, 0, 0.0)
         page.end()
-        longer_s = time.monotonic() - began_s + 0.01
 
-    assert page.slowest()[0] == "slow"
+    assert page.slowest() == ("slow", 0.5)
 
 
 # ---- cards and drivers that differ
@@ -650,7 +646,7 @@ def test_memory_of_the_drivers_library_is_told_apart_from_the_agents(
     trial = Trial()
 
     with agent_beside() as agent:
-        assert agent.wait_for(lambda: agent.samples("rankmend_gpu_temperature_celsius"), 60)
+        eventually(lambda: agent.samples("rankmend_gpu_temperature_celsius"), "a temperature")
         judge_memory(trial, agent.process.pid, ask_memory())
 
     figures = trial.figures
@@ -685,23 +681,24 @@ def test_agent_beside_a_job_names_its_ranks(
     session = AgentWithRanks(script)
     done = threading.Event()
 
-    def show() -> None:
+    def show() -> bool:
         """Show the ranks as NVML would, while they live."""
-        while not done.wait(0.1):
-            alive = [pid for pid in session.pids().values() if Path(f"/proc/{pid}").exists()]
-            pairs = [number for pid in alive for number in (pid, 600 << 20)]
-            stub.set(0, "nvmlDeviceGetComputeRunningProcesses", *pairs)
-            stub.save(tmp_path / "gpus")
+        alive = [pid for pid in session.pids().values() if Path(f"/proc/{pid}").exists()]
+        pairs = [number for pid in alive for number in (pid, 600 << 20)]
+        stub.set(0, "nvmlDeviceGetComputeRunningProcesses", *pairs)
+        stub.save(tmp_path / "gpus")
+        return done.is_set()
 
-    thread = threading.Thread(target=show)
+    thread = threading.Thread(target=eventually, args=(show, "the end of the job"))
     thread.start()
     trial = Trial()
     before = pynvml.nvmlLib
     use(FakeNvml(stub))
     try:
-        session.agent.wait_for(lambda: len(session.pids()) == 2, 60)
-        session.agent.wait_for(
-            lambda: len(stub.answers["0/nvmlDeviceGetComputeRunningProcesses"].split()) == 4, 60
+        eventually(lambda: len(session.pids()) == 2, "both ranks")
+        eventually(
+            lambda: len(stub.answers["0/nvmlDeviceGetComputeRunningProcesses"].split()) == 4,
+            "both ranks, shown by NVML",
         )
         try_ranks(trial, session, pynvml)
     finally:

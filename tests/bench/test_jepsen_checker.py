@@ -18,6 +18,8 @@ from recovery.journal.job_records import LauncherStarted
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry, Record
 
+pytestmark = pytest.mark.safety
+
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 LIMITS = Limits(
     restarts_max=3,

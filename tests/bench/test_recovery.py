@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from rich.console import Console
 from bench.recovery.install import Installed, Package, install, read_installed
 from bench.recovery.report import BenchRun, draw, make_report, print_report, say_medians
 from bench.restart import MARK, Event, EventLog, Outcome, Trial, new_steps
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 240.0
@@ -228,12 +228,10 @@ def test_an_interrupt_ends_everything_that_a_trial_has_started(tmp_path: Path) -
         stdout=subprocess.DEVNULL,
     )
     try:
-        deadline_s = time.monotonic() + RUN_S_MAX
-        while not list(tmp_path.glob("*/log/rank-1-*")) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
+        eventually(lambda: list(tmp_path.glob("*/log/rank-1-*")), "the log of rank 1")
         started = list(started_in(tmp_path))
         bench.send_signal(signal.SIGINT)
-        code = bench.wait(60)
+        code = bench.wait(DEADLINE_S)
     finally:
         bench.kill()
         bench.wait()

@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.agent.test_findings import sick_tree
-from tests.support.agent import FIXTURE
+from tests.support.agent import FIXTURE, sick_tree
 
 pytestmark = pytest.mark.real
 HEALTHY = ("--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
@@ -126,10 +124,8 @@ def test_a_site_may_have_a_hang_keep_jobs_off(tmp_path: Path) -> None:
 
 def test_a_check_that_hangs_as_a_whole_ends_in_time(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "agent.toml")  # as a file on a mount that is gone
-    began_s = time.monotonic()
 
     done = check(tmp_path, "prolog", "--config", str(tmp_path / "agent.toml"), timeout="2")
 
     assert done.returncode == 0
     assert json.loads(done.stdout)["unanswered"] == ["the whole check"]
-    assert time.monotonic() - began_s < 150

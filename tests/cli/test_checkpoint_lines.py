@@ -5,57 +5,8 @@ from typing import Any
 import msgspec
 
 from rankmend.cli.checkpoint_lines import say_checkpoint, say_snapshots
-from recovery.api.wire import CheckpointView, CostView, SnapshotView
-
-VIEW = CheckpointView(
-    path="/c/step-400",
-    format_name="PyTorch DCP",
-    step=400,
-    steps_since=12,
-    age_s=180.0,
-    size_bytes=2_100_000_000,
-    saves=9,
-    interval_s=720.0,
-    stall_s=14.4,
-    stall_source="section",
-    save_s=30.0,
-    write_bytes_per_s=70e6,
-    restore_s=1.5,
-    read_bytes_per_s=1.4e9,
-    failures=5.0,
-    ran_s=57_600.0,
-    failure_interval_s=11_520.0,
-    prior_failure_interval_s=6480.0,
-    repair_s=90.0,
-    present=CostView(720.0, 0.02, 0.031, 0.0078, 0.0588),
-    best=CostView(580.0, 0.0248, 0.0254, 0.0078, 0.058),
-    formula="Young/Daly",
-    missing="",
-)
-
-SNAPSHOTS = SnapshotView(
-    step=400,
-    attempt=2,
-    steps_since=3,
-    age_s=1.25,
-    size_bytes=4_000_000_000,
-    held_bytes=8_000_000_000,
-    node_bytes=4_000_000_000,
-    ranks=4,
-    without_count=0,
-    without=[],
-    damaged=0,
-    refused=0,
-    files=2,
-    stall_s=0.05,
-    interval_s=5.0,
-    stayed_ratio=0.75,
-    failure_interval_s=15_360.0,
-    present=CostView(5.0, 0.01, 0.0002, 0.0078, 0.018),
-    best=CostView(40.0, 0.0013, 0.0013, 0.0078, 0.0104),
-    formula="Young/Daly",
-    missing="",
-)
+from recovery.api.wire import CostView
+from tests.support.checkpoint_views import SNAPSHOTS, VIEW
 
 
 def memory(world_size: int = 4, **changed: Any) -> list[str]:

@@ -8,9 +8,7 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,13 +20,14 @@ import pytest
 from click.testing import CliRunner
 
 from rankmend.cli import cli
-from recovery.api import wire
 from recovery.api.controller_errors import JobEndedError, UnreachableError
 from recovery.messages.exchange import Endpoint, RankExit
 from recovery.messages.outside import PersonAct
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import LONG_S, FullClient, Speaker, join_of, make_folder, wait_until
+from tests.support.controllers import RANKMEND, Service
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Speaker, join_of, make_folder
 
 pytestmark = pytest.mark.real
 
@@ -46,45 +45,6 @@ match = "lost-*"
 node_silent_s = 5.0
 """
 PORTS = itertools.count(30001)  # of rendezvous: none is used twice
-RANKMEND = [sys.executable, "-m", "rankmend.cli"]
-
-
-class Service:
-    """`rankmend controller run` in a process of its own."""
-
-    def __init__(self, folder: Path, config: str = "controller.toml", token: str = "actor") -> None:
-        self.folder = folder
-        self.log = folder / "controller.log"
-        with self.log.open("ab") as out:
-            began = out.tell()
-            self.process = subprocess.Popen(
-                [*RANKMEND, "controller", "run", "--config", str(folder / config)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        wait_until(lambda: self._port(began) is not None, "the controller's start")
-        self.port = self._port(began)
-        self.url = f"https://127.0.0.1:{self.port}"
-        self.client = self.connect(token)
-
-    def connect(self, token: str) -> FullClient:
-        return FullClient(
-            [self.url], token_file=self.folder / f"{token}.token", ca_file=self.folder / "ca.crt"
-        )
-
-    def job(self, name: str) -> wire.JobView:
-        return next(job for job in self.client.jobs(with_ended=True) if job.name == name)
-
-    def _port(self, began: int) -> int | None:
-        assert self.process.poll() is None, self.log.read_text()
-        found = re.search(r"controller started.*\bport=(\d+)", self.log.read_text()[began:])
-        return int(found[1]) if found else None
-
-    def close(self) -> None:
-        self.client.close()
-        self.process.terminate()
-        self.process.wait(LONG_S)
 
 
 class Fleet:
@@ -110,7 +70,7 @@ class Fleet:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._ends.wait(0.2):  # half of the reports that a node may send
+        while not self._ends.is_set():
             try:
                 for node, speaker in self._speakers.items():
                     if node not in self._silent:
@@ -124,7 +84,8 @@ class Fleet:
     def _speak(self, node: str, speaker: Speaker) -> None:
         if speaker.order is None:
             speaker.say()
-        if speaker.ask(wait_s=0) is not None:
+        # Half of the reports that a node may send.
+        if speaker.ask(wait_s=0.2 / len(self._speakers)) is not None:
             speaker.obey()
             if speaker.order is not None and not speaker.order.ranks:
                 speaker.say(rendezvous=Endpoint("127.0.0.1", next(PORTS)))
@@ -145,7 +106,7 @@ class Fleet:
 
     def close(self) -> None:
         self._ends.set()
-        self._thread.join(LONG_S)
+        self._thread.join(DEADLINE_S)
         self.client.close()
 
 
@@ -177,7 +138,7 @@ def start(service: Service) -> Iterator[Callable[..., Fleet]]:
     def start(name: str, nodes: list[str], needed: int = 2) -> Fleet:
         fleet = Fleet(service, name, nodes, needed=needed)
         fleets.append(fleet)
-        wait_until(lambda: service.job(name).highest_step == 3, f"{name} to make steps")
+        eventually(lambda: service.job(name).highest_step == 3, f"{name} to make steps")
         return fleet
 
     yield start
@@ -185,7 +146,7 @@ def start(service: Service) -> Iterator[Callable[..., Fleet]]:
         try:
             if not fleet.is_ended:
                 service.client.command(fleet.job_id, PersonAct.STOP)
-                wait_until(lambda fleet=fleet: fleet.is_ended, "the job's end")  # type: ignore[misc]
+                eventually(lambda fleet=fleet: fleet.is_ended, "the job's end")  # type: ignore[misc]
         finally:
             fleet.close()
 
@@ -256,7 +217,7 @@ def test_watch_tells_a_pipe_what_changes_and_ends_well_by_sigint(
         resumed = next(lines)
     finally:
         watch.send_signal(signal.SIGINT)
-        code = watch.wait(LONG_S)
+        code = watch.wait(DEADLINE_S)
         watch.stdout.close()
 
     assert service.url in first[0]
@@ -274,13 +235,13 @@ def test_watch_on_a_terminal_shows_the_table_and_goes_on_without_a_controller(
     with terminal(environment_of(service), "status", "live", "--watch") as live:
         shown = live.read_until("in use")
         live.process.send_signal(signal.SIGINT)
-        assert live.process.wait(LONG_S) == 0
+        assert live.process.wait(DEADLINE_S) == 0
     nobody = environment_of(service, RANKMEND_CONTROLLER="https://127.0.0.1:1")
     with terminal(nobody, "status", "--watch") as live:
         alone = live.read_until("no controller answered")
         assert live.process.poll() is None
         live.process.send_signal(signal.SIGINT)
-        assert live.process.wait(LONG_S) == 0
+        assert live.process.wait(DEADLINE_S) == 0
 
     assert "live" in shown
     assert "127.0.0.1:1" in alone
@@ -295,13 +256,13 @@ def test_approved_plan_is_carried_out_and_its_story_is_that_of_the_controllers_o
     fleet = start("ask-approve", ["n1", "n2"])
     environment = environment_of(service)
     fleet.kill_rank("n1")
-    wait_until(lambda: service.job("ask-approve").state == "waiting", "a plan that waits")
+    eventually(lambda: service.job("ask-approve").state == "waiting", "a plan that waits")
     incident = str(service.job("ask-approve").incident_id)
 
     status = run(environment, "status", "ask-approve").stdout
     asked = run(environment, "approve", incident)
     done = run_json(environment, "approve", incident, "--yes", "--reason", "spare checked")
-    wait_until(lambda: service.job("ask-approve").state == "running", "the recovery")
+    eventually(lambda: service.job("ask-approve").state == "running", "the recovery")
     late = run(environment, "approve", incident, "--yes")
     (row,) = run_json(environment, "incidents", "ask-approve")["incidents"]
     why = run(environment, "why", incident).stdout
@@ -342,16 +303,16 @@ def test_plan_that_changed_while_a_person_thought_about_it_is_not_approved(
 ) -> None:
     fleet = start("ask-change", ["n1", "n2", "n3"])
     fleet.kill_rank("n1")
-    wait_until(lambda: service.job("ask-change").state == "waiting", "a plan that waits")
+    eventually(lambda: service.job("ask-change").state == "waiting", "a plan that waits")
     incident = str(service.job("ask-change").incident_id)
 
     with terminal(environment_of(service), "approve", incident) as asked:
         shown = asked.read_until("[y/N]")
         service.client.drain("n1", "fan")
-        wait_until(lambda: service.client.plans()[0].step == "move", "the other plan")
+        eventually(lambda: service.client.plans()[0].step == "move", "the other plan")
         asked.write("y\n")
         told = asked.read_until("without n1")
-        code = asked.process.wait(LONG_S)
+        code = asked.process.wait(DEADLINE_S)
     service.client.release("n1", "")
     acts = [one for one in service.client.story(incident).lines if one.kind == "person_acted"]
 
@@ -365,19 +326,19 @@ def test_rejected_plan_ends_the_job_and_only_after_a_yes(
 ) -> None:
     fleet = start("ask-reject", ["n1", "n2"])
     fleet.kill_rank("n2")
-    wait_until(lambda: service.job("ask-reject").state == "waiting", "a plan that waits")
+    eventually(lambda: service.job("ask-reject").state == "waiting", "a plan that waits")
     incident = str(service.job("ask-reject").incident_id)
 
     with terminal(environment_of(service), "reject", incident) as asked:
         question = asked.read_until("[y/N]")
         asked.write("n\n")
-        refused = asked.process.wait(LONG_S)
+        refused = asked.process.wait(DEADLINE_S)
     before = service.job("ask-reject").state
     with terminal(environment_of(service), "reject", incident, "--reason", "not again") as asked:
         asked.read_until("[y/N]")
         asked.write("y\n")
-        accepted = asked.process.wait(LONG_S)
-    wait_until(lambda: fleet.is_ended, "the job's end")
+        accepted = asked.process.wait(DEADLINE_S)
+    eventually(lambda: fleet.is_ended, "the job's end")
     why = run(environment_of(service, "reader"), "why", "ask-reject").stdout
     noted = run(environment_of(service), "acknowledge", incident, "--reason", "seen")
     unknown = run(environment_of(service), "acknowledge", "00000000-1")
@@ -398,7 +359,7 @@ def test_cancelled_incident_leaves_the_job_as_it_is_until_it_is_resumed(
     fleet = start("ask-cancel", ["n1", "n2"])
     environment = environment_of(service)
     fleet.kill_rank("n1")
-    wait_until(lambda: service.job("ask-cancel").state == "waiting", "a plan that waits")
+    eventually(lambda: service.job("ask-cancel").state == "waiting", "a plan that waits")
     incident = str(service.job("ask-cancel").incident_id)
 
     wrong = run(environment, "cancel", "none-1")
@@ -477,8 +438,8 @@ def test_drained_node_is_left_for_a_spare_and_taken_back(
     held = run(environment, "status", "drained").stdout
     unsure = run(environment, "drain", "n1", "--reason", "fan 3", "--now")
     moved = run(environment, "drain", "n1", "--reason", "fan 3", "--now", "--yes")
-    wait_until(lambda: ranks_of(service, fleet) == {"n3": [0, 1], "n2": [2, 3]}, "the move")
-    wait_until(lambda: service.job("drained").state == "running", "the recovery")
+    eventually(lambda: ranks_of(service, fleet) == {"n3": [0, 1], "n2": [2, 3]}, "the move")
+    eventually(lambda: service.job("drained").state == "running", "the recovery")
     back = run(environment, "resume", "--node", "n1", "--reason", "fan replaced")
     nodes = {one.node: one for one in service.client.job(fleet.job_id).nodes}
 
@@ -549,11 +510,11 @@ def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     speaks = run(environment, "confirm-gone", "n1", "--job", "lost-node", "--yes")
     fleet.silence("n1")
     fleet.kill_rank("n2")
-    wait_until(lambda: age_of(service, fleet, "n1") > 5.5, "the node to be silent")
-    wait_until(lambda: service.job("lost-node").state == "recovering", "the recovery to begin")
+    eventually(lambda: age_of(service, fleet, "n1") > 5.5, "the node to be silent")
+    eventually(lambda: service.job("lost-node").state == "recovering", "the recovery to begin")
     unsure = run(environment, "confirm-gone", "n1", "--job", "lost-node")
     given = run(environment, "confirm-gone", "n1", "--job", "lost-node", "--yes", "--reason", "off")
-    wait_until(lambda: ranks_of(service, fleet).get("n3") == [0, 1], "the spare's turn")
+    eventually(lambda: ranks_of(service, fleet).get("n3") == [0, 1], "the spare's turn")
     why = run(environment, "why", "lost-node").stdout
 
     assert speaks.returncode == 1
@@ -620,10 +581,10 @@ def test_job_is_restarted_and_stopped_by_a_persons_word(
 
     unsure = [run(environment, what, "told") for what in ("restart", "stop")]
     restarted = run(environment, "restart", "told", "--yes", "--reason", "new mount")
-    wait_until(lambda: service.job("told").attempt == 2, "the second attempt")
-    wait_until(lambda: service.job("told").state == "running", "the recovery")
+    eventually(lambda: service.job("told").attempt == 2, "the second attempt")
+    eventually(lambda: service.job("told").state == "running", "the recovery")
     stopped = run(environment, "stop", fleet.job_id[:8], "--yes", "--reason", "diverged")
-    wait_until(lambda: fleet.is_ended, "the job's end")
+    eventually(lambda: fleet.is_ended, "the job's end")
     gone = run(environment, "restart", "told", "--yes")
     listed = run_json(environment, "status", "--all")["jobs"]
 
@@ -749,7 +710,7 @@ def busy_controller(reason: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
-            thread.join(LONG_S)
+            thread.join(DEADLINE_S)
 
 
 @pytest.mark.parametrize(
@@ -890,11 +851,15 @@ class Terminal:
         os.close(slave)
 
     def read_until(self, text: str) -> str:
-        seen, until_s = "", time.monotonic() + LONG_S
-        while text not in seen:
-            assert time.monotonic() < until_s, f"waited {LONG_S} s for {text!r}: {seen}"
-            if select.select([self._master], [], [], 0.1)[0]:
+        seen = ""
+
+        def is_written() -> bool:
+            nonlocal seen
+            if select.select([self._master], [], [], 0)[0]:
                 seen += os.read(self._master, 65536).decode(errors="replace")
+            return text in seen
+
+        eventually(is_written, lambda: f"{text!r}: {seen}")
         return seen
 
     def write(self, text: str) -> None:
@@ -903,7 +868,7 @@ class Terminal:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(LONG_S)
+            self.process.wait(DEADLINE_S)
         os.close(self._master)
 
 

@@ -276,7 +276,7 @@ def test_blame_names_the_node_whose_nics_are_bad(tmp_path: Path, pages: Path) ->
 
 @pytest.fixture(scope="session")
 def driver_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.agent.test_gpu_child import build
+    from tests.support.nvml_stub.node import build
 
     return build(tmp_path_factory.mktemp("nvml")).parent
 

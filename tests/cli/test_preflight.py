@@ -18,7 +18,8 @@ from detectors.preflight.baseline import Baseline, BaselineSample
 from rankmend.agent_socket import OfferedRank
 from rankmend.clock import SystemClock
 from recovery.launcher.agent_link import AgentLink
-from tests.support.agent import JOB_ID, make_progress_file, ranks_page, running_agent, wait_for
+from tests.support.agent import JOB_ID, make_progress_file, ranks_page, running_agent
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.fuse_mount import fuse_mount
 
 
@@ -93,7 +94,7 @@ def test_a_dry_run_prints_the_load_and_runs_none(tmp_path: Path) -> None:
     done = start(
         tmp_path, "job", "--dry-run", "--disk", "/var/tmp", "--checkpoint-dir", str(tmp_path)
     )
-    out, errors = done.communicate(timeout=100)
+    out, errors = done.communicate(timeout=DEADLINE_S)
 
     assert (done.returncode, errors) == (0, "")
     assert "writes and reads 1 GB in /var/tmp" in out
@@ -119,7 +120,7 @@ def test_a_broken_baseline_is_named_and_nothing_runs(
     (tmp_path / "bad.json").write_bytes(content)
 
     done = start(tmp_path, "quick", "--baseline", str(tmp_path / "bad.json"))
-    _out, errors = done.communicate(timeout=100)
+    _out, errors = done.communicate(timeout=DEADLINE_S)
 
     assert done.returncode == 64
     assert "bad.json" in errors
@@ -151,14 +152,14 @@ def test_a_signal_ends_the_check_and_all_of_its_load(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     running = start(tmp_path, "burn-in", "--no-health", "--no-disk", "--json")
-    wait_for(lambda: _loads_of(running.pid), "a load")
+    eventually(lambda: _loads_of(running.pid), "a load")
     loads = _loads_of(running.pid)
 
     running.send_signal(number)
-    running.communicate(timeout=100)
+    running.communicate(timeout=DEADLINE_S)
 
     assert running.returncode == 128 + number
-    wait_for(lambda: not any(_is_alive(pid) for pid in loads), "the loads to be gone")
+    eventually(lambda: not any(_is_alive(pid) for pid in loads), "the loads to be gone")
     assert not (tmp_path / "state").exists()
 
 
@@ -166,16 +167,16 @@ def test_a_node_is_checked_once_at_a_time_and_again_once_that_check_was_killed(
     tmp_path: Path,
 ) -> None:
     first = start(tmp_path, "burn-in", "--no-health", "--no-disk", "--json")
-    wait_for(lambda: _loads_of(first.pid), "a load")
+    eventually(lambda: _loads_of(first.pid), "a load")
 
     second = start(tmp_path, "quick", "--no-health", "--no-disk", "--json")
-    out, errors = second.communicate(timeout=100)
+    out, errors = second.communicate(timeout=DEADLINE_S)
     first.kill()
-    first.communicate(timeout=100)
+    first.communicate(timeout=DEADLINE_S)
     third = start(tmp_path, "quick", "--no-health", "--no-disk", "--json")
-    wait_for(lambda: _loads_of(third.pid), "a load of the third")
+    eventually(lambda: _loads_of(third.pid), "a load of the third")
     third.send_signal(signal.SIGTERM)
-    third.communicate(timeout=100)
+    third.communicate(timeout=DEADLINE_S)
 
     assert second.returncode == 75, errors
     assert "not started: another check of this node runs" in errors
@@ -192,14 +193,16 @@ def test_a_node_whose_agent_knows_of_ranks_is_not_loaded_but_on_demand(tmp_path:
         link = AgentLink([Path(folder) / "agent.sock"], SystemClock())
         progress = make_progress_file(Path(folder), 0, 1)
         link.offer(JOB_ID, "digits", 1, [(OfferedRank(0, 0, 77), progress)])
-        wait_for(lambda: ranks_page(agent, port), "the rank on the page")
+        eventually(lambda: ranks_page(agent, port), "the rank on the page")
         _config(tmp_path, port)
 
-        out, errors = start(tmp_path, "quick", "--no-disk", "--json").communicate(timeout=100)
+        out, errors = start(tmp_path, "quick", "--no-disk", "--json").communicate(
+            timeout=DEADLINE_S
+        )
         beside = start(tmp_path, "quick", "--no-health", "--no-disk", "--beside-ranks")
-        wait_for(lambda: _loads_of(beside.pid), "a load")
+        eventually(lambda: _loads_of(beside.pid), "a load")
         beside.send_signal(signal.SIGTERM)
-        beside.communicate(timeout=100)
+        beside.communicate(timeout=DEADLINE_S)
         link.close()
 
     # beside those of other jobs that are watched on this machine
@@ -209,7 +212,7 @@ def test_a_node_whose_agent_knows_of_ranks_is_not_loaded_but_on_demand(tmp_path:
 
 def test_a_burn_in_that_is_shorter_than_a_round_is_refused(tmp_path: Path) -> None:
     done = start(tmp_path, "burn-in", "--time", "40", "--no-disk")
-    _out, errors = done.communicate(timeout=100)
+    _out, errors = done.communicate(timeout=DEADLINE_S)
 
     assert done.returncode == 64
     assert "--time of 40 s is too short: one round could take" in errors
@@ -221,17 +224,17 @@ def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path, begun: str) 
     """The whole command, its scan by the agent's collectors included."""
     running = start(tmp_path, "burn-in", "--disk", str(tmp_path), "--json")
     least = {"a child": 1, "a load": 2, "the scan of the health": 2}[begun]
-    wait_for(lambda: len(_below(running.pid)) >= least, "children")
+    eventually(lambda: len(_below(running.pid)) >= least, "children")
     if begun != "a child":
-        wait_for(lambda: _loads_of(running.pid), "a load")
+        eventually(lambda: _loads_of(running.pid), "a load")
     if begun == "the scan of the health":
-        wait_for(lambda: len(_below(running.pid)) >= 3, "what the scan starts")
+        eventually(lambda: len(_below(running.pid)) >= 3, "what the scan starts")
     below = _below(running.pid)
 
     running.kill()
-    running.communicate(timeout=100)
+    running.communicate(timeout=DEADLINE_S)
 
-    wait_for(lambda: not [pid for pid in below if _is_alive(pid)], "all of them to be gone")
+    eventually(lambda: not [pid for pid in below if _is_alive(pid)], "all of them to be gone")
     assert [one for one in tmp_path.iterdir() if one.name != "state"] == []
 
 
@@ -273,7 +276,7 @@ def test_merged_baselines_are_one_file(tmp_path: Path) -> None:
         [sys.executable, "-m", "rankmend.cli", "preflight", "merge", str(target), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_S,
         check=True,
     )
 

@@ -16,7 +16,8 @@ from rankmend.cli.preflight import prolog_code
 from rankmend.cli.preflight_holds import HoldOptions, hold_or_return
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.cli.test_controller import Service
+from tests.support.controllers import Service
+from tests.support.eventually import DEADLINE_S
 from tests.support.service import make_folder
 
 # Stands for slurmctld: keeps one node's state and reason in files, and prints as scontrol and sinfo of Slurm 22.05 do.
@@ -110,7 +111,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     yield running
     running.client.close()
     running.process.terminate()
-    running.process.wait(60)
+    running.process.wait(DEADLINE_S)
 
 
 @pytest.mark.long

@@ -1,33 +1,20 @@
 """The rules for Prometheus: written from the tables, understood by promtool, firing and not firing."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from rankmend.links import RUNBOOKS
 from tests.support.agent import ROOT
+from tests.support.shipped import load_generator
 
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
 NEEDS_PROMTOOL = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed"
 )
-
-
-def load_generator() -> ModuleType:
-    path = ROOT / "deploy" / "prometheus" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate_rules", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 generate = load_generator()

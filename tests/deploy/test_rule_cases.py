@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from rankmend.links import RUNBOOKS
-from tests.deploy.test_alert_rules import generate
+from tests.support.shipped import load_generator
+
+generate = load_generator()
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"

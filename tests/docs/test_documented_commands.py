@@ -1,6 +1,5 @@
 """Every `rankmend ...` that documents, units, rules and messages tell somebody to type can be typed."""
 
-import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import pytest
 from click.shell_completion import split_arg_string
 
 from rankmend.cli import cli
-from tests.support.shipped import shipped_files
+from tests.support.shipped import SOURCES, shipped_files, texts_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -19,11 +18,6 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *shipped_files(),
 ]
-SOURCES = sorted(
-    path
-    for folder in ("agent", "detectors", "rankmend", "recovery")
-    for path in (ROOT / folder).rglob("*.py")
-)
 SPAN = re.compile(r"`(rankmend(?: [^`]*)?)`", re.DOTALL)
 LINE = re.compile(r"^(?: {4}|\$ |ExecStart=\S*/)?(rankmend (?:[^\n\\]|\\\n)*)", re.MULTILINE)
 FENCE = re.compile(r"^```.*?$(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -41,18 +35,6 @@ def commands_in(text: str) -> Iterator[str]:
             command = part.strip()
             if command.startswith("rankmend ") and command not in NO_COMMANDS:
                 yield command
-
-
-def texts_in(source: str) -> Iterator[str]:
-    """Yield the strings of a module; what is filled in stands as WORD."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(
-                str(part.value) if isinstance(part, ast.Constant) else "WORD"
-                for part in node.values
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 def what_is_wrong(line: str) -> str | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_documented_commands import SOURCES, texts_in
+from tests.support.shipped import SOURCES, texts_in
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/operate/cli.md"
 ROW = re.compile(r"^\| `([^`]+)`.* \| .+ \|$", re.MULTILINE)

@@ -17,7 +17,7 @@ begun, ended = threading.Event(), threading.Event()
 def run():
     ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop", 0, 0, 0)
     begun.set()
-    data, until_s = bytes(1 << 24), time.monotonic() + 0.3
+    data, until_s = bytes(1 << 20), time.monotonic() + 0.3
     while time.monotonic() < until_s:
         hashlib.sha256(data)
     ended.set()
@@ -93,7 +93,7 @@ def test_pytorchs_threads_have_the_name_that_is_looked_for(rank: Rank) -> None:
         from rankmend.hook import gloo_threads
         store = "file://" + os.path.abspath("store")
         dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-        until_s = time.monotonic() + 60  # a thread names itself once it runs
+        until_s = time.monotonic() + 200  # a thread names itself once it runs
         while not gloo_threads._find() and time.monotonic() < until_s:
             time.sleep(0.01)
         print(len(gloo_threads._find()) > 0)

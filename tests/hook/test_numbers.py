@@ -31,6 +31,10 @@ IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=2, rank=5, local_rank=1, world
 NAN, INFINITY = float("nan"), float("inf")
 
 
+def numbers_of(reader: ProgressReader, after: int = 0) -> RankNumbers | None:
+    return reader.read(time.monotonic(), numbers_after=after).numbers
+
+
 class File:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +43,10 @@ class File:
         self._reader = ProgressReader(os.open(path, os.O_RDONLY), path.name)
 
     def read(self, after: int = 0) -> RankNumbers | None:
-        return self._reader.read(time.monotonic(), numbers_after=after).numbers
+        return numbers_of(self._reader, after)
+
+    def step_count(self) -> int:
+        return self._reader.read(time.monotonic()).step_count
 
     def close(self) -> None:
         self._reader.close()
@@ -81,7 +88,7 @@ def test_file_of_a_hook_that_knows_no_numbers_has_none(tmp_path: Path) -> None:
     os.close(create(path, IDENTITY))  # where the numbers lie are zeros
 
     reader = ProgressReader(os.open(path, os.O_RDONLY), path.name)
-    assert reader.read(time.monotonic(), numbers_after=0).numbers is None
+    assert numbers_of(reader) is None
     reader.close()
 
 
@@ -145,9 +152,7 @@ def test_what_is_no_number_is_refused_once_and_the_step_counts(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert "step() takes loss as a float, not as " in lines[0]
-    progress = ProgressReader(os.open(file.path, os.O_RDONLY), "again")
-    assert progress.read(time.monotonic()).step_count == 2
-    progress.close()
+    assert file.step_count() == 2
 
 
 def test_step_that_is_no_number_tells_no_numbers(file: File) -> None:
@@ -164,9 +169,9 @@ def test_process_that_attaches_after_another_begins_with_no_numbers(tmp_path: Pa
 
     writer = Writer(str(rank.path))
     reader = ProgressReader(os.open(rank.path, os.O_RDONLY), "rank")
-    assert reader.read(time.monotonic(), numbers_after=0).numbers is None
+    assert numbers_of(reader) is None
     writer.step(9, loss=1.0)
-    told = reader.read(time.monotonic(), numbers_after=0).numbers
+    told = numbers_of(reader)
     reader.close()
     assert told == RankNumbers(1, (NumbersRecord(1, 9, 1.0, None),), None)
 
@@ -204,7 +209,7 @@ def test_script_tells_numbers_in_each_python(tmp_path: Path, python: str) -> Non
     rank.run(python, code)
 
     reader = ProgressReader(os.open(rank.path, os.O_RDONLY), "rank")
-    told = reader.read(time.monotonic(), numbers_after=0).numbers
+    told = numbers_of(reader)
     reader.close()
     assert told is not None
     assert [(one.step, one.loss, one.grad_norm) for one in told.records] == [

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 
 from rankmend.hook import layout
 from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_head, read_stacks
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hook import Rank, each_python
 
 pytestmark = pytest.mark.real
-WAIT_S = 60.0
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -44,7 +43,7 @@ def start(rank: Rank) -> Iterator[Start]:
     yield begin
     for process in begun:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=DEADLINE_S)
 
 
 def stacks_path(rank: Rank) -> Path:
@@ -55,11 +54,8 @@ def told(rank: Rank) -> str:
     """Return the stacks once a whole dump is there."""
     descriptor = os.open(stacks_path(rank), os.O_RDONLY)
     try:
-        until_s = time.monotonic() + WAIT_S
-        while "wait_here" not in (text := read_stacks(descriptor).decode()):
-            assert time.monotonic() < until_s, f"no stack came: {text!r}"
-            time.sleep(0.01)
-        return text
+        eventually(lambda: "wait_here" in read_stacks(descriptor).decode(), "a stack")
+        return read_stacks(descriptor).decode()
     finally:
         os.close(descriptor)
 
@@ -88,10 +84,8 @@ signal.signal(signal.SIGUSR2, lambda *_: print("heard", flush=True))
     assert "in wait_here" in told(rank)
     own = rank.folder / "own.txt"
     os.kill(process.pid, signal.SIGUSR1)
-    until_s = time.monotonic() + WAIT_S
-    while "in wait_here" not in own.read_text():  # both at once: the kernel restarts the read
-        assert time.monotonic() < until_s, own.read_text()
-        time.sleep(0.01)
+    # Not both at once: the kernel restarts the read.
+    eventually(lambda: "in wait_here" in own.read_text(), own.read_text)
     os.kill(process.pid, signal.SIGUSR2)
 
     assert process.stdout is not None
@@ -115,7 +109,7 @@ def test_a_signal_that_somebody_handles_already_is_left_to_him(rank: Rank, start
         assert process.stdout.readline() == "mine\n"
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=DEADLINE_S)
     assert reason is not None
     assert "offers no Python stacks" in reason
 
@@ -157,13 +151,10 @@ subprocess.run([sys.executable, "-c", "pass"], check=True)
 def test_a_stopped_process_and_one_that_is_gone_are_not_asked(rank: Rank, start: Start) -> None:
     process = start(sys.executable)
     os.kill(process.pid, signal.SIGSTOP)
-    until_s = time.monotonic() + WAIT_S
-    while "state T" not in (reason := ask_for_stacks(stacks_path(rank)) or ""):
-        assert time.monotonic() < until_s, reason
-        time.sleep(0.01)
+    eventually(lambda: "state T" in (ask_for_stacks(stacks_path(rank)) or ""), "a stopped process")
 
     process.kill()
-    process.wait(WAIT_S)
+    process.wait(DEADLINE_S)
 
     assert "is gone" in (ask_for_stacks(stacks_path(rank)) or "")
 

@@ -48,7 +48,9 @@ def assert_dated(rank: Rank, before_s: float) -> tuple[float, float]:
     told = rank.read()
     assert told.rendezvous_began_at_s is not None
     assert told.rendezvous_ended_at_s is not None
-    assert before_s <= told.rendezvous_began_at_s <= told.rendezvous_ended_at_s <= time.monotonic()
+    times = [before_s, told.rendezvous_began_at_s, told.rendezvous_ended_at_s]
+    times.append(time.monotonic())
+    assert times == sorted(times)
     return told.rendezvous_began_at_s, told.rendezvous_ended_at_s
 
 

@@ -123,4 +123,4 @@ def test_rank_tells_its_work(python: str, tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     rank.run(python, code)
 
-    assert rank.reader.read(time.monotonic()).work == ToldWork(3, 6.0, 21.0, 0.0, "bf16", "")
+    assert rank.read().work == ToldWork(3, 6.0, 21.0, 0.0, "bf16", "")

@@ -1,6 +1,5 @@
 """The messages by which a launcher shows the agent its ranks, and where the agent is looked for."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from rankmend.agent_socket import (
     socket_paths,
 )
 from rankmend.errors import SourceError
-from tests.support.agent import JOB_ID, PATIENT
+from tests.support.agent import PATIENT, message
 
 NUMBERS = st.integers(min_value=0, max_value=2**32 - 1)
 OFFERS = st.builds(
@@ -44,17 +43,6 @@ def test_offer_survives_its_message(offer: Offer) -> None:
 def test_noise_is_refused(data: bytes) -> None:
     with pytest.raises(SourceError):
         decode(data)
-
-
-def message(**changes: object) -> bytes:
-    fields: dict[str, object] = {
-        "version": 1,
-        "job_id": str(JOB_ID),
-        "job_name": "digits",
-        "attempt": 1,
-        "ranks": [{"rank": 0, "local_rank": 0, "pid": 4242}],
-    }
-    return json.dumps(fields | changes).encode()
 
 
 RANK = {"rank": 0, "local_rank": 0, "pid": 1}

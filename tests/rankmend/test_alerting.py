@@ -1,13 +1,9 @@
 """Alerts: what targets are told and when, with an honest, a lying and a real Alertmanager."""
 
 import json
-import shutil
 import socket
-import subprocess
 import threading
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -26,8 +22,9 @@ from rankmend.alerting import (
 )
 from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError
-from tests.support.agent import FakeClock, values_of, wait_for
-from tests.support.free_port import free_port
+from tests.support.agent import FakeClock, values_of
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.monitoring import active_alerts, running_alertmanager
 
 URL = "http://am:9093/api/v2/alerts"
 
@@ -330,7 +327,7 @@ def test_receiver_that_hangs_holds_up_nobody() -> None:
         for target in (hanging, honest):
             target.start()
             target.update([alert("A")])
-        wait_for(lambda: bool(post.bodies), "the honest one to be told")
+        eventually(lambda: bool(post.bodies), "the honest one to be told")
         hanging.update([alert("A"), alert("B")])  # returns at once
         for target in (hanging, honest):
             target.stop()
@@ -355,40 +352,8 @@ def test_refusal_is_a_failure_that_names_the_status(status: int) -> None:
     thread.start()
     with pytest.raises(AlertError, match=f"127.0.0.1:{server.server_port}"):
         make_post()(f"http://127.0.0.1:{server.server_port}/api/v2/alerts", b"[]")
-    thread.join(10)
+    thread.join(DEADLINE_S)
     server.server_close()
-
-
-@contextmanager
-def running_alertmanager(folder: Path) -> Iterator[str]:
-    binary = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-    if binary is None:
-        pytest.skip("alertmanager is not installed")
-    (folder / "alertmanager.yml").write_text("route: {receiver: none}\nreceivers: [{name: none}]\n")
-    port = free_port()
-    process = subprocess.Popen(
-        [
-            binary,
-            f"--config.file={folder / 'alertmanager.yml'}",
-            f"--storage.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--cluster.listen-address=",
-            "--log.level=error",
-        ]
-    )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def active_alerts(base: str) -> list[dict[str, object]]:
-    try:
-        with urllib.request.urlopen(f"{base}/api/v2/alerts?active=true", timeout=5) as answer:
-            return json.loads(answer.read())
-    except OSError:
-        return []  # not up yet
 
 
 @pytest.mark.real
@@ -406,10 +371,11 @@ def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_
         target = AlertmanagerTarget(target_url(base), clock, make_post())
         target.start()
         target.update([firing])
-        wait_for(lambda: len(active_alerts(base)) == 1, "the alert")  # also over its first refusals
+        # Also over its first refusals.
+        eventually(lambda: len(active_alerts(base)) == 1, "the alert")
         (shown,) = active_alerts(base)
         target.update([])
-        wait_for(lambda: not active_alerts(base), "its end")
+        eventually(lambda: not active_alerts(base), "its end")
         target.stop()
 
     assert shown["labels"] == firing.labels
@@ -427,9 +393,9 @@ def test_real_alertmanager_takes_the_alert_of_a_node_whose_clock_is_an_hour_slow
         target = AlertmanagerTarget(target_url(base), clock, make_post())
         target.start()
         target.update([firing])
-        wait_for(lambda: len(active_alerts(base)) == 1, "the alert")
+        eventually(lambda: len(active_alerts(base)) == 1, "the alert")
         target.update([])
-        wait_for(lambda: not active_alerts(base), "its end")
+        eventually(lambda: not active_alerts(base), "its end")
         target.stop()
 
     assert "the receiver has another time" in caplog.text

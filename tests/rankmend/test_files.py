@@ -6,7 +6,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +39,11 @@ from recovery.service.job_store import Ended, StoredJob
 from recovery.service.roles import Role
 from recovery.service.stored_jobs import FolderHold
 from recovery.service.tokens import HEADER, add_token, make_token, read_tokens, revoke_token
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.storage import fill, short_writes, small_disk
 from tests.support.service import join_of
+
+pytestmark = pytest.mark.safety
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 JOB_ID = uuid.UUID(int=7)
@@ -318,10 +320,7 @@ def test_failure_that_only_close_reports_leaves_the_old_file(tmp_path: Path) -> 
     program = [sys.executable, "-m", "tests.support.faults.late_failing_disk"]
     server = subprocess.Popen([*program, *map(str, (point, served, fails))])
     try:
-        deadline_s = time.monotonic() + 60
-        while not os.path.ismount(point):
-            assert time.monotonic() < deadline_s, "the FUSE mount"
-            time.sleep(0.05)
+        eventually(lambda: os.path.ismount(point), "the FUSE mount")
         replace_file(point / "file", b"old", StorageError, durable=False)
         fails.touch()
 
@@ -331,6 +330,6 @@ def test_failure_that_only_close_reports_leaves_the_old_file(tmp_path: Path) -> 
         assert content(served) == {"file": b"old"}
     finally:
         fails.unlink(missing_ok=True)
-        subprocess.run(["fusermount3", "-u", "-z", str(point)], timeout=20, check=False)
+        subprocess.run(["fusermount3", "-u", "-z", str(point)], timeout=DEADLINE_S, check=False)
         server.terminate()
-        server.wait(30)
+        server.wait(DEADLINE_S)

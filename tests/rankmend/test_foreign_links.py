@@ -20,6 +20,8 @@ from recovery.ownership.claim_folder import ClaimFolder
 from recovery.run.meeting_note import HostFolder
 from recovery.service.stored_jobs import StateFolder
 
+pytestmark = pytest.mark.safety
+
 OTHER_UID = 12345
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="links of another user need root")
 PRECIOUS = "not to be written"

@@ -2,12 +2,12 @@
 
 import errno
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from rankmend.outlet import OWN_BYTES, ROOM_BYTES, SLOW_BYTES_MAX, STUCK_S, Outlet
+from tests.support.eventually import DEADLINE_S, eventually
 
 LINE = b"." * 1023 + b"\n"
 
@@ -33,7 +33,7 @@ class Reader:
 
     def write(self, data: memoryview) -> int:
         self.is_waited_for.set()
-        self.gate.wait(60)
+        self.gate.wait(DEADLINE_S)
         if self.error is not None:
             raise self.error
         if self.room_bytes is not None and len(self.taken) >= self.room_bytes:
@@ -55,19 +55,12 @@ def reader() -> Iterator[Reader]:
     reader.gate.set()
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < deadline_s, "did not happen within 60 s"
-        time.sleep(0.005)
-
-
 def block(outlet: Outlet, reader: Reader) -> None:
     """Have the reader take nothing, with one line on its way."""
     reader.gate.clear()
     reader.is_waited_for.clear()
     outlet.put(reader, b"first\n")
-    assert reader.is_waited_for.wait(60)
+    assert reader.is_waited_for.wait(DEADLINE_S)
 
 
 def fill(outlet: Outlet, reader: Reader) -> int:
@@ -88,7 +81,7 @@ def test_a_reader_that_is_stuck_loses_counted_lines_and_gets_the_count_in_their_
     taken = fill(outlet, reader)
     outlet.put(reader, b"lost\nlost, too\n" + LINE)
     reader.gate.set()
-    wait_until(lambda: reader.taken.endswith(b"lost: no room]\n"))
+    eventually(lambda: reader.taken.endswith(b"lost: no room]\n"), "the count")
     outlet.put(reader, b"after\n")
     assert outlet.flush()
 
@@ -105,7 +98,7 @@ def test_the_count_comes_even_where_no_other_line_follows(reader: Reader) -> Non
 
     reader.gate.set()
 
-    wait_until(lambda: reader.taken.endswith(b"[1 lost: no room]\n"))
+    eventually(lambda: reader.taken.endswith(b"[1 lost: no room]\n"), "the count")
 
 
 def test_own_lines_find_room_where_those_of_ranks_do_not(reader: Reader) -> None:

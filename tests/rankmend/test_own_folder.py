@@ -12,6 +12,8 @@ from rankmend.own_folder import own_folder
 from recovery.journal.job_folder import default_state_folder
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder
 
+pytestmark = pytest.mark.safety
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root makes another user's folder")
 
 

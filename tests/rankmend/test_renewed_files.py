@@ -15,6 +15,7 @@ from rankmend.alerting import AlertError, make_get, make_post
 from rankmend.errors import ConfigError
 from rankmend.renewed_files import Renewed
 from tests.support.authority import Authority, Lineage
+from tests.support.eventually import DEADLINE_S
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
 
@@ -54,7 +55,7 @@ def running_receiver(*, is_tls: bool) -> Iterator[Receiver]:
     class Server(HTTPServer):
         def get_request(self) -> tuple[object, object]:  # type: ignore[override]
             connection, address = super().get_request()
-            connection.settimeout(60)
+            connection.settimeout(DEADLINE_S)
             if not is_tls:
                 return connection, address
             return receiver.context.wrap_socket(connection, server_side=True), address

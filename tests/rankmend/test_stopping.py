@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.real
 RAISING = """
 import os, signal, sys, threading, time
@@ -25,7 +27,7 @@ def run(block: str) -> tuple[str, str]:
         [sys.executable, "-c", RAISING.replace("BLOCK", block.strip().replace("\n", "\n        "))],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_S,
         check=False,
     )
     return done.stdout, done.stderr
@@ -79,7 +81,7 @@ finally:
 def test_closed_terminal_ends_nothing_that_nohup_started() -> None:
     told = subprocess.run(
         ["nohup", sys.executable, "-c", RAISING.replace("BLOCK", "os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getpid(), signal.SIGTERM)")],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
     )  # fmt: skip
 
     assert told.stdout == "stopped by SIGTERM 143\n"
@@ -95,4 +97,4 @@ def test_what_came_before_is_there_again_where_no_signal_came() -> None:
         "assert signal.set_wakeup_fd(-1) == -1\n"
     )
 
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE_S)

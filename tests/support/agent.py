@@ -3,26 +3,29 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from prometheus_client.parser import text_string_to_metric_families
 
 from agent.assembly.families import FAMILIES
 from agent.metrics import Metric
 from agent.sampling.answers import NO_ANSWER, CollectorAnswer, Revision, revise
 from agent.sampling.collection import check_series
 from rankmend import progress
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURE = ROOT / "tests" / "fixtures" / "sys-node"
@@ -69,13 +72,6 @@ def values_of(metrics: list[Metric]) -> dict[str, float]:
     }
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for: {what}"
-        time.sleep(0.01)
-
-
 def is_listening(path: Path) -> bool:
     """Tell whether somebody takes connections at a socket; it is there a moment before they do."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
@@ -85,8 +81,6 @@ def is_listening(path: Path) -> bool:
 @contextmanager
 def tmpfs_folder() -> Iterator[Path]:
     """A folder on tmpfs, as the launcher uses it."""
-    import shutil
-
     if not os.access(SHARED_MEMORY, os.W_OK):
         pytest.skip(f"{SHARED_MEMORY} is not writable here")
     folder = SHARED_MEMORY / f"rankmend-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -130,14 +124,16 @@ class AgentProcess:
 
     def get(self, port: int, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=200) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S
+            ) as answer:
                 return int(answer.status), answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.lines.append(self.process.communicate(timeout=200)[1])
+        self.lines.append(self.process.communicate(timeout=DEADLINE_S)[1])
         return self.process.returncode
 
 
@@ -161,3 +157,62 @@ def ranks_page(agent: AgentProcess, port: int) -> list[dict[str, object]]:
     ranks = json.loads(text)["ranks"]
     assert isinstance(ranks, list)
     return ranks
+
+
+def run_agent(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `rankmend agent` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "rankmend.cli", "agent", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
+def sick_tree(folder: Path) -> list[str]:
+    """Return flags for a copy of the recorded node whose disk sensor is beyond its limit."""
+    sys_root = shutil.copytree(FIXTURE / "sys", folder / "sys", symlinks=True)
+    (sensor,) = sys_root.glob("devices/**/hwmon1/temp1_input")
+    sensor.write_text("99000\n")
+    return ["--procfs", str(FIXTURE / "proc"), "--sysfs", str(sys_root)]
+
+
+def message(**changes: object) -> bytes:
+    """Return an offer of ranks as a launcher sends it to the agent."""
+    fields: dict[str, object] = {
+        "version": 1,
+        "job_id": str(JOB_ID),
+        "job_name": "digits",
+        "attempt": 1,
+        "ranks": [{"rank": 0, "local_rank": 0, "pid": 4242}],
+    }
+    return json.dumps(fields | changes).encode()
+
+
+class Page:
+    """The series of an agent's page, found by name and some labels."""
+
+    def __init__(self, agent: AgentProcess, port: int) -> None:
+        self._agent, self._port = agent, port
+
+    def value(self, name: str, **labels: str) -> float | None:
+        _status, text = self._agent.get(self._port, "/metrics")
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                wanted = sample.name == f"rankmend_{name}"
+                if wanted and labels.items() <= sample.labels.items():
+                    return float(sample.value)
+        return None
+
+    def wait(self, value: float | None, name: str, **labels: str) -> None:
+        eventually(
+            lambda: self.value(name, **labels) == value,
+            lambda: f"{name} {labels} to be {value}; it is {self.value(name, **labels)}",
+        )
+
+    def wait_above(self, value: float, name: str, **labels: str) -> None:
+        eventually(
+            lambda: (self.value(name, **labels) or 0.0) > value, f"{name} {labels} above {value}"
+        )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from tests.support.eventually import DEADLINE_S
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -46,9 +48,9 @@ def serve_agent(handler: Handler, context: ssl.SSLContext | None = None) -> Iter
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert is_up.wait(30)
+    assert is_up.wait(DEADLINE_S)
     try:
         yield server
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
+        thread.join(DEADLINE_S)

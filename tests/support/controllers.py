@@ -1,4 +1,4 @@
-"""Several controllers on one database, with one authority and the same tokens, as a site has them."""
+"""Controllers as a site has them: several on one database with one authority and the same tokens, or a process."""
 
 import os
 import re
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recovery.api import wire
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
-from tests.support.service import Running, make_folder, running
+from tests.support.service import FullClient, Running, make_folder, running
 
+RANKMEND = [sys.executable, "-m", "rankmend.cli"]
 SHARED = (
     "ca.crt",
     "ca.key",
@@ -117,3 +120,41 @@ def controller_process(folder: Path, **variables: str) -> Iterator[ControllerPro
         yield made
     finally:
         made.kill()
+
+
+class Service:
+    """`rankmend controller run` in a process of its own."""
+
+    def __init__(self, folder: Path, config: str = "controller.toml", token: str = "actor") -> None:
+        self.folder = folder
+        self.log = folder / "controller.log"
+        with self.log.open("ab") as out:
+            began = out.tell()
+            self.process = subprocess.Popen(
+                [*RANKMEND, "controller", "run", "--config", str(folder / config)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        eventually(lambda: self._port(began) is not None, "the controller's start")
+        self.port = self._port(began)
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.client = self.connect(token)
+
+    def connect(self, token: str) -> FullClient:
+        return FullClient(
+            [self.url], token_file=self.folder / f"{token}.token", ca_file=self.folder / "ca.crt"
+        )
+
+    def job(self, name: str) -> wire.JobView:
+        return next(job for job in self.client.jobs(with_ended=True) if job.name == name)
+
+    def _port(self, began: int) -> int | None:
+        assert self.process.poll() is None, self.log.read_text()
+        found = re.search(r"controller started.*\bport=(\d+)", self.log.read_text()[began:])
+        return int(found[1]) if found else None
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(DEADLINE_S)

@@ -1,8 +1,20 @@
-"""The files under deploy/ that people get: units, rules, configurations, programs."""
+"""What people get: the files under deploy/ (units, rules, configurations, programs), and the texts of the product."""
 
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+SOURCES = sorted(
+    path
+    for folder in ("agent", "detectors", "rankmend", "recovery")
+    for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def shipped_files() -> list[Path]:
@@ -10,3 +22,28 @@ def shipped_files() -> list[Path]:
     return sorted(
         path for path in DEPLOY.rglob("*") if path.is_file() and path.parent.name != "__pycache__"
     )
+
+
+def texts_in(source: str) -> Iterator[str]:
+    """Yield the strings of a module; what is filled in stands as WORD."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                str(part.value) if isinstance(part, ast.Constant) else "WORD"
+                for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+@cache
+def load_generator() -> ModuleType:
+    """Return the program that writes the rules for Prometheus from the tables of findings."""
+    path = ROOT / "deploy" / "prometheus" / "generate.py"
+    spec = importlib.util.spec_from_file_location("generate_rules", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

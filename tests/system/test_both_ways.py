@@ -20,10 +20,10 @@ from detectors.kernel.log_cases import KernelFinding
 from detectors.kernel.log_verdict import judge
 from detectors.node.checks import Check
 from rankmend.cli import cli
-from tests.agent.test_kernel_log_collector import FakeDevice, collector
-from tests.detectors.kernel.test_log import FORMS
-from tests.detectors.node.test_shipped_checks import Node, values_for
 from tests.support.agent import FakeClock, answer_of
+from tests.support.collectors import FakeDevice, collector
+from tests.support.findings import Node, values_for
+from tests.support.kernel_log_forms import FORMS
 
 POLICY = load_policy()
 CHECKS = [check for check in load_checks(FAMILIES) if check.event]

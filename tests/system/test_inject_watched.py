@@ -13,7 +13,7 @@ import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
 from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
-from tests.hook.watched.test_watched import OPTIMIZER
+from tests.support.watched_jobs import OPTIMIZER
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 DEADLINE_S = 120.0

@@ -12,7 +12,7 @@ import pytest
 
 from rankmend.watched_report import ReportedJob, ReportedRank, ReportTaken, WatchedReport
 from recovery.api.wire import Watched
-from tests.cli.test_controller import RANKMEND, Service
+from tests.support.controllers import RANKMEND, Service
 from tests.support.service import make_folder, wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

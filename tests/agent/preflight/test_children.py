@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.preflight.children import ChildEndKind, LoadChildren
-from tests.support.agent import wait_for
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.fuse_mount import fuse_mount
 
 HOLDER = """
@@ -59,7 +59,7 @@ def test_what_a_program_leaves_in_its_group_ends_with_it() -> None:
 
     end = children.wait(["parent"])["parent"]
 
-    wait_for(lambda: is_gone(end.lines()[0]["pid"]), "the sleep to be gone")
+    eventually(lambda: is_gone(end.lines()[0]["pid"]), "the sleep to be gone")
 
 
 def test_a_function_ends_when_it_is_asked_to() -> None:
@@ -91,12 +91,12 @@ def test_nothing_is_left_when_the_starter_is_killed_at_any_moment(
     starter = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE
     )
-    wait_for(lambda: len(pids_in(tmp_path)) >= min(after, 4), "the children")
+    eventually(lambda: len(pids_in(tmp_path)) >= min(after, 4), "the children")
 
     starter.send_signal(signal.SIGKILL)
-    starter.wait(60)
+    starter.wait(DEADLINE_S)
 
-    wait_for(lambda: all(is_gone(pid) for pid in pids_in(tmp_path)), "the children to be gone")
+    eventually(lambda: all(is_gone(pid) for pid in pids_in(tmp_path)), "the children to be gone")
 
 
 def test_a_load_behind_a_wrapper_ends_with_its_starter(tmp_path: Path) -> None:
@@ -115,13 +115,13 @@ print("ready", flush=True)
 children.wait(["load"])
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    wait_for(lambda: len(_descendants(starter.pid)) >= 2, "the load behind its wrapper")
+    eventually(lambda: len(_descendants(starter.pid)) >= 2, "the load behind its wrapper")
     below = _descendants(starter.pid)
 
     starter.send_signal(signal.SIGKILL)
-    starter.wait(60)
+    starter.wait(DEADLINE_S)
 
-    wait_for(lambda: all(is_gone(pid) for pid in below), "the wrapper and the load to be gone")
+    eventually(lambda: all(is_gone(pid) for pid in below), "the wrapper and the load to be gone")
 
 
 def _descendants(pid: int) -> list[int]:

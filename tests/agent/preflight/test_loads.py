@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rankmend
+from tests.support.eventually import DEADLINE_S
 from tests.support.faults.fuse_mount import fuse_mount
 
 START = Path(rankmend.__file__).parent / "loads" / "start.py"
@@ -32,7 +33,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def run_loads(*loads: dict[str, Any], before: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     spec = json.dumps({"loads": list(loads), "alone_s": 100})
     words = [sys.executable, *before, str(START), spec]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

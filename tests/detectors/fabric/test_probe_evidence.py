@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from detectors.fabric.fabric_verdict import (
-    Direction,
     FabricOutcome,
     FabricVerdict,
     PartKind,
@@ -16,21 +15,11 @@ from detectors.formats.slurm_topology import parse_parts
 from detectors.network_topology import LayoutNic, NodeLayout
 from detectors.parts.fleet_parts import NO_PARTS, FleetParts
 from detectors.parts.shared_blame import BlameEnd, PlacedWorker, explain_shared
+from tests.support.findings import LIMIT, slow_part, verdict
 
 PARTS = parse_parts("SwitchName=leaf1 Nodes=n[0-3],s[0-1]\nSwitchName=leaf2 Nodes=n[4-7],s[2-3]\n")
 SPARES = ("s0", "s1", "s2", "s3")
 JOB = [f"n{number}" for number in range(8)]
-LIMIT = 1e9
-
-
-def slow_part(kind: PartKind, name: str, *nodes: str) -> SlowPart:
-    return SlowPart(kind, name, Direction.BOTH, 4.0, nodes, None, 6, None)
-
-
-def verdict(
-    *parts: SlowPart, outcome: FabricOutcome = FabricOutcome.FOUND, usual: float = LIMIT
-) -> FabricVerdict:
-    return FabricVerdict(outcome, parts, 4, usual, 0.1 if parts else 0.0, 0.0, ())
 
 
 def weighed(

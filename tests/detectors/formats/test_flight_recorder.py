@@ -269,7 +269,7 @@ def test_a_dump_that_this_pytorch_writes_is_read(tmp_path: Path) -> None:
         f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0, world_size=1)\n"
         "dist.all_reduce(torch.ones(2))\n"
         "import json, time\n"
-        "end = time.monotonic() + 60\n"
+        "end = time.monotonic() + 100\n"
         "def is_done(): return all(e['retired'] for e in json.loads(c10d._dump_fr_trace_json())['entries'])\n"
         "while not is_done() and time.monotonic() < end: time.sleep(0.05)\n"
         f"Path('{tmp_path}/dump_0').write_bytes(c10d._dump_fr_trace())\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame
 from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.python_stacks import main_frames, parse_stacks
 from detectors.hang.evidence import judge_evidence
@@ -18,6 +18,7 @@ from recovery.job.hang_verdict import HangInquiry
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Collected, RankEvidence, Report
 from recovery.messages.older_reports import symptom_of
+from tests.support.findings import HUNG
 
 TORCH = "/opt/lib/python3.11/site-packages/torch"
 WAITS = (
@@ -29,19 +30,6 @@ LOADS = (
     Frame("/opt/lib/python3.11/site-packages/numpy/lib/npyio.py", 400, "load"),
     Frame("/job/data.py", 12, "read_shard"),
     Frame("/job/train.py", 60, "main"),
-)
-HUNG = Finding(
-    kind=Kind.RANK_HUNG,
-    severity=Severity.CRITICAL,
-    blame=Blame.NOBODY,
-    summary="no rank advances",
-    job_id="job",
-    attempt=1,
-    node="n1",
-    ranks=(),
-    victims=(0, 1, 2, 3),
-    since_age_s=300.0,
-    symptom=symptom_of("hung:nobody"),
 )
 TEXT = """\
 Thread 0x00007f7a798266c0 (most recent call first):

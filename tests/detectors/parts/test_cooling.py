@@ -18,7 +18,7 @@ from detectors.parts.fleet_parts import NO_PARTS, find_parts
 from detectors.parts.site_units import STALE_S, UnitQuantity, UnitVerdict
 from rankmend.cli import cli
 from rankmend.errors import SourceError
-from tests.agent.test_redfish import Bmc, load
+from tests.support.redfish_bmc import Bmc, load
 
 NOW = 1_800_000_000.0
 GOOD = CoolingReading(

@@ -31,10 +31,13 @@ from detectors.slow.hardware_reading import HardwareReading, reading_of
 from rankmend.cli.diagnose_hosts import hosts
 from rankmend.cli.diagnose_slow import slow
 from rankmend.errors import SourceError
-from tests.agent.test_daemon import fetch, query, running_prometheus
-from tests.agent.test_gpu_child import library_folder  # noqa: F401 - a fixture
-from tests.support.agent import ROOT, wait_for
-from tests.support.nvml_stub.node import StubNode
+from tests.support.agent import ROOT
+from tests.support.eventually import eventually
+from tests.support.monitoring import fetch, query, running_prometheus
+from tests.support.nvml_stub.node import (
+    StubNode,
+    library_folder,  # noqa: F401 - a fixture
+)
 
 ONSET_S = 1_700_000_600.0
 WINDOW = SlowPeriod(ONSET_S - 600, ONSET_S + 600, ONSET_S)
@@ -629,7 +632,7 @@ def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
         (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
         with running_prometheus(tmp_path) as base:
             held = "count_over_time(rankmend_cgroup_cpu_throttled_seconds_total[1m]) >= 8"
-            wait_for(lambda: len(query(base, held)) == 4, "eight scrapes of four nodes", 60)
+            eventually(lambda: len(query(base, held)) == 4, "eight scrapes of four nodes")
             assert fetch(base, "/api/v1/labels")["status"] == "success"
             now_s = time.time()
             trace = write_trace(tmp_path / "trace.csv", at_s=None)

@@ -15,24 +15,11 @@ from rankmend.watch.hook_folder import make_hook_folder
 from tests.support.free_port import free_port
 from tests.support.hook import ROOT, RUN_S_MAX, each_python
 from tests.support.nccl import WHY_NOT, make_nccl
+from tests.support.watched_jobs import OPTIMIZER
 
 pytestmark = pytest.mark.real
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
-OPTIMIZER = """
-_hooks = []
-
-def register_optimizer_step_post_hook(hook):
-    _hooks.append(hook)
-
-class SGD:
-    def __init__(self):
-        self.param_groups, self.state = [{"lr": 0.1}], {}
-
-    def step(self):
-        for hook in _hooks:
-            hook(self, (), {})
-"""
 TRAIN = "from torch.optim.optimizer import SGD; o = SGD(); [o.step() for _ in range(5)];"
 # Looks while the rank lives, as the agent does: in another process, since that needs a newer Python.
 LOOK = """
@@ -460,7 +447,7 @@ def remove():
     BREAK
 def files():
     return glob.glob(ROOT + "/*/rank-1.progress*")
-before, steps, until_s = sorted(files()), 5, time.monotonic() + 60
+before, steps, until_s = sorted(files()), 5, time.monotonic() + 200
 remove()
 assert not files()
 while sorted(files()) != before and time.monotonic() < until_s:

@@ -21,7 +21,7 @@ from recovery.fabric.rdma_ports import RailPort
 from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.tied_programs import OUTPUT_BYTES_MAX, ProgramEnd, TiedPrograms
-from tests.agent.test_mounts import hanging_mount
+from tests.support.faults.mounts import hanging_mount
 from tests.support.ib_write_bw import FIXTURES, Fault, make_perftest
 from tests.support.rdma_tree import make_roce_tree
 

@@ -29,7 +29,7 @@ from recovery.report.overview import find_story
 from recovery.report.own_secrets import find_secrets
 from recovery.report.scrub import Scrubber, shown_environment
 from recovery.service.meeting_secret import Identity
-from tests.detectors.hang.test_from_stacks import HUNG
+from tests.support.findings import HUNG
 
 SECRETS = {
     "hf_AbCdEfGhIjKlMnOpQrStUvWx": "token by shape",

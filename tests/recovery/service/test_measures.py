@@ -13,9 +13,9 @@ from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Pl
 from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
 from recovery.service.measures import Measures
-from tests.cli.test_checkpoint_lines import SNAPSHOTS, VIEW
 from tests.support.agent import FakeClock
 from tests.support.goodput_jobs import RECOVERY
+from tests.support.checkpoint_views import SNAPSHOTS, VIEW
 
 
 def values(measures: Measures) -> dict[str, float]:

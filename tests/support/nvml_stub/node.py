@@ -1,6 +1,11 @@
-"""The GPUs that the stand-ins of NVML show: answers by key, as nvml_stub.c reads them."""
+"""The GPUs that the stand-ins of NVML show: answers by key, as nvml_stub.c reads them, and a node that has them."""
 
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 LINKS = 4
 GIB = 1 << 30
@@ -156,3 +161,47 @@ class StubNode:
             self.set(gpu, f"nvmlDeviceGetNvLinkState/{link}", 1)
             for field, value in {164: 26562, 138: 1000, 139: 2000, 161: 0, 162: 0, 163: 0}.items():
                 self.field(gpu, field, value, scope=link)
+
+
+SOURCE = Path(__file__).with_name("nvml_stub.c")
+
+
+def build(folder: Path, *options: str) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to build the stub of NVML with")
+    library = folder / "libnvidia-ml.so.1"
+    command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run(
+        [*command, "-Wl,-soname,libnvidia-ml.so.1", *options, "-o", str(library), str(SOURCE)],
+        check=True,
+    )
+    return library
+
+
+@pytest.fixture(scope="session")
+def library_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("nvml")).parent
+
+
+class Node:
+    """GPUs that change while they are watched."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stub = StubNode()
+        self.state = folder / "gpus"
+        self.save()
+
+    def save(self) -> None:
+        self.stub.save(self.state)
+
+
+@pytest.fixture
+def node(tmp_path: Path, library_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node whose environment leads every child to the stub."""
+    node = Node(tmp_path)
+    monkeypatch.setenv("NVML_STUB_STATE", str(node.state))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library_folder))
+    yield node
+    node.stub = StubNode()
+    node.save()  # no call hangs any more, so that every child can end

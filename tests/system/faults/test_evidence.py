@@ -12,7 +12,7 @@ from detectors.finding import Kind
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import Decided, EvidenceCollected
 from recovery.report.overview import read_entries
-from tests.agent.test_mounts import hanging_mount
+from tests.support.faults.mounts import hanging_mount
 from tests.system.faults.harness import Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.agent.test_gpu_child import build
 from tests.support.dashboards import Query, filled, queries, variable_queries
+from tests.support.nvml_stub.node import build
 from tests.system.chain.bed import missing_daemons
 from tests.system.panels.bed import CLUSTER, NODE, PanelBed
 
