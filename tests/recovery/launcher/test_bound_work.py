@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from recovery.launcher.processes.process_tree import parse_stat, read_processes
-from tests.support.agent import wait_for
+from tests.support.eventually import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.safety
 
 # Starts a daemon that has left it in every way, and a process that is spared; then it works, or has done its work.
 PROGRAM = """
@@ -62,7 +64,7 @@ class Bound:
     def __init__(self, folder: Path, how: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), how])
-        wait_for((folder / "works").exists, "the work begins")
+        eventually((folder / "works").exists, "the work begins")
 
     def pid(self, name: str) -> int:
         return int((self.folder / name).read_text())
@@ -91,10 +93,10 @@ def bound(tmp_path: Path) -> Iterator[Bound]:
 
 
 def check_gone(bound: Bound) -> None:
-    wait_for(lambda: not bound.is_there("daemon"), "the daemon is killed")
+    eventually(lambda: not bound.is_there("daemon"), "the daemon is killed")
     assert bound.is_there("spared")
     bound.let_spared_end()
-    wait_for(
+    eventually(
         lambda: not any(map(bound.is_there, ("sweeper", "worker", "spared"))), "all of it ends"
     )
     assert (bound.folder / "spared-has-ended").exists()
@@ -107,21 +109,21 @@ def test_whoever_is_killed_nothing_is_left_but_what_ends_by_itself(
     os.kill(bound.process.pid if killed == "program" else bound.pid(killed), signal.SIGKILL)
 
     check_gone(bound)
-    assert bound.process.wait(60) != 0
+    assert bound.process.wait(DEADLINE_S) != 0
 
 
 def test_signal_unwinds_the_work_and_is_the_exit_code(bound: Bound) -> None:
     bound.process.send_signal(signal.SIGINT)
 
-    wait_for((bound.folder / "unwound").exists, "the work is interrupted")
+    eventually((bound.folder / "unwound").exists, "the work is interrupted")
     check_gone(bound)
-    assert bound.process.wait(60) == 128 + signal.SIGINT
+    assert bound.process.wait(DEADLINE_S) == 128 + signal.SIGINT
 
 
 def test_exit_code_is_that_of_the_work(tmp_path: Path) -> None:
     one = Bound(tmp_path, "ends")
     one.let_spared_end()
 
-    assert one.process.wait(60) == 7
+    assert one.process.wait(DEADLINE_S) == 7
     assert not one.is_there("daemon")
     assert one.pid("daemon") not in read_processes()
