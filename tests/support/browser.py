@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _TELL_VIOLATIONS = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation",
   (event) => window.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
 """
-LONG_MS = 30_000.0  # machines are slow
+LONG_MS = 1000.0 * DEADLINE_S
 
 
 @contextmanager

@@ -13,15 +13,8 @@ from recovery.messages.exchange import RankExit, RankReport, StepTiming
 from recovery.service.controller_config import Config
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import (
-    FullClient,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import FullClient, Running, Speaker, join_of, make_folder, running
 
 POLICY = """
 [policy]
@@ -139,6 +132,7 @@ class StagedJob:
 class Stage:
     up: Running
     jobs: list[StagedJob] = field(default_factory=list)
+    beat_s: float = BEAT_S  # how long its jobs pause between reports
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -167,7 +161,7 @@ class Stage:
             speaker.obey()
         job = StagedJob(speakers)
         self.jobs.append(job)
-        wait_until(lambda: self.admin.job(job.job_id).job.state == "running", "the job runs")
+        eventually(lambda: self.admin.job(job.job_id).job.state == "running", "the job runs")
         return job
 
     def recover(self, job: StagedJob) -> str:
@@ -196,12 +190,12 @@ class Stage:
             now = self.admin.job(job.job_id).job
             return now.attempt == 2 and now.state == "running"
 
-        wait_until(follow, "the job runs again")
+        eventually(follow, "the job runs again")
         job.number, job.is_on = 0, True
         return self.admin.incidents(job.job_id)[0].incident_id
 
     def _run(self) -> None:
-        while not self._stop.wait(BEAT_S):
+        while not self._stop.wait(self.beat_s):
             for job in list(self.jobs):
                 job.beat()
                 self._keep_spares(job)
@@ -224,7 +218,7 @@ class Stage:
     ) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(10)
+            self._thread.join(DEADLINE_S)
 
 
 @contextmanager
@@ -245,5 +239,5 @@ def staged(folder: Path) -> Iterator[Stage]:
         admin = stage.admin
         admin.drain("r4-n09", "fan 3 is loud; ticket 4711")
         admin.drain("r2-n16", "GPU 5 replaced, burn-in until Friday")
-        wait_until(lambda: bool(admin.plans()), "a plan that waits")
+        eventually(lambda: bool(admin.plans()), "a plan that waits")
         yield stage

@@ -37,6 +37,11 @@ def eventually(
         time.sleep(pause_s)
 
 
+def deadline_s() -> float:
+    """Return the moment of the monotonic clock at which code under test may give up."""
+    return time.monotonic() + DEADLINE_S
+
+
 def fault_lasts(seconds: float) -> None:
     """Let a fault last: how long a process is stopped, a link is cut or a disk hangs is an input of the test."""
     time.sleep(seconds)

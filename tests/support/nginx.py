@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.free_port import free_port
-from tests.support.service import Running, wait_until
+from tests.support.service import Running
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _CONFIG = """\
@@ -69,7 +70,7 @@ class Nginx:
         self.process = subprocess.Popen(
             [PROGRAM, "-c", str(conf), "-e", str(self.folder / "error.log")]
         )
-        wait_until(lambda: bool(self.pids()), "nginx with its worker")
+        eventually(lambda: bool(self.pids()), "nginx with its worker")
 
     def pids(self) -> list[int]:
         """Return the master and its workers, once it serves."""
@@ -87,7 +88,7 @@ class Nginx:
         old = self.pids()[1:]
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: not set(old) & set(self.pids()), "the old worker has ended")
+        eventually(lambda: not set(old) & set(self.pids()), "the old worker has ended")
 
     def send(self, number: int) -> None:
         for pid in self.pids():

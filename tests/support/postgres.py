@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,10 +21,9 @@ from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl
 from recovery.postgres.leases import Leases
 from recovery.postgres.migration import migrate
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
-from tests.support.service import wait_until
 
-DEADLINE_S = 60.0
 ROLE_SQL = Path(__file__).parents[2] / "deploy/postgresql/role.sql"
 
 
@@ -98,11 +96,13 @@ class PostgresServer:
             stderr=(self.folder / "log").open("ab"),
             cwd="/",
         )
-        until_s = time.monotonic() + DEADLINE_S
-        while not self.answers():
-            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
-            assert time.monotonic() < until_s, "PostgreSQL does not start"
-            time.sleep(0.05)
+        process = self.process
+
+        def is_up() -> bool:
+            assert process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            return self.answers()
+
+        eventually(is_up, "PostgreSQL starts", pause_s=0.05)
 
     def answers(self) -> bool:
         import psycopg
@@ -145,7 +145,7 @@ class PostgresServer:
         writer = threading.Thread(target=commit)
         writer.start()
         try:
-            wait_until(lambda: bool(self.ask("postgres", waiting)), "a commit that waits")
+            eventually(lambda: bool(self.ask("postgres", waiting)), "a commit that waits")
         finally:
             is_seen.set()
             self.ask("postgres", f"SELECT pg_cancel_backend(pid) FROM ({waiting}) AS waiting")
@@ -164,7 +164,7 @@ class PostgresServer:
             primary.ask("postgres", "SELECT pg_reload_conf()")
         state = "SELECT sync_state FROM pg_stat_replication WHERE state = 'streaming'"
         wanted = "sync" if is_synchronous else "async"
-        wait_until(lambda: primary.ask("postgres", state) == [(wanted,)], "the standby streams")
+        eventually(lambda: primary.ask("postgres", state) == [(wanted,)], "the standby streams")
 
     def promote(self) -> None:
         """Make a standby the primary.

@@ -1,7 +1,6 @@
 """A controller's service in this process, with its files, and launchers that only speak."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,9 @@ from recovery.service import controller_config as configuration
 from recovery.service.daemon import read
 from recovery.service.server import Service, ServiceThread
 from recovery.service.setup import init
+from tests.support.eventually import eventually
 
 _PORTS = itertools.count(20001)  # no rendezvous is used twice
-LONG_S = 100.0  # deadlines: machines are slow
 
 
 class FullClient(LauncherClient, OperatorClient):
@@ -78,19 +77,12 @@ def running(
     port = thread.start()
     up = Running(folder, thread, port)
     try:
-        wait_until(lambda: thread.service.worker.is_taken_up, "jobs taken up")
+        eventually(lambda: thread.service.worker.is_taken_up, "jobs taken up")
         yield up
     finally:
         for client in up.clients:
             client.close()
         thread.stop()
-
-
-def wait_until(is_so: Callable[[], bool], what: str, within_s: float = LONG_S) -> None:
-    until_s = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until_s, f"waited {within_s} s for: {what}"
-        time.sleep(0.01)
 
 
 def join_of(node: str, **changes: Any) -> wire.Join:
@@ -157,7 +149,7 @@ class Speaker:
 
     def wait_order(self, what: str = "an order") -> Order:
         """Return the next order, however long it takes a busy machine."""
-        wait_until(lambda: self.ask() is not None, what)
+        eventually(lambda: self.ask() is not None, what)
         assert self.order is not None
         return self.order
 

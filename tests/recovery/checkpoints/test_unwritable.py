@@ -9,8 +9,8 @@ import pytest
 
 from recovery.checkpoints.marks import FenceFile
 from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain_unwritable
-from tests.support.faults.storage import fill
 from tests.support.faults.mounts import tmpfs
+from tests.support.faults.storage import fill
 
 pytestmark = pytest.mark.safety
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from rankmend.hook.watched_layout import FOLDER_PREFIX, JOB_FILE
 from recovery.cleanup import leftover_files
 from recovery.cleanup.cleaner import Cleanup, CleanupResult, clean_up, refuse_from_inside
 from recovery.launcher.processes.process_tree import read_state
+from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = [
     pytest.mark.real,
@@ -26,6 +26,7 @@ pytestmark = [
 ]
 # No account has these: what else runs on this machine is not theirs.
 USER, OTHER_USER = 61_234, 61_235
+SWAPS = 12  # clean-ups while folders are exchanged for links
 SLEEP = "echo up; exec sleep 600"
 DEAF = f"trap '' TERM; {SLEEP}"  # what is ignored stays so over exec
 
@@ -84,14 +85,13 @@ class Job:
 
 def _await_sleep(pid: int) -> None:
     """Wait until the shell has become `sleep`: the kernel shows no environment while it makes one of the other."""
-    until_s = time.monotonic() + 100
-    while True:
+
+    def sleeps() -> bool:
         state = read_state(pid)
         assert state is not None
-        if (state.command, state.letter) == ("sleep", "S"):
-            return
-        assert time.monotonic() < until_s, state
-        time.sleep(0.005)
+        return (state.command, state.letter) == ("sleep", "S")
+
+    eventually(sleeps, "the shell has become `sleep`")
 
 
 @pytest.fixture
@@ -364,11 +364,8 @@ def test_folders_that_are_exchanged_for_links_all_the_time_lead_nowhere(
     (shared / f"rankmend-{USER}").mkdir()
     own(shared / f"rankmend-{USER}")
     job.start(swap, SLURM_JOB_ID="8")
-    until_s = time.monotonic() + 5
-    tries = 0
-    while time.monotonic() < until_s or tries < 5:
+    for _try in range(SWAPS):
         clean(shared)
-        tries += 1
 
     assert sorted(path.name for path in victim.iterdir()) == ["precious", "site", "slurm-job"]
 
@@ -382,7 +379,7 @@ def command(*words: str, uid: int = 0, **variables: str) -> subprocess.Completed
         env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.browser import LONG_MS, Visit, chromium
 from tests.support.console_stage import Stage, staged
+from tests.support.eventually import eventually
 from tests.support.nginx import Nginx, nginx
-from tests.support.service import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
@@ -46,8 +46,8 @@ def visit(browser: Any, stage: Stage, proxy: Nginx) -> Iterator[Visit]:
     with Visit(
         browser, f"{proxy.url}/ops/rankmend", viewport={"width": 1280, "height": 900}
     ) as visit:
-        visit.context.set_default_timeout(3 * LONG_MS)
-        visit.page.set_default_timeout(3 * LONG_MS)
+        visit.context.set_default_timeout(LONG_MS)
+        visit.page.set_default_timeout(LONG_MS)
         visit.sign_in(stage.token("admin"))
         assert urlsplit(visit.page.url).path == "/ops/rankmend/"
         visit.page.wait_for_selector("#live.on")
@@ -136,7 +136,7 @@ def test_an_open_page_leads_to_the_door_of_the_proxy_once_its_login_has_ended(
 ) -> None:
     proxy.change(door % ((proxy.port, DOOR) if "%d" in door else DOOR))
 
-    visit.page.wait_for_selector("h1:has-text('Company login')", timeout=3 * LONG_MS)
+    visit.page.wait_for_selector("h1:has-text('Company login')", timeout=LONG_MS)
 
 
 def test_a_page_stays_while_the_proxy_says_that_the_controller_is_away(
@@ -144,10 +144,10 @@ def test_a_page_stays_while_the_proxy_says_that_the_controller_is_away(
 ) -> None:
     proxy.change("location / { return 502; }")
 
-    visit.page.wait_for_selector("#live.off:has-text('Not live since')", timeout=3 * LONG_MS)
+    visit.page.wait_for_selector("#live.off:has-text('Not live since')", timeout=LONG_MS)
     assert visit.page.locator("h1:has-text('Fleet')").count() == 1
     proxy.change(below_a_path(stage))
-    visit.page.wait_for_selector("#live.on", timeout=3 * LONG_MS)
+    visit.page.wait_for_selector("#live.on", timeout=LONG_MS)
 
 
 def test_a_connection_that_is_dead_without_a_word_is_said_and_opened_again(
@@ -156,10 +156,10 @@ def test_a_connection_that_is_dead_without_a_word_is_said_and_opened_again(
     """As after a night in which a laptop slept."""
     proxy.send(signal.SIGSTOP)
 
-    visit.page.wait_for_selector("#live.off:has-text('Not live since')", timeout=4 * LONG_MS)
+    visit.page.wait_for_selector("#live.off:has-text('Not live since')", timeout=LONG_MS)
     proxy.send(signal.SIGCONT)
 
-    visit.page.wait_for_selector("#live.on", timeout=4 * LONG_MS)
+    visit.page.wait_for_selector("#live.on", timeout=LONG_MS)
 
 
 def test_a_page_that_nobody_sees_holds_no_stream(visit: Visit, stage: Stage) -> None:
@@ -170,10 +170,10 @@ def test_a_page_that_nobody_sees_holds_no_stream(visit: Visit, stage: Stage) -> 
         document.dispatchEvent(new Event("visibilitychange"));
     }"""
     streams: Callable[[], int] = lambda: console.streams  # noqa: E731
-    wait_until(lambda: streams() == 1, "the stream of the page")
+    eventually(lambda: streams() == 1, "the stream of the page")
 
     visit.page.evaluate(hide, True)
-    wait_until(lambda: streams() == 0, "no stream")
+    eventually(lambda: streams() == 0, "no stream")
     stage.admin.drain("r4-n14", "while nobody looked")
     visit.page.evaluate(hide, False)
 

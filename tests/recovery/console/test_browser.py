@@ -10,7 +10,8 @@ import pytest
 from recovery.service.controller_config import Config, ConsoleSection
 from tests.support.browser import Visit, chromium
 from tests.support.console_stage import HOSTILE, Stage, make_files, staged
-from tests.support.service import make_folder, running, wait_until
+from tests.support.eventually import eventually
+from tests.support.service import make_folder, running
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
@@ -207,7 +208,7 @@ def test_a_person_approves_a_plan_from_the_page(visit: Visit, stage: Stage) -> N
     visit.page.click("text=Approve: carry out the plan")
 
     visit.page.wait_for_selector("h1:has-text('Done')")
-    wait_until(lambda: stage.admin.plans() == [], "no plan waits")
+    eventually(lambda: stage.admin.plans() == [], "no plan waits")
     acted = [
         msgspec.json.decode(line.record)
         for line in stage.admin.story(job.job_id).lines

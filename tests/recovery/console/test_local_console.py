@@ -14,6 +14,7 @@ import pytest
 import urllib3
 
 from tests.support.browser import Visit, chromium
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = [pytest.mark.long, pytest.mark.real]
 
@@ -37,7 +38,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "train.py").write_text(SCRIPT)
     command = [*RANKMEND, "run", "--job", "small", "--nproc-per-node", "2",
                "--state-dir", str(folder / "state"), "train.py"]  # fmt: skip
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=250)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=DEADLINE_S)
     return folder / "state"
 
 
@@ -68,7 +69,7 @@ def address_of(process: Any) -> str:
 def test_the_address_works_once_and_only_by_its_own_name(console: Any) -> None:
     address = address_of(console)
     base = address.partition("/open/")[0]
-    pool = urllib3.PoolManager(retries=False, timeout=200.0)
+    pool = urllib3.PoolManager(retries=False, timeout=DEADLINE_S)
 
     def get(url: str, **headers: str) -> Any:
         return pool.request("GET", url, headers=headers, redirect=False)
@@ -90,7 +91,7 @@ def test_the_address_works_once_and_only_by_its_own_name(console: Any) -> None:
 def test_the_address_opens_though_nobody_reads_what_is_printed_any_more(console: Any) -> None:
     address = address_of(console)
     base = address.partition("/open/")[0]
-    pool = urllib3.PoolManager(retries=False, timeout=200.0)
+    pool = urllib3.PoolManager(retries=False, timeout=DEADLINE_S)
     console.stdout.close()  # as with a pager that has ended, or a terminal under nohup
 
     opened = pool.request("GET", address, redirect=False)
@@ -105,7 +106,7 @@ def test_a_console_whose_address_nobody_would_see_does_not_start(state: Path) ->
     command = f"exec {shlex.join(RANKMEND)} console --state-dir {shlex.quote(str(state))} >&-"
 
     ended = subprocess.run(
-        command, shell=True, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        command, shell=True, stderr=subprocess.PIPE, text=True, check=False, timeout=DEADLINE_S
     )
 
     assert ended.returncode == 1
@@ -134,4 +135,4 @@ def test_the_pages_tell_of_the_job_and_its_incident_and_change_nothing(console: 
         assert "only reads" in page.inner_text("main")
 
     console.send_signal(signal.SIGINT)
-    assert console.wait(200) == 0
+    assert console.wait(DEADLINE_S) == 0

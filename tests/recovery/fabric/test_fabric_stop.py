@@ -7,15 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.support.eventually import DEADLINE_S, eventually
+
 LOAD_BYTES = 8 << 20
-SIGNALLED_S = 150.0  # half a minute on an idle machine, where the farewell is missed
 
 
 class Nodes:
@@ -64,13 +64,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert leftover == []
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 280
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited for {what}"
-        time.sleep(0.05)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_first_node_ends_the_test_of_all(
@@ -78,9 +71,9 @@ def test_a_signal_to_the_first_node_ends_the_test_of_all(
 ) -> None:
     nodes = Nodes(folder, "pairs")
     try:
-        wait_for(nodes.has_load, "the load")
+        eventually(nodes.has_load, "the load")
         nodes.all[0].send_signal(number)
-        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+        told = [node.communicate(timeout=DEADLINE_S) for node in nodes.all]
         has_load = nodes.has_load()
     finally:
         nodes.close()
@@ -99,12 +92,12 @@ def test_a_signal_to_the_first_node_ends_the_test_of_all(
 def test_a_signal_to_the_first_node_ends_the_collectives_of_all(folder: Path) -> None:
     nodes = Nodes(folder, "collectives", seconds="0.1")
     try:
-        wait_for(lambda: len(nodes.children()) == len(nodes.all), "the collectives")
+        eventually(lambda: len(nodes.children()) == len(nodes.all), "the collectives")
         children = nodes.children()
         nodes.all[0].send_signal(signal.SIGINT)
         for node in nodes.all:
-            node.communicate(timeout=SIGNALLED_S)
-        _gone, left = psutil.wait_procs(children, timeout=SIGNALLED_S)
+            node.communicate(timeout=DEADLINE_S)
+        _gone, left = psutil.wait_procs(children, timeout=DEADLINE_S)
     finally:
         nodes.close()
 
@@ -116,11 +109,11 @@ def test_a_signal_to_the_first_node_ends_the_collectives_of_all(folder: Path) ->
 def test_ctrl_c_on_all_nodes_at_once_ends_all_of_them(folder: Path) -> None:
     nodes = Nodes(folder, "ring")
     try:
-        wait_for(nodes.has_load, "the load")
+        eventually(nodes.has_load, "the load")
         for _again in range(2):  # srun hands on each
             for node in reversed(nodes.all):  # none hears of the first one's end before its own
                 node.send_signal(signal.SIGINT)
-        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+        told = [node.communicate(timeout=DEADLINE_S) for node in nodes.all]
     finally:
         nodes.close()
 
@@ -133,7 +126,7 @@ def test_a_result_that_cannot_be_kept_is_shown_and_the_reason_told(folder: Path)
     (folder / "file").touch()
     nodes = Nodes(folder, "ring", seconds="0.1", state="file/state")
     try:
-        told = [node.communicate(timeout=SIGNALLED_S) for node in nodes.all]
+        told = [node.communicate(timeout=DEADLINE_S) for node in nodes.all]
     finally:
         nodes.close()
     (folder / "metrics.prom").unlink()
@@ -152,9 +145,9 @@ def test_closed_terminal_ends_the_test_with_the_code_of_its_signal(folder: Path)
     with subprocess.Popen(["setsid", "--ctty", *words], stdin=its, stdout=its, stderr=its) as node:
         os.close(its)
         try:
-            wait_for(lambda: any(shared.rglob("*")), "the note for the other node")
+            eventually(lambda: any(shared.rglob("*")), "the note for the other node")
             os.close(ours)
 
-            assert node.wait(timeout=SIGNALLED_S) == 128 + signal.SIGHUP
+            assert node.wait(timeout=DEADLINE_S) == 128 + signal.SIGHUP
         finally:
             node.kill()

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from recovery.fabric.tcp_probe import (
 )
 from recovery.run.meeting_note import HostFolder
 from recovery.service.meeting_secret import Identity
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
 pytestmark = pytest.mark.real
@@ -64,7 +64,7 @@ def take_part(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(240)
+        thread.join(DEADLINE_S)
     assert errors == []
     return found[0]
 
@@ -239,7 +239,10 @@ def test_kernel_tells_what_a_connection_has_sent() -> None:
     ):
         sender.sendall(b"x" * 1000)
         assert len(receiver.recv(1000, socket.MSG_WAITALL)) == 1000
-        _await(lambda: (counts := read_counts(sender)) is not None and counts.bytes_acked >= 1000)
+        eventually(
+            lambda: (counts := read_counts(sender)) is not None and counts.bytes_acked >= 1000,
+            "the load",
+        )
         counts = read_counts(sender)
 
     assert counts is not None
@@ -313,10 +316,10 @@ def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path
         for rank in (1, 0)
     ]  # fmt: skip
     try:
-        _await(lambda: _has_test_traffic(nodes[0].pid))
+        eventually(lambda: _has_test_traffic(nodes[0].pid), "the load")
         nodes[1].kill()
 
-        _output, errors = nodes[0].communicate(timeout=120)
+        _output, errors = nodes[0].communicate(timeout=DEADLINE_S)
         assert nodes[0].returncode != 0
         assert "coordinator" in errors
     finally:
@@ -331,10 +334,3 @@ def _has_test_traffic(pid: int) -> bool:
         f"pid={pid}," in line and ":43" in line and line.startswith("ESTAB")
         for line in told.splitlines()
     )
-
-
-def _await(condition: "object") -> None:
-    deadline_s = time.monotonic() + 90
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)

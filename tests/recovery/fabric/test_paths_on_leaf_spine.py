@@ -4,12 +4,12 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from recovery.fabric.path_trace import trace_path
+from tests.support.eventually import DEADLINE_S, deadline_s, eventually
 from tests.support.fabric import run_on
 from tests.support.hosts import why_not
 from tests.support.hosts.fleet import ROOT
@@ -45,7 +45,7 @@ def test_trace_shows_the_path_that_the_kernel_hash_chooses(
     )
     done = subprocess.run(
         ["nsenter", "-t", str(network.pid(source)), "-n", "--", sys.executable, "-c", code],
-        capture_output=True, text=True, cwd=ROOT, timeout=120, check=True,
+        capture_output=True, text=True, cwd=ROOT, timeout=DEADLINE_S, check=True,
     )  # fmt: skip
     traced = json.loads(done.stdout)
 
@@ -128,13 +128,12 @@ def program(network: LeafSpine, ports: dict[str, tuple[str, int]]) -> Iterator[N
 
 
 def _await_flow(network: LeafSpine, host: str) -> None:
-    deadline_s = time.monotonic() + 120
-    while "notsent" not in run_in_network(
-        network.pid(host),
-        ["ss", "-H", "-t", "-i", "-n", "-O", "state", "established", "dport", "=", ":5001"],
-    ):
-        assert time.monotonic() < deadline_s, f"{host} does not fill its path"
-        time.sleep(0.1)
+    words = ["ss", "-H", "-t", "-i", "-n", "-O", "state", "established", "dport", "=", ":5001"]
+    eventually(
+        lambda: "notsent" in run_in_network(network.pid(host), words),
+        f"{host} fills its path",
+        pause_s=0.1,
+    )
 
 
 def test_flows_of_a_running_program_that_share_an_uplink_are_named(network: LeafSpine) -> None:
@@ -173,4 +172,4 @@ def test_flows_of_a_running_program_that_share_an_uplink_are_named(network: Leaf
 
 
 def test_trace_of_loopback_has_no_router() -> None:
-    assert trace_path("127.0.0.1", 43999, "127.0.0.1", 1, "udp", time.monotonic() + 10) == ()
+    assert trace_path("127.0.0.1", 43999, "127.0.0.1", 1, "udp", deadline_s()) == ()

@@ -7,9 +7,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,7 @@ from rankmend.cli.fabric import fabric
 from recovery.fabric.fabric_gauges import write_metrics
 from recovery.fabric.fabric_messages import Transport
 from recovery.fabric.fabric_report import FabricReport, keep
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.fabric import (
     LINK_BYTES_PER_S,
     NodesFailedError,
@@ -216,7 +216,7 @@ class Cli:
 def cli(request: pytest.FixtureRequest, fleet: Fleet) -> Iterator[Cli]:
     started = Cli(fleet, request.param)
     try:
-        wait_for(lambda: len(started.programs()) >= 2, "the programs of a pair")
+        eventually(lambda: len(started.programs()) >= 2, "the programs of a pair")
         yield started
     finally:
         started.close()
@@ -229,23 +229,16 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited for {what}"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_to_the_first_node_ends_the_programs_of_all(
     cli: Cli, number: signal.Signals
 ) -> None:
     cli.nodes[0].send_signal(number)
-    told = [node.communicate(timeout=150) for node in cli.nodes]
+    told = [node.communicate(timeout=DEADLINE_S) for node in cli.nodes]
 
     assert [node.returncode for node in cli.nodes] == [128 + number, 2, 2]
     assert told[0] == ("", f"rankmend: stopped by {number.name}\n")
-    wait_for(lambda: cli.programs() == [], "the end of the killed programs and their children")
+    eventually(lambda: cli.programs() == [], "the end of the killed programs and their children")
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -254,11 +247,13 @@ def test_program_ends_with_a_node_that_is_killed_and_the_others_soon_after(
 ) -> None:
     cli.nodes[victim].kill()
 
-    wait_for(lambda: cli.programs(cli.hosts[victim]) == [], "the end of the killed node's programs")
+    eventually(
+        lambda: cli.programs(cli.hosts[victim]) == [], "the end of the killed node's programs"
+    )
     if victim == 0:
         for node in cli.nodes[1:]:
-            node.communicate(timeout=150)
-        wait_for(lambda: cli.programs() == [], "the end of all programs")
+            node.communicate(timeout=DEADLINE_S)
+        eventually(lambda: cli.programs() == [], "the end of all programs")
 
 
 def test_result_says_its_transport_in_table_json_history_and_metrics(

@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from recovery.fabric.rdma_ports import RailPort
 from recovery.fabric.rdma_probe import RdmaProbe, RdmaRail
 from recovery.fabric.tcp_probe import ProbeListener, Prober
 from recovery.fabric.tied_programs import OUTPUT_BYTES_MAX, ProgramEnd, TiedPrograms
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.mounts import hanging_mount
 from tests.support.ib_write_bw import FIXTURES, Fault, make_perftest
 from tests.support.rdma_tree import make_roce_tree
@@ -39,7 +39,7 @@ def perftest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Perfte
     monkeypatch.setenv("STANDIN_SYSFS", str(tmp_path / "sys"))
     monkeypatch.setenv("PATH", f"{make_perftest(tmp_path / 'bin')}:/usr/bin:/bin")
     yield find_perftest()
-    wait_for(lambda: programs_below(tmp_path) == [], "the end of all programs")
+    eventually(lambda: programs_below(tmp_path) == [], "the end of all programs")
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Ends:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(200)
+            thread.join(DEADLINE_S)
         return found["low"], found["high"]
 
 
@@ -100,13 +100,6 @@ def with_fault(fault: Fault, folder: Path, perftest: Perftest) -> Perftest:
 
 def programs_below(folder: Path) -> list[psutil.Process]:
     return [one for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or ())]  # fmt: skip
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline_s, f"waited for {what}"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("ends", [HERE, "::1"], indirect=True)
@@ -177,13 +170,13 @@ def test_end_of_the_test_kills_the_programs_of_both_ends(
         target=lambda: found.extend(ends.run(probe(bad, ends.low), probe(bad, ends.high)))
     )
     test.start()
-    wait_for(lambda: len(programs_below(tmp_path)) >= 4, "programs and their children")
+    eventually(lambda: len(programs_below(tmp_path)) >= 4, "programs and their children")
 
     ends.low.close()
-    test.join(200)
+    test.join(DEADLINE_S)
 
     assert [one.sent_bytes_per_s for one in found] == [None, None]
-    wait_for(lambda: programs_below(tmp_path) == [], "the end of the programs and their children")
+    eventually(lambda: programs_below(tmp_path) == [], "the end of the programs and their children")
     with pytest.raises(Exception, match="the test was stopped"), ends.low.programs.run([perftest.path], "mlx5_0"):  # fmt: skip
         pass
 
@@ -205,9 +198,9 @@ def test_program_dies_with_a_node_that_is_killed(
         assert node.stdout is not None
         node.stdout.readline()
         if moment == "runs":  # it and its own child, and what ties them
-            wait_for(lambda: len(programs_below(tmp_path)) == 4, "the program and its child")
+            eventually(lambda: len(programs_below(tmp_path)) == 4, "the program and its child")
         os.kill(node.pid, signal.SIGKILL)
-    wait_for(lambda: programs_below(tmp_path) == [], "the end of the program and of its child")
+    eventually(lambda: programs_below(tmp_path) == [], "the end of the program and of its child")
 
 
 def test_device_of_a_killed_program_that_the_kernel_holds_is_not_used_until_it_is_gone(
@@ -217,23 +210,23 @@ def test_device_of_a_killed_program_that_the_kernel_holds_is_not_used_until_it_i
     with hanging_mount(tmp_path / "fuse") as mounted:
         mounted.stop_answering()
         with programs.run(words, "mlx5_0") as program:
-            wait_for(mounted.is_waited_for, "the program to hang")
-            end = program.wait(0.5)
+            eventually(mounted.is_waited_for, "the program to hang")
+            end = program.wait(limit_s=0.5)
         with pytest.raises(LaunchError, match="a killed stat still holds mlx5_0"), programs.run(words, "mlx5_0"):  # fmt: skip
             pass
         with programs.run(["/usr/bin/true"], "mlx5_1") as other:
-            assert other.wait(60).code == 0
+            assert other.wait(DEADLINE_S).code == 0
         mounted.answer_again()
-        wait_for(program.is_gone, "the program's end")
+        eventually(program.is_gone, "the program's end")
         with programs.run(words, "mlx5_0") as again:
-            assert again.wait(60).code == 0
+            assert again.wait(DEADLINE_S).code == 0
     assert end.code is None
 
 
 def test_output_is_bounded_by_the_kernel(tmp_path: Path) -> None:
     programs = TiedPrograms()
     with programs.run(["/usr/bin/yes"], "mlx5_0") as program:
-        end = program.wait(60)
+        end = program.wait(DEADLINE_S)
 
     assert end.code == -signal.SIGXFSZ
     assert len(end.output) == OUTPUT_BYTES_MAX

@@ -25,8 +25,8 @@ from recovery.journal.probe_records import FabricProbeAsked, FabricProbeSkipped,
 from recovery.journal.slow_rank_records import SlowExplained
 from recovery.messages.exchange import Endpoint
 from recovery.messages.probing import ProbeState, ProbeTold
-from tests.support.job_ledgers import slow
 from tests.support.findings import slow_part, verdict
+from tests.support.job_ledgers import slow
 
 ACTS = ProbeRules(dry_run=False)
 SPARES = ("s0", "s1", "s2", "s3")

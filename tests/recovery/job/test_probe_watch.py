@@ -20,9 +20,9 @@ from recovery.journal.records import Record
 from recovery.journal.slow_rank_records import SlowExplained
 from recovery.messages.exchange import Report
 from recovery.messages.probing import ProbeState, ProbeTold
+from tests.support.findings import slow_part, verdict
 from tests.support.job_ledgers import slow
 from tests.support.nodes_bench import SETTINGS, Bench, FakeNode
-from tests.support.findings import slow_part, verdict
 
 FOUR = replace(SETTINGS, nodes_max=4)
 

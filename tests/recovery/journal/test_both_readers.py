@@ -20,12 +20,12 @@ from recovery.service.known_incidents import JobPlace, KnownIncidents
 from recovery.service.postgres_jobs import JournalRows
 from recovery.views.incident_view import view_incidents
 from recovery.views.job_incidents import JobIncidents
-from tests.recovery.service.test_agent_readings import followed, honest, opened_on
+from tests.support.agent_readings import followed, honest, opened_on
+from tests.support.eventually import eventually
 from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of
 from tests.support.journals import JournalPlace, PostgresPlace, SqlitePlace
 from tests.support.long_journals import with_progress
 from tests.support.old_journals import JOBS, read
-from tests.support.service import wait_until
 
 pytestmark = pytest.mark.safety
 
@@ -117,7 +117,7 @@ def test_entries_are_those_that_were_asked_for(place: JournalPlace) -> None:
 def test_controller_that_starts_within_an_incident_reads_the_agent_at_its_end(
     place: JournalPlace, tmp_path: Path
 ) -> None:
-    entries = opened_on("n1")
+    entries = opened_on("n1", entries_of(*BEGIN, *FAILED))
     place.add(entries)
 
     with place.stored() as journal, journal.reading() as reader:
@@ -126,7 +126,7 @@ def test_controller_that_starts_within_an_incident_reads_the_agent_at_its_end(
         readings.journal_opened("job", tmp_path, opened)
         for entry in entries[9:]:
             readings.entry("job", tmp_path, entry)
-        wait_until(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")
+        eventually(lambda: bool(read_readings(tmp_path, "inc-1")), "the reading")
 
     assert [one.at.value for one in read_readings(tmp_path, "inc-1")] == ["closed"]
 

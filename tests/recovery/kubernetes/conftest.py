@@ -1,7 +1,6 @@
 """A controller's part on the real API, as the service account that deploy/kubernetes has for it."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from recovery.kubernetes.pod_work import PodWork
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.ledger import Work
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 
 ROLE = Path(__file__).parents[3] / "deploy/kubernetes/controller/rbac.yaml"
 LIMITS = KubernetesLimits(enabled=True, act=True, nodes_drained_percent=100.0, timeout_s=10.0)
-END_S_MAX = 60.0
 _numbers = itertools.count(1)
 
 
@@ -58,10 +57,13 @@ class Site:
         return asked
 
     def turn_until(self, is_so: Callable[[], bool], what: str) -> None:
-        until_s = time.monotonic() + END_S_MAX
-        while not is_so():
-            assert time.monotonic() < until_s, f"{what}: {self.desk.ledger.works}"
-            time.sleep(self.desk.turn())
+        def look() -> bool:
+            if is_so():
+                return True
+            self.desk.turn()
+            return False
+
+        eventually(look, lambda: f"{what}: {self.desk.ledger.works}", pause_s=0.05)
 
     def finish(self, action: SchedulerAction, key: str, **fields: Any) -> Work:
         self.ask(action, key, **fields)

@@ -11,9 +11,10 @@ from recovery.kubernetes.node_states import read_state
 from recovery.slurm.ledger import Work
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.conftest import Make, Site
-from tests.support.kubernetes import Cluster, wait_until
+from tests.support.eventually import eventually
+from tests.support.kubernetes import Cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
 MERGE = "application/merge-patch+json"
 
@@ -134,7 +135,7 @@ def budget(site: Site, least: int) -> None:
         status = told.get("status") or {}
         return bool(status.get("observedGeneration")) and status.get("expectedPods") == 1
 
-    wait_until(is_counted, "the budget has counted its pods")
+    eventually(is_counted, "the budget has counted its pods")
 
 
 def test_a_budget_forbids_an_eviction_until_it_is_gone(make: Make) -> None:
@@ -262,7 +263,7 @@ def test_pods_of_a_node_are_found_in_the_servers_memory_and_in_its_store(make: M
     site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
     site.cluster.add_pod(site.namespace, "other-0", f"{site.node}x")
 
-    wait_until(lambda: len(site.client.pods_on(site.node, may_be_old=True)) == 1, "it is heard of")
+    eventually(lambda: len(site.client.pods_on(site.node, may_be_old=True)) == 1, "it is heard of")
 
     (pod,) = site.client.pods_on(site.node)
     assert (pod.name, pod.node) == ("train-0", site.node)

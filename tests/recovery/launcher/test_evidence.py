@@ -17,6 +17,7 @@ from recovery.launcher.evidence.recorder import (
     recorder_environment,
     recorder_files,
 )
+from tests.support.eventually import DEADLINE_S
 
 
 def test_what_the_user_has_set_of_the_recorder_stays() -> None:
@@ -79,7 +80,7 @@ def test_a_collection_that_is_stuck_is_left_behind_and_no_second_is_begun(
     tmp_path: Path, stuck: threading.Event
 ) -> None:
     def last_lines(_rank: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        stuck.wait(60)
+        stuck.wait(DEADLINE_S)
         return (), ()
 
     woken = threading.Event()
@@ -95,8 +96,8 @@ def test_a_collection_that_is_stuck_is_left_behind_and_no_second_is_begun(
     assert collector.take_report() is None
 
     stuck.set()
-    assert woken.wait(30)
-    collector.close(30)
+    assert woken.wait(DEADLINE_S)
+    collector.close(DEADLINE_S)
     report = collector.take_report()
     assert report is not None
     assert report.incident_id == "job-1"

@@ -4,14 +4,10 @@ import contextlib
 import errno
 import json
 import os
-import select
 import shutil
 import signal
-import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +17,7 @@ from rankmend.clock import SystemClock
 from rankmend.hook import forking
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import (
-    STANDBY_ATTEMPT,
     Emptied,
-    Event,
     Exited,
     GuardianLost,
     Spawned,
@@ -41,18 +35,16 @@ from recovery.launcher.ranks.fork_server import (
     FORGIVEN_AFTER_S,
     GUESSES_MAX,
     RETRY_S,
-    ForkServer,
     ServerState,
 )
-from recovery.launcher.ranks.runtime_folder import RuntimeFolder
+from tests.support.eventually import deadline_s, eventually
 from tests.support.faults.storage import fill, small_disk
+from tests.support.fork_bench import STDLIB, Node
 from tests.support.hook import each_python
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 
-PATIENCE_S = 120.0
 SUPPORT = Path(__file__).parents[2] / "support"
-STDLIB = ["json", "decimal", "multiprocessing", "random", "locale", "resource", "atexit"]
 STAGES = [stage.__name__ for stage in forking.STAGES]
 WAITING = [
     "join_the_guardian",
@@ -62,152 +54,6 @@ WAITING = [
 # Before these stages it has its attempt's mark; only then may the guardian hear of it.
 MARKED = ["tell_the_guardian", "await_the_guardian", "take_the_program", "begin_random_states"]
 MARKED += ["watch_the_steps", "follow_the_variables", "run_the_program"]
-
-
-class Node:
-    """A guardian and the fork server of one node, with its launcher's part played by the test."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.packages = folder / "site-packages"
-        self.packages.mkdir()
-        self.job = uuid.uuid4()
-        self.job_id = str(self.job)
-        self.runtime = RuntimeFolder(folder, self.job)
-        self.guardian = Guardian.start(self.job_id)
-        self.events: list[Event] = []
-        self.python = sys.executable
-        self.base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages)}
-        self.server = self.make_server()
-
-    def make_server(self, **options: Any) -> ForkServer:
-        return ForkServer(
-            self.python,
-            2,
-            self.job_id,
-            self.base,
-            self.runtime.path,
-            self.runtime.site,
-            **{"clock": SystemClock(), "retry_s": 0.1, **options},
-        )
-
-    def add_package(self, name: str, text: str) -> None:
-        (self.packages / name).mkdir()
-        (self.packages / name / "__init__.py").write_text(text)
-
-    def learn(
-        self,
-        modules: Sequence[str],
-        by_imports: dict[str, dict[str, str]] | None = None,
-        unordered: dict[str, str] | None = None,
-    ) -> None:
-        """Have the server learn that all ranks import these."""
-        told = {
-            "modules": [[name, self.origin(name)] for name in modules],
-            "changes": [] if unordered is None else None,
-            "by_imports": by_imports or {},
-            "touched": {},
-            "environment": unordered or {},
-        }
-        path = self.folder / "told.json"
-        path.write_text(json.dumps(told))
-        self.server.learn_from([path])
-
-    def origin(self, name: str) -> str:
-        own = self.packages / name / "__init__.py"
-        if own.exists():
-            return str(own)
-        code = f"import sys, {name}; print(sys.modules[{name!r}].__spec__.origin)"
-        command = [self.python, "-c", code]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
-        return done.stdout.strip()
-
-    def begin(self, *states: ServerState) -> None:
-        """Let the server start, and wait until it is in one of these states."""
-        self.until(lambda: self.server.state in states)
-
-    def make_ready(self, modules: Sequence[str] = STDLIB) -> None:
-        self.learn(modules)
-        self.begin(ServerState.READY)
-
-    def spawn(
-        self,
-        *argv: str,
-        rank: int = 0,
-        attempt: int = 1,
-        more: Mapping[str, str] | None = None,
-    ) -> Spawn:
-        env = {
-            **self.base,
-            "PYTHONPATH": f"{self.runtime.site}:{self.packages}",
-            "OMP_NUM_THREADS": "1",
-            "RANK": str(rank),
-            "PYTHONHASHSEED": "0",
-            "RANKMEND_JOB_ID": self.job_id,
-            "RANKMEND_ATTEMPT": str(attempt),
-            **(more or {}),
-        }
-        out = os.open(self.output(rank), os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        command = (self.python, "-u", *argv)
-        return Spawn(attempt, rank, command, env, str(self.folder), out, out)
-
-    def fork(
-        self, *argv: str, rank: int = 0, attempt: int = 1, tells_to: Path | None = None
-    ) -> bool:
-        spawn = self.spawn(*argv, rank=rank, attempt=attempt)
-        try:
-            return self.server.fork(self.guardian, spawn, tells_to)
-        finally:
-            os.close(spawn.stdout_fd)
-
-    def start_afresh(
-        self,
-        *argv: str,
-        rank: int = 0,
-        attempt: int = 1,
-        more: Mapping[str, str] | None = None,
-    ) -> None:
-        spawn = self.spawn(*argv, rank=rank, attempt=attempt, more=more)
-        try:
-            self.guardian.spawn(spawn)
-        finally:
-            os.close(spawn.stdout_fd)
-
-    def script(self, text: str) -> str:
-        path = self.folder / f"script-{uuid.uuid4().hex}.py"
-        path.write_text(text)
-        return str(path)
-
-    def output(self, rank: int = 0) -> Path:
-        return self.folder / f"output-{rank}"
-
-    def turn(self) -> None:
-        poll = select.poll()
-        poll.register(self.guardian.fileno(), select.POLLIN)
-        poll.poll(50)
-        for event in self.guardian.read_events():
-            of_server = getattr(event, "attempt", None) == STANDBY_ATTEMPT
-            if not (of_server and self.server.take_event(event)):
-                self.events.append(event)
-        self.server.tick(self.guardian, may_start=True)
-
-    def until(self, is_so: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < deadline_s, (self.server.state, self.server.why_not)
-            self.turn()
-
-    def of(self, kind: type[Event], count: int = 1) -> list[Any]:
-        def told() -> list[Event]:
-            return [event for event in self.events if isinstance(event, kind)]
-
-        self.until(lambda: len(told()) >= count)
-        return told()
-
-    def close(self) -> None:
-        self.guardian.close()
-        self.server.close()
-        assert find_marked(self.job_id) == []
 
 
 @pytest.fixture
@@ -393,11 +239,11 @@ def test_a_killed_guardian_leaves_no_process_at_any_stage(node: Node, stage: str
 
     node.guardian.end()
     node.of(GuardianLost)
-    left = fence_leftovers(node.job_id, None, time.monotonic() + PATIENCE_S)
+    left = fence_leftovers(node.job_id, None, deadline_s())
 
     assert left.is_empty
-    while is_running(pid):  # killed, but the kernel is not done with it; else it would stay stopped
-        time.sleep(0.01)
+    # Killed, but the kernel may not be done with it; a process that is not killed stays stopped.
+    eventually(lambda: not is_running(pid), "the rank is gone")
     assert not (node.folder / "ran").exists()
 
 
@@ -622,9 +468,7 @@ def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
         (folder / "memory.limit_in_bytes").write_text(str(limit_bytes))
         yield folder / "cgroup.procs"
     finally:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        eventually(lambda: not (folder / "cgroup.procs").read_text(), "the group is empty")
         folder.rmdir()
 
 

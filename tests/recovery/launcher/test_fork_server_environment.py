@@ -13,9 +13,9 @@ from recovery.launcher.guardian.packets import Exited, SpawnFailed
 from recovery.launcher.ranks.command import RankCommand
 from recovery.launcher.ranks.fork_server import ServerState
 from recovery.launcher.ranks.kept_imports import KeptImports
-from tests.recovery.launcher.test_fork_server import Node
+from tests.support.eventually import eventually
+from tests.support.fork_bench import Node
 from tests.support.hook import each_python
-from tests.system.faults.harness import wait_for
 
 pytestmark = pytest.mark.real
 
@@ -299,7 +299,7 @@ def test_a_server_learns_from_ranks_that_started_themselves_afresh(node: Node) -
     command = RankCommand((node.python, "-u", job.script), None)
     node.server = node.make_server(kept=KeptImports(state, command, node.folder, SystemClock()))
     job.run_afresh()
-    (kept,) = wait_for(lambda: list(state.glob("imports/*.json")), "a list is kept")
+    (kept,) = eventually(lambda: list(state.glob("imports/*.json")), "a list is kept")
     (node.folder / "flag").write_text("two")
     job.fork()
     first = node.server.pid
@@ -313,7 +313,7 @@ def test_a_server_learns_from_ranks_that_started_themselves_afresh(node: Node) -
         [["reader"], {"reader": "two", "second": "absent"}]
     ] * 2
     # The next run's ranks would wait for a server whose imports have met another value.
-    wait_for(lambda: "varying" in json.loads(kept.read_text()), "it is no longer kept")
+    eventually(lambda: "varying" in json.loads(kept.read_text()), "it is no longer kept")
 
 
 NOT_AFRESH = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recovery.launcher.guardian.packets import Exited
-from tests.recovery.launcher.test_fork_server import STDLIB, Node
+from tests.support.fork_bench import STDLIB, Node
 
 pytestmark = pytest.mark.real
 

@@ -6,6 +6,8 @@ import pytest
 
 from recovery.launcher.guardian.watch import END_S, WAKE_S, Care, GuardianWatch
 
+pytestmark = pytest.mark.safety
+
 
 def looks(letters: Sequence[str], *, is_needed: bool, every_s: float = 0.5) -> list[Care]:
     """Return what each look says, one for each letter."""

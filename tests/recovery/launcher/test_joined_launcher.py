@@ -3,7 +3,6 @@
 import os
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -39,9 +38,9 @@ from recovery.messages.exchange import (
     StopReason,
 )
 from tests.support.console import FakeConsole
+from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.real
-DEADLINE_S = 60.0
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 SCRIPT = """
 import json, os, sys, time
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -156,26 +155,26 @@ class Member:
         self.launcher.send(self.order)
 
     def wait(self, is_so: Callable[[Report], bool], what: str = "it") -> Report:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not (self.reports and is_so(self.reports[-1])):
-            assert time.monotonic() < deadline_s, f"never: {what}; last: {self.reports[-1:]}"
+        def look() -> Report | None:
+            last = self.reports[-1] if self.reports else None
+            if last is not None and is_so(last):
+                return last
             assert self.thread.is_alive()
-            time.sleep(0.005)
-        return self.reports[-1]
+            return None
+
+        return eventually(look, lambda: f"{what}; last: {self.reports[-1:]}")
 
     def told(self, rank: int) -> dict[str, str]:
         import json
 
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not (path := self.folder / f"told-{rank}").exists():
-            assert time.monotonic() < deadline_s, f"rank {rank} never ran: {self.reports[-1:]}"
-            time.sleep(0.01)
+        path = self.folder / f"told-{rank}"
+        eventually(path.exists, lambda: f"rank {rank} runs; last: {self.reports[-1:]}")
         told: dict[str, str] = json.loads(path.read_text())
         return told
 
     def close(self) -> None:
         self.launcher.finish()
-        self.thread.join(60)
+        self.thread.join(DEADLINE_S)
         self.launcher.close()
         self.store.close()
         self.output.close()
@@ -373,11 +372,12 @@ def test_the_guardian_ends_the_lease_of_a_launcher_that_stands_still(
     guardian.lease(1, boot_time_s() + 0.6)  # prolonged once, and never again
 
     events: list[object] = []
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not any(isinstance(event, Emptied) for event in events):
-        assert time.monotonic() < deadline_s, events
-        events += guardian.read_events()
-        time.sleep(0.01)
+
+    def is_emptied() -> bool:
+        events.extend(guardian.read_events())
+        return any(isinstance(event, Emptied) for event in events)
+
+    eventually(is_emptied, lambda: f"the attempt is emptied; came: {events}")
     guardian.close()
 
     ended = [event.through_attempt for event in events if isinstance(event, LeaseExpired)]

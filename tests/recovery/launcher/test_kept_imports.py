@@ -18,8 +18,8 @@ from recovery.launcher.ranks import kept_imports
 from recovery.launcher.ranks.command import Interpreter, RankCommand
 from recovery.launcher.ranks.fork_server import GUESSES_MAX, ServerState
 from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, varying
-from tests.recovery.launcher.test_fork_server import STDLIB, Node
-from tests.system.faults.harness import wait_for
+from tests.support.eventually import eventually
+from tests.support.fork_bench import STDLIB, Node
 
 pytestmark = pytest.mark.real
 
@@ -44,7 +44,7 @@ def test_a_list_is_found_by_interpreter_folder_and_script_and_not_by_the_argumen
     tmp_path: Path,
 ) -> None:
     keeper(tmp_path, "train.py", "--lr=1").write(TRIED)
-    wait_for(lambda: kept_files(tmp_path), "it is kept")
+    eventually(lambda: kept_files(tmp_path), "it is kept")
 
     assert keeper(tmp_path, "train.py", "--lr=2").read() == TRIED
     assert keeper(tmp_path, "other.py").read() is None
@@ -54,7 +54,7 @@ def test_a_list_is_found_by_interpreter_folder_and_script_and_not_by_the_argumen
 
 def test_modules_are_told_apart(tmp_path: Path) -> None:
     keeper(tmp_path, "-m", "axolotl.cli.train", "a.yml").write(TRIED)
-    wait_for(lambda: kept_files(tmp_path), "it is kept")
+    eventually(lambda: kept_files(tmp_path), "it is kept")
 
     assert keeper(tmp_path, "-m", "axolotl.cli.train", "b.yml").read() == TRIED
     assert keeper(tmp_path, "-m", "axolotl.cli.merge", "a.yml").read() is None
@@ -77,7 +77,7 @@ BAD = [
 def test_a_file_that_holds_no_list_counts_as_none(tmp_path: Path, body: bytes) -> None:
     kept = keeper(tmp_path)
     kept.write(TRIED)
-    (path,) = wait_for(lambda: kept_files(tmp_path), "it is kept")
+    (path,) = eventually(lambda: kept_files(tmp_path), "it is kept")
 
     path.write_bytes(body)
 
@@ -87,7 +87,7 @@ def test_a_file_that_holds_no_list_counts_as_none(tmp_path: Path, body: bytes) -
 def test_an_old_list_counts_as_none(tmp_path: Path) -> None:
     kept = keeper(tmp_path)
     kept.write(TRIED)
-    (path,) = wait_for(lambda: kept_files(tmp_path), "it is kept")
+    (path,) = eventually(lambda: kept_files(tmp_path), "it is kept")
     then_s = SystemClock().unix_s() - kept_imports.KEPT_S_MAX - 10
 
     os.utime(path, (then_s, then_s))
@@ -99,9 +99,9 @@ def test_the_oldest_lists_make_room(tmp_path: Path) -> None:
     for number in range(3):
         script = command(f"{number}.py")
         KeptImports(tmp_path, script, Path("/work"), SystemClock(), files_max=2).write(TRIED)
-        wait_for(keeper(tmp_path, f"{number}.py").read, "it is kept")
+        eventually(keeper(tmp_path, f"{number}.py").read, "it is kept")
 
-    wait_for(lambda: len(kept_files(tmp_path)) == 2, "two are left")
+    eventually(lambda: len(kept_files(tmp_path)) == 2, "two are left")
     assert keeper(tmp_path, "0.py").read() is None
     assert keeper(tmp_path, "2.py").read() == TRIED
 
@@ -117,7 +117,7 @@ def test_a_link_to_nothing_or_a_file_in_its_folders_place_costs_only_the_list(
     kept.write(TRIED)
     kept.forget()
 
-    wait_for(lambda: not writers(), "they end")
+    eventually(lambda: not writers(), "they end")
     assert kept.read() is None
     assert not (tmp_path / "missing").exists()
 
@@ -139,13 +139,13 @@ class TwoRuns:
 
     def learn(self, modules: list[str]) -> None:
         self.node.make_ready(modules)
-        wait_for(lambda: kept_files(self.state), "it is kept")
+        eventually(lambda: kept_files(self.state), "it is kept")
 
     def begin_another(self, **options: Any) -> None:
         """Start the server of a second run, which imports while the launcher starts its ranks."""
         node = self.node
         node.server.close()  # the process ends as its socket does
-        wait_for(
+        eventually(
             lambda: [one for one in node.guardian.read_events() if type(one) is Exited], "its end"
         )
         node.server = node.make_server(kept=self.kept, **options)
@@ -229,7 +229,7 @@ def test_where_the_verdicts_hold_no_longer_the_ranks_start_afresh_and_tell_again
     node.server.note_failed_fork(node.guardian, failed)
     assert reason in node.server.why_not
     assert node.server.state is ServerState.LEARNING
-    wait_for(lambda: not kept_files(runs.state), "it is forgotten")
+    eventually(lambda: not kept_files(runs.state), "it is forgotten")
     assert not node.output().read_text()
 
 
@@ -246,7 +246,7 @@ def test_an_import_that_hangs_holds_the_first_ranks_up_for_a_bounded_time(runs: 
 
     (failed,) = node.of(SpawnFailed)
     node.server.note_failed_fork(node.guardian, failed)
-    wait_for(lambda: not kept_files(runs.state), "it is forgotten")
+    eventually(lambda: not kept_files(runs.state), "it is forgotten")
     assert not node.fork(node.script("")), "the next ranks don't wait"
 
 
@@ -342,7 +342,7 @@ def test_a_list_with_variables_that_the_script_sets_holds_while_the_script_is_th
     script.write_text("import os; os.environ['HF_HOME'] = '/a'; import transformers")
     kept = keeper(tmp_path, str(script))
     kept.write(BOUND)
-    wait_for(lambda: kept_files(tmp_path), "it is kept")
+    eventually(lambda: kept_files(tmp_path), "it is kept")
     assert kept.read() == BOUND
 
     script.write_text("import transformers")
@@ -361,11 +361,11 @@ def test_no_list_is_kept_of_a_script_that_sets_a_variable_otherwise_in_each_run(
 
     kept.note_varying({"HF_HOME"})
     kept.write(OTHER)
-    wait_for(lambda: not writers(), "it is kept")
+    eventually(lambda: not writers(), "it is kept")
     assert kept.read() is None
     kept.write(TRIED)  # the script no longer sets it
 
-    wait_for(lambda: kept.read() == TRIED, "it is kept")
+    eventually(lambda: kept.read() == TRIED, "it is kept")
 
 
 def writers() -> list[threading.Thread]:
@@ -383,11 +383,11 @@ def test_no_secret_is_kept_and_no_variable_of_a_script_that_can_not_be_compared(
     target = target if target == "-m" else str(tmp_path / target)
     kept = keeper(tmp_path, target, "a.module")
     kept.write(TRIED)
-    wait_for(lambda: kept_files(tmp_path), "it is kept")
+    eventually(lambda: kept_files(tmp_path), "it is kept")
 
     kept.write(tried)
 
-    wait_for(lambda: not kept_files(tmp_path), "it is removed")
+    eventually(lambda: not kept_files(tmp_path), "it is removed")
 
 
 def test_a_server_killed_later_in_a_run_is_replaced_without_trials(runs: TwoRuns) -> None:

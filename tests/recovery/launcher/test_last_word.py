@@ -5,9 +5,8 @@ import http.server
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,9 +20,11 @@ from recovery.launcher.guardian.word import LastWord
 from recovery.launcher.processes.process_tree import fence_leftovers, find_marked, search_marks
 from recovery.messages.codec import decode_report
 from recovery.messages.exchange import Report
+from tests.support.eventually import DEADLINE_S, deadline_s, eventually
+
+pytestmark = pytest.mark.safety
 
 REPOSITORY = Path(__file__).parents[3]
-PATIENCE_S = 60.0
 TOKEN = "c0ffee" * 10
 LAUNCHER = """
 import os, sys, time
@@ -42,13 +43,6 @@ open(os.path.join(folder, "ready"), "w").close()
 KILLED = "time.sleep(600)"
 GOOD_ORDER = "guardian.close()\ntime.sleep(600)"
 LIVES_ON = "guardian._link.close()\ntime.sleep(600)"  # as one that stands still does in the end
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"not so after {PATIENCE_S} s: {what}"
-        time.sleep(0.01)
 
 
 class Ear:
@@ -103,12 +97,12 @@ def launcher(folder: Path, job_id: str, url: str, end: str) -> Iterator[subproce
     argv = [sys.executable, "-c", LAUNCHER + end, str(REPOSITORY), str(folder), job_id]
     process = subprocess.Popen(argv)
     try:
-        until((folder / "ready").exists, "a rank runs")
+        eventually((folder / "ready").exists, "a rank runs")
         yield process
     finally:
         process.kill()
         process.wait()
-        fence_leftovers(job_id, None, time.monotonic() + PATIENCE_S)
+        fence_leftovers(job_id, None, deadline_s())
 
 
 @pytest.mark.real
@@ -125,7 +119,9 @@ def test_the_guardian_of_a_killed_launcher_says_that_nothing_is_left_until_that_
 
         process.kill()
         process.wait()
-        until(lambda: len(ear.heard) == 2 and not search_marks(job_id).guardians, "it was said")
+        eventually(
+            lambda: len(ear.heard) == 2 and not search_marks(job_id).guardians, "it was said"
+        )
 
     word = word_of(job_id, ear.url).report(7)
     assert ear.heard == [(word, f"Bearer {TOKEN}", 0)] * 2
@@ -140,7 +136,9 @@ def test_nobody_speaks_for_a_launcher_that_lives(tmp_path: Path, ear: Ear) -> No
         launcher(tmp_path / "b", lives, ear.url, LIVES_ON),
     ):
         for job_id in (ended, lives):
-            until(lambda job_id=job_id: not search_marks(job_id).guardians, "the guardian is gone")
+            eventually(
+                lambda job_id=job_id: not search_marks(job_id).guardians, "the guardian is gone"
+            )
             assert not find_marked(job_id)
 
         assert ear.heard == []
@@ -175,7 +173,7 @@ KNOWN = ConflictError("it has ended", 409, PROBLEM)
     ],
 )
 def test_a_word_is_repeated_until_it_is_on_record(line: Line, is_said: bool, sent: int) -> None:
-    within_s = PATIENCE_S if is_said else 0.01
+    within_s = DEADLINE_S if is_said else 0.01
 
     assert say(line, word_of("job", "http://127.0.0.1:1").report(7), within_s) is is_said
     assert line.sent == sent

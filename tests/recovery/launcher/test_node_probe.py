@@ -1,6 +1,5 @@
 """A launcher's part in a probe of the network, with real processes: it ends by itself, and at once where ranks come."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.launcher.host.node_probe import SILENT_S, NodeProbe
 from recovery.messages.probing import ProbeRequest, ProbeState, ProbeTold
+from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
-DEADLINE_S = 120.0
 SECRET = "5" * 64
 
 
@@ -59,11 +58,13 @@ class Pair:
         return [None if told is None else told.state for told in self.told]
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not until():
-            assert time.monotonic() < deadline_s, f"{what}: {self.told}"
-            time.sleep(0.02)
+        def look() -> bool:
+            if until():
+                return True
             self.beat()
+            return False
+
+        eventually(look, lambda: f"{what}: {self.told}")
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parents[3]
 ASK = """
@@ -19,7 +21,7 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE))
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
 
 

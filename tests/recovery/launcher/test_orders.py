@@ -10,7 +10,7 @@ from rankmend.errors import MessageError
 from recovery.launcher.decision.orders import ATTEMPT_MAX
 from recovery.messages.codec import decode_order, encode_message
 from recovery.messages.exchange import Endpoint, Peer, Restore, Stop
-from tests.recovery.launcher.test_launcher import STEPS, Node, both, make_node
+from tests.support.launcher_bench import STEPS, Node, both, make_node
 from tests.support.messages import ORDER
 
 __all__ = ["make_node"]  # a fixture

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,24 +14,29 @@ from recovery.launcher.membership.peer_launchers import LINE_BYTES_MAX, Peers, P
 from recovery.launcher.rendezvous.ports import PortRange
 from recovery.messages.exchange import Endpoint, Peer
 from recovery.messages.peer_key import PeerKey
+from tests.support.eventually import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.safety
 
 JOB = "00000000-0000-0000-0000-000000000007"
 SECRET = "5" * 64
 PORTS = PortRange(20_000, 29_999)
 LEASE_S = 1.2  # asks after 0.4 s without the controller
-DEADLINE_S = 120.0
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.01)
+class CountedPeers(Peers):
+    """Counts its rounds of questions that have ended."""
+
+    rounds = 0
+
+    async def _ask_majority(self, lease: Lease, began_at_s: float) -> None:
+        await super()._ask_majority(lease, began_at_s)
+        self.rounds += 1
 
 
-def make(node: str, attempt: int = 3, *, job: str = JOB, secret: str = SECRET) -> Peers:
+def make(node: str, attempt: int = 3, *, job: str = JOB, secret: str = SECRET) -> CountedPeers:
     word = PeerWord(job, node, f"launcher-{node}", attempt, 0)
-    return Peers(secret, word, "127.0.0.1", PORTS, "127.0.0.1")
+    return CountedPeers(secret, word, "127.0.0.1", PORTS, "127.0.0.1")
 
 
 def peer(of: Peers, node: str) -> Peer:
@@ -57,12 +61,21 @@ def rounds(asking: Peers, lease: Lease) -> Callable[[], bool]:
     return lambda: asking.reached_at_s >= began_s
 
 
+def await_two_rounds(*asking: CountedPeers) -> None:
+    """Wait until a whole round of each has begun and ended from now on."""
+    before = [peers.rounds for peers in asking]
+    eventually(
+        lambda: all(peers.rounds >= count + 2 for peers, count in zip(asking, before, strict=True)),
+        "two rounds of questions have ended",
+    )
+
+
 def test_a_majority_that_runs_the_attempt_is_as_good_as_the_controller() -> None:
     a, b, c = make("a"), make("b"), make("c")
     with running(a, b):  # c never answers: it is not started
         reached = rounds(a, Lease(3, (peer(a, "a"), peer(b, "b"), peer(c, "c")), LEASE_S))
 
-        until(reached, "two of three are a majority")
+        eventually(reached, "two of three are a majority")
 
         assert a.unreachable == ("c",)
     c.close()
@@ -77,7 +90,7 @@ def test_launchers_that_have_one_secret_in_common_believe_each_other() -> None:
             one, other = ("abc"[(old, both, new).index(it)] for it in (asking, asked))
             lease = Lease(3, (peer(asking, one), peer(asked, other)), LEASE_S)
 
-            until(rounds(asking, lease), f"{one} reaches {other}")
+            eventually(rounds(asking, lease), f"{one} reaches {other}")
 
 
 def test_peers_that_have_emptied_the_attempt_are_no_majority() -> None:
@@ -85,13 +98,12 @@ def test_peers_that_have_emptied_the_attempt_are_no_majority() -> None:
     b.tell(3, empty_through=3)
     c.tell(4, empty_through=3)  # it was ordered another one meanwhile
     with running(a, b, c):
-        asked_s = boot_time_s()
         reached = rounds(a, Lease(3, (peer(a, "a"), peer(b, "b"), peer(c, "c")), LEASE_S))
 
-        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+        await_two_rounds(a)
 
         assert not reached()
-        assert a.unreachable == ()  # they did answer
+        eventually(lambda: a.unreachable == (), "they did answer")
 
 
 def test_half_is_no_majority_and_a_launcher_off_the_list_does_not_count_itself() -> None:
@@ -99,9 +111,8 @@ def test_half_is_no_majority_and_a_launcher_off_the_list_does_not_count_itself()
     with running(a, b):
         half = rounds(a, Lease(3, (peer(a, "a"), peer(c, "c")), LEASE_S))
         others = rounds(b, Lease(3, (peer(a, "a"), peer(c, "c")), LEASE_S))
-        asked_s = boot_time_s()
 
-        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+        await_two_rounds(a, b)
 
         assert not half()
         assert not others()
@@ -111,7 +122,7 @@ def test_half_is_no_majority_and_a_launcher_off_the_list_does_not_count_itself()
 def test_alone_on_the_list_it_is_its_own_majority() -> None:
     a = make("a")
     with running(a):
-        until(rounds(a, Lease(3, (peer(a, "a"),), LEASE_S)), "one of one")
+        eventually(rounds(a, Lease(3, (peer(a, "a"),), LEASE_S)), "one of one")
 
 
 def test_who_does_not_answer_is_found_at_once_in_each_attempt_and_told_until_it_does() -> None:
@@ -124,14 +135,14 @@ def test_who_does_not_answer_is_found_at_once_in_each_attempt_and_told_until_it_
             boot_time_s()
         )  # which is there: peers are asked for the sake of this only
         a.keep(Lease(3, (peer(a, "a"), told), 60.0))
-        until(lambda: a.unreachable == ("b",), "b does not answer")
+        eventually(lambda: a.unreachable == ("b",), "b does not answer")
         a.keep(None)
         assert a.unreachable == ("b",)  # between the attempts, too
 
         again = make("b")
         with running(again):
             a.keep(Lease(4, (peer(a, "a"), Peer("b", told.launcher_id, again.endpoint)), 60.0))
-            until(lambda: a.unreachable == (), "b answers in the next attempt")
+            eventually(lambda: a.unreachable == (), "b answers in the next attempt")
 
 
 def test_a_node_whose_launcher_is_another_one_is_not_told_as_out_of_reach() -> None:
@@ -141,7 +152,7 @@ def test_a_node_whose_launcher_is_another_one_is_not_told_as_out_of_reach() -> N
     with running(a):
         a.note_controller(boot_time_s())
         a.keep(Lease(3, (peer(a, "a"), told), 60.0))
-        until(lambda: a.unreachable == ("b",), "b does not answer")
+        eventually(lambda: a.unreachable == ("b",), "b does not answer")
 
         a.keep(Lease(3, (peer(a, "a"), Peer("b", "a newer launcher of b", told.endpoint)), 60.0))
 
@@ -155,14 +166,13 @@ def test_a_neighbour_that_is_out_of_reach_is_told_and_none_counts_for_the_majori
     with running(a, near):
         a.note_controller(boot_time_s())
         a.keep(Lease(3, (peer(a, "a"), peer(near, "b")), 60.0, neighbours=ring))
-        until(lambda: a.unreachable == ("c",), "c does not answer")
+        eventually(lambda: a.unreachable == ("c",), "c does not answer")
 
         silent = Peer("d", "launcher-d", Endpoint("127.0.0.1", 1))
-        asked_s = boot_time_s()
         reached = rounds(a, Lease(4, (peer(a, "a"), silent), LEASE_S, neighbours=ring))
         a.tell(4, empty_through=3)
         near.tell(4, empty_through=3)
-        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+        await_two_rounds(a)
 
         assert not reached()
         assert "c" in a.unreachable  # it was the neighbour of the attempt before, too
@@ -172,10 +182,9 @@ def test_a_launcher_that_was_replaced_is_not_taken_for_the_one_of_the_order() ->
     a, newer = make("a"), make("b")
     meant = Peer("b", "an older launcher of b", newer.endpoint)
     with running(a, newer):
-        asked_s = boot_time_s()
         reached = rounds(a, Lease(3, (peer(a, "a"), meant), LEASE_S))
 
-        until(lambda: boot_time_s() - asked_s > 2 * LEASE_S, "several rounds have passed")
+        await_two_rounds(a)
 
         assert not reached()
 
@@ -188,7 +197,7 @@ def test_a_launcher_of_another_job_proves_nothing(other: dict[str, str]) -> None
     with running(a, foreign):
         reached = rounds(a, Lease(3, (peer(a, "a"), peer(foreign, "b")), LEASE_S))
 
-        until(lambda: a.unreachable == ("b",), "its answer is no answer")
+        eventually(lambda: a.unreachable == ("b",), "its answer is no answer")
 
         assert not reached()
 
@@ -197,7 +206,7 @@ def test_a_recorded_answer_is_not_believed_again() -> None:
     a, b = make("a"), make("b")
     with running(b):
         key = PeerKey(SECRET, JOB)
-        with socket.create_connection((b.endpoint.address, b.endpoint.port), 10) as line:
+        with socket.create_connection((b.endpoint.address, b.endpoint.port), DEADLINE_S) as line:
             theirs = line.recv(LINE_BYTES_MAX).decode().strip()
             mac = key.prove("ask", "b", theirs, "our nonce")
             line.sendall(json.dumps({"nonce": "our nonce", "mac": mac}).encode() + b"\n")
@@ -214,7 +223,7 @@ def test_a_recorded_answer_is_not_believed_again() -> None:
             line.recv(LINE_BYTES_MAX)
             line.sendall(recorded)
 
-        until(lambda: a.unreachable == ("b",), "the recorded answer carries no proof")
+        eventually(lambda: a.unreachable == ("b",), "the recorded answer carries no proof")
 
         assert not reached()
 
@@ -232,7 +241,7 @@ def test_a_report_that_was_taken_dates_from_when_it_was_sent() -> None:
 def test_who_can_prove_nothing_hears_nothing() -> None:
     b = make("b")
     with running(b):
-        with socket.create_connection((b.endpoint.address, b.endpoint.port), 10) as line:
+        with socket.create_connection((b.endpoint.address, b.endpoint.port), DEADLINE_S) as line:
             line.recv(LINE_BYTES_MAX)
             line.sendall(b'{"nonce": "n", "mac": "guessed"}\n')
 
@@ -250,9 +259,9 @@ def served() -> Iterator[Peers]:
 @given(body=st.one_of(st.binary(max_size=3 * LINE_BYTES_MAX), st.just(b"[" * 5000 + b"\n")))
 def test_whatever_is_sent_the_port_answers_the_next_one(served: Peers, body: bytes) -> None:
     where = (served.endpoint.address, served.endpoint.port)
-    with socket.create_connection(where, 10) as line:
+    with socket.create_connection(where, DEADLINE_S) as line:
         line.sendall(body)
         line.shutdown(socket.SHUT_WR)
 
-    with socket.create_connection(where, 10) as line:
+    with socket.create_connection(where, DEADLINE_S) as line:
         assert len(line.recv(LINE_BYTES_MAX).strip()) == 64

@@ -18,6 +18,7 @@ from recovery.launcher.rendezvous.ports import (
     reserve,
     reserve_exactly,
 )
+from tests.support.eventually import DEADLINE_S
 
 LOOPBACK = "127.0.0.1"
 
@@ -106,10 +107,10 @@ def test_machine_without_the_setting_gets_the_usual_range(tmp_path: Path) -> Non
 def test_reserved_port_refuses_connections_until_it_listens(address: str) -> None:
     reserved = reserve(free_range(4), address)
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((address or LOOPBACK, reserved.port), timeout=10)
+        socket.create_connection((address or LOOPBACK, reserved.port), timeout=DEADLINE_S)
 
     reserved.listen()
-    with socket.create_connection((address or LOOPBACK, reserved.port), timeout=10):
+    with socket.create_connection((address or LOOPBACK, reserved.port), timeout=DEADLINE_S):
         pass
 
     reserved.release()
@@ -186,7 +187,7 @@ def test_released_port_is_free_again_though_its_connections_still_close() -> Non
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)
     held.listen()
-    client = socket.create_connection((LOOPBACK, port), timeout=10)
+    client = socket.create_connection((LOOPBACK, port), timeout=DEADLINE_S)
     accepted, _peer = held.holder.accept()
     accepted.close()  # our side closes first: it is the one that stays in TIME_WAIT
     client.close()

@@ -15,7 +15,10 @@ from recovery.launcher.processes.identity import (
     parse_mark,
 )
 from recovery.launcher.processes.standing import ForeignMarks, identify, is_there, judge
+from tests.support.eventually import DEADLINE_S
 from tests.support.faults import process as faults
+
+pytestmark = pytest.mark.safety
 
 BOOT = "b-1"
 HERE = ProcessIdentity(10, 500, 7, 3, BOOT)
@@ -122,7 +125,7 @@ def test_real_process_is_alive_until_it_is_killed() -> None:
         with faults.stop(process):
             assert judge(owner, here) is Standing.ALIVE
         faults.kill(process)
-        process.wait(30)
+        process.wait(DEADLINE_S)
         assert judge(owner, here) is Standing.GONE
         assert not is_there(process.pid)
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,11 @@ from recovery.launcher.processes.process_tree import (
     is_alive,
     read_state,
 )
+from tests.support.eventually import deadline_s, eventually
 from tests.support.faults.process import kill
 
-DEADLINE_S = 120.0
+pytestmark = pytest.mark.safety
+
 # A daemon as careful ones do it: its own session, forked twice, and an empty environment.
 UNMARKED = """
 import os, sys, time
@@ -77,18 +78,17 @@ def test_an_unmarked_daemon_is_fenced_after_guardian_and_rank_were_killed(tmp_pa
     env = {"PATH": os.environ["PATH"], "RANKMEND_JOB_ID": job_id, "RANKMEND_ATTEMPT": "1"}
     argv = [sys.executable, "-c", UNMARKED, str(pid_file)]
     guardian.spawn(Spawn(1, 0, argv, env, "/", 1, 2))
-    until_s = time.monotonic() + DEADLINE_S
-    daemon = None
-    while daemon is None:
-        assert time.monotonic() < until_s, f"never listed: {read_list(str(file))}"
+
+    def listed_daemon() -> ProcessRef | None:
         pid = int(pid_file.read_text() or 0) if pid_file.exists() else 0
-        daemon = next((ref for ref in read_list(str(file)) if ref.pid == pid), None)
-        time.sleep(0.05)
+        return next((ref for ref in read_list(str(file)) if ref.pid == pid), None)
+
+    daemon = eventually(listed_daemon, lambda: f"the daemon is listed: {read_list(str(file))}")
 
     kill(guardian.pid)
     guardian.close()
     listed = read_list(str(file))
-    left = fence_leftovers(job_id, None, time.monotonic() + DEADLINE_S, listed=listed)
+    left = fence_leftovers(job_id, None, deadline_s(), listed=listed)
 
     assert left.is_empty
     assert not is_alive(daemon)

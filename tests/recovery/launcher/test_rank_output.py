@@ -1,7 +1,5 @@
 import contextlib
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from recovery.launcher.ranks.rank_output import (
     parse_streams,
 )
 from tests.support.console import FakeConsole
+from tests.support.eventually import eventually
 
 
 def make_plan(
@@ -26,13 +25,6 @@ def make_plan(
     prefix: bool = True,
 ) -> OutputPlan:
     return OutputPlan(folder, parse_streams(redirects, 2), parse_streams(tee, 2), shown, prefix)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < deadline, "did not happen within 60 s"
-        time.sleep(0.005)
 
 
 def fill(descriptor: int) -> None:
@@ -68,7 +60,7 @@ def test_a_progress_bar_is_shown_before_its_line_ends() -> None:
 
     os.write(err_fd, b"10%\r")
 
-    wait_until(lambda: console.shown[2] == b"[rank 0] 10%\r")
+    eventually(lambda: console.shown[2] == b"[rank 0] 10%\r")
     os.close(out_fd)
     os.close(err_fd)
     output.close()
@@ -102,7 +94,7 @@ def test_a_console_that_is_slow_holds_up_the_rank_and_no_reader_of_last_lines() 
     console.is_slow = False
     os.set_blocking(out_fd, True)
     os.write(out_fd, b"last\n")
-    wait_until(lambda: console.shown[1].endswith(b"[rank 0] last\n"))
+    eventually(lambda: console.shown[1].endswith(b"[rank 0] last\n"))
     os.close(out_fd)
     os.close(err_fd)
     output.close()

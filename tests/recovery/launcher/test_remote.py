@@ -1,7 +1,6 @@
 """Reports out and orders back: what waits, what is repeated, and what ends a launcher."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -19,59 +18,17 @@ from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, Problem
 from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.launcher.membership.remote import TIMINGS_MAX, Remote, with_timings
 from recovery.messages.exchange import (
-    VERSION,
     Order,
     RankReport,
     Report,
     StepNumbers,
     StepTiming,
-    Stop,
 )
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.launcher_bench import JOB, order, report
 
-DEADLINE_S = 120.0
-JOB = "00000000-0000-0000-0000-000000000007"
 DONE = JobOutcome(OutcomeKind.DONE, 0, "done")
 NOTHING = Problem("no")
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.005)
-
-
-def report(number: int = 1, *ranks: RankReport, attempt: int = 1) -> Report:
-    return Report(
-        version=VERSION,
-        node="a",
-        boot_id="boot",
-        job_id=JOB,
-        revision=0,
-        attempt=attempt,
-        ranks=ranks,
-        empty_through=0,
-        number=number,
-    )
-
-
-def order(revision: int, epoch: int = 1) -> Order:
-    return Order(
-        version=VERSION,
-        job_id=JOB,
-        revision=revision,
-        attempt=1,
-        ranks=(),
-        world_size=1,
-        group_rank=0,
-        group_count=1,
-        stop=Stop.KILL,
-        grace_s=0.0,
-        restore=None,
-        restarts=0,
-        restarts_max=1,
-        epoch=epoch,
-    )
 
 
 def rank(*numbers: int, pid: int = 7) -> RankReport:
@@ -204,12 +161,12 @@ def test_a_report_that_was_not_taken_is_sent_again_and_only_then_counts_as_conta
 def test_orders_are_asked_for_by_what_was_heard_last(line: Line) -> None:
     line.remote.start()
     line.controller.post(order(5))
-    until(lambda: line.heard.orders == [5], "the first order")
+    eventually(lambda: line.heard.orders == [5], "the first order")
     line.controller.post(order(2, epoch=2))
 
-    until(lambda: line.heard.orders == [5, 2], "one of a newer controller")
+    eventually(lambda: line.heard.orders == [5, 2], "one of a newer controller")
 
-    until(lambda: line.controller.asked[-1][:2] == (2, 2), "asked from there on")
+    eventually(lambda: line.controller.asked[-1][:2] == (2, 2), "asked from there on")
     assert line.controller.asked[0][:2] == (0, 0)
 
 
@@ -222,7 +179,7 @@ def test_a_poll_that_brings_nothing_is_passed_by_when_reports_tell_of_an_order(l
         line.remote.put(report(number))
         assert line.remote.flush(DEADLINE_S)
 
-    until(lambda: 9 in line.heard.orders, "asked beside the poll")
+    eventually(lambda: 9 in line.heard.orders, "asked beside the poll")
 
 
 def waits(line: Line, polls: int) -> list[float]:
@@ -232,7 +189,7 @@ def waits(line: Line, polls: int) -> list[float]:
         line.controller.post(order(len(line.controller.orders) + 1))
         return len(line.controller.asked) >= polls
 
-    until(has_asked, "so many polls")
+    eventually(has_asked, "so many polls")
     return [wait_s for _epoch, _after, wait_s in line.controller.asked[:polls]]
 
 
@@ -264,7 +221,7 @@ def test_two_controllers_that_end_far_apart_shorten_no_poll(line: Line) -> None:
     line.remote.start()
     assert waits(line, 2) == [WAIT_S_MAX] * 2
 
-    until(lambda: line.heard.orders, "an order")
+    eventually(lambda: line.heard.orders, "an order")
     line.controller.poll_errors = [UnreachableError("killed again")]
     asked = len(line.controller.asked)
     assert waits(line, asked + 3) == [WAIT_S_MAX] * (asked + 3)
@@ -284,7 +241,7 @@ def test_the_end_of_the_job_ends_both_threads(line: Line, where: str) -> None:
 
     line.remote.start()
 
-    until(lambda: line.heard.outcome == DONE, "heard")
+    eventually(lambda: line.heard.outcome == DONE, "heard")
 
 
 def test_a_launcher_that_was_replaced_says_so_and_asks_no_more(line: Line) -> None:
@@ -293,7 +250,7 @@ def test_a_launcher_that_was_replaced_says_so_and_asks_no_more(line: Line) -> No
 
     line.remote.start()
 
-    until(lambda: line.heard.replaced_by == "a newer launcher", "heard")
+    eventually(lambda: line.heard.replaced_by == "a newer launcher", "heard")
     line.remote.put(report(2))
     assert line.remote.flush(0.0)  # nobody sends it
     assert line.controller.reports == []
@@ -314,7 +271,7 @@ def test_an_error_that_nobody_foresaw_ends_no_thread(line: Line) -> None:
     line.controller.errors = [ZeroDivisionError()]
     line.remote.put(report(1))
     line.remote.start()
-    until(lambda: not line.controller.errors, "it was raised")
+    eventually(lambda: not line.controller.errors, "it was raised")
 
     line.remote.put(report(2))
     assert line.remote.flush(DEADLINE_S)

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from recovery.launcher.rendezvous.rendezvous_store import (
     host_environment,
     probe_torch,
 )
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.torch_ranks import TorchRank
 
 pytestmark = [pytest.mark.real, pytest.mark.torch]
@@ -36,7 +36,6 @@ pytestmark = [pytest.mark.real, pytest.mark.torch]
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = itertools.count(1, 10)
 PORTS = PortRange(20_000, 29_999)
-DEADLINE_S = 90.0  # ranks that import torch, on a busy machine with two cores
 BARE = {"PATH": os.environ.get("PATH", "")}
 
 ALL_REDUCE = """
@@ -100,13 +99,6 @@ class SetClock:
         return self.now
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.01)
-
-
 def start_ranks(
     endpoint: Rendezvous,
     source: str,
@@ -160,7 +152,7 @@ def wait_for_failure(store: RendezvousStore) -> StoreFailure:
             found.append(failure)
         return bool(found)
 
-    until(has_failed, "the failure of the store")
+    eventually(has_failed, "the failure of the store")
     return found[0]
 
 
@@ -171,7 +163,7 @@ def host_pid(store: RendezvousStore) -> int:
 
 def is_refused(port: int) -> bool:
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=10):
+        with socket.create_connection((LOOPBACK, port), timeout=DEADLINE_S):
             return False
     except ConnectionResetError:  # it closes at this moment
         return False
@@ -306,7 +298,7 @@ def test_eight_clients_that_connect_before_the_host_exists_are_served(
 
     with ThreadPoolExecutor(8) as clients:
         answers = [clients.submit(greet, number) for number in range(8)]
-        until(lambda: count_connections(reserved.port) == 8, "all clients are in the backlog")
+        eventually(lambda: count_connections(reserved.port) == 8, "all clients are in the backlog")
         store.start(sys.executable, BARE, torch_here)
         assert store._host is not None
         store._serve(store._host, 1, reserved)
@@ -343,7 +335,7 @@ def test_second_attempt_sees_no_key_of_the_first(shared: RendezvousStore, attemp
     second = shared.open_attempt(attempt + 1)
 
     assert second.port != first.port
-    until(lambda: is_refused(first.port), "the store of attempt 1 is gone")
+    eventually(lambda: is_refused(first.port), "the store of attempt 1 is gone")
     assert not TCPStore(LOOPBACK, second.port, is_master=False).check(["stale"])
     assert outputs(start_ranks(second, ALL_REDUCE)) == ["10.0\n"] * 4
 
@@ -373,7 +365,7 @@ def test_dropped_store_refuses_and_dropping_again_does_nothing(
     shared.drop(attempt)
     shared.drop(attempt + 7)
 
-    until(lambda: is_refused(endpoint.port), "the store is gone")
+    eventually(lambda: is_refused(endpoint.port), "the store is gone")
     assert shared.poll() is None
 
 
@@ -475,7 +467,7 @@ def test_killed_store_is_told_once_and_the_next_attempt_meets_at_rank_0(
 
 def test_store_killed_unnoticed_costs_the_next_attempt_nothing(hosted: RendezvousStore) -> None:
     os.kill(host_pid(hosted), signal.SIGKILL)
-    until(lambda: is_readable(hosted.fileno(), 0.0), "its end")
+    eventually(lambda: is_readable(hosted.fileno(), 0.0), "its end")
 
     endpoint = hosted.open_attempt(1)
 
@@ -587,11 +579,11 @@ time.sleep(600)
     launcher.communicate()
 
     try:
-        until(lambda: is_gone(pid), "the end of the store")
+        eventually(lambda: is_gone(pid), "the end of the store")
     except AssertionError:
         os.kill(pid, signal.SIGKILL)
         raise
-    until(lambda: is_refused(port), "the end of its socket")
+    eventually(lambda: is_refused(port), "the end of its socket")
 
 
 def is_gone(pid: int) -> bool:
@@ -623,6 +615,6 @@ def test_host_gets_the_descriptor_over_its_socket_and_ends_with_it() -> None:
     listener.release()
     assert not is_refused(listener.port)
     assert ask({"do": "drop", "attempt": 5}) == {"dropped": 5}
-    until(lambda: is_refused(listener.port), "the store is gone")
+    eventually(lambda: is_refused(listener.port), "the store is gone")
     ours.close()
     assert host.wait(DEADLINE_S) == 0

@@ -12,7 +12,7 @@ from recovery.launcher.ranks.fork_server import GUESSES_MAX, ServerState
 from recovery.launcher.ranks.standbys import StandbyPool
 from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.messages.exchange import RankStart, StartKind
-from tests.recovery.launcher.test_fork_server import Node
+from tests.support.fork_bench import Node
 
 pytestmark = pytest.mark.real
 THREAD = "import threading as t; t.Thread(target=t.Event().wait, daemon=True, name='beat').start()"

@@ -35,7 +35,9 @@ from recovery.ownership.taking import (
     refuse_other_job,
     take,
 )
-from tests.system.faults.harness import wait_for
+from tests.support.eventually import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.safety
 
 OWNER = FolderClaim(
     generation=1,
@@ -271,7 +273,7 @@ def race(folder: ClaimFolder, generation: int) -> list[str]:
     def claim(number: int) -> None:
         token = f"{generation}-{number}"
         one = challenger(token=token, owner=f"launcher:{token}", generation=generation)
-        start.wait(100)
+        start.wait(DEADLINE_S)
         if folder.make(one):
             won.append(token)
 
@@ -279,7 +281,7 @@ def race(folder: ClaimFolder, generation: int) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(100)
+        thread.join(DEADLINE_S)
     return won
 
 
@@ -389,7 +391,7 @@ def mine(folder: ClaimFolder) -> TakenFolder:
 
 def test_owner_counts_up_and_releases(folder: ClaimFolder, mine: TakenFolder) -> None:
     kept = keeper(folder, mine, Ear())
-    wait_for(lambda: (folder.read_beat(1) or 0) > 3, "it counts")
+    eventually(lambda: (folder.read_beat(1) or 0) > 3, "it counts")
 
     kept.release()
 
@@ -401,7 +403,7 @@ def test_owner_that_finds_a_newer_owner_stops(folder: ClaimFolder, mine: TakenFo
     kept = keeper(folder, mine, ear)
     assert folder.make(challenger(generation=2))
 
-    wait_for(lambda: ear.lost, "it has noticed")
+    eventually(lambda: ear.lost, "it has noticed")
     kept.release()
 
     assert "process 10 on node1" in ear.lost[0]
@@ -415,7 +417,7 @@ def test_owner_whose_claim_was_removed_makes_it_again(
     kept = keeper(folder, mine, ear)
     shutil.rmtree(folder.beside, ignore_errors=True)
 
-    wait_for(folder.newest, "it is there again")
+    eventually(folder.newest, "it is there again")
     kept.close()
 
     assert folder.newest().claim.token == mine.claim.token  # type: ignore[union-attr]
@@ -431,8 +433,8 @@ def test_claim_and_fence_come_back_where_the_checkpoint_folder_itself_was_remove
     shutil.rmtree(folder.beside.parent)
     kept.start()
 
-    wait_for(folder.newest, "the claim is there again")
-    wait_for(lambda: True in fenced, "the fence is asked for")
+    eventually(folder.newest, "the claim is there again")
+    eventually(lambda: True in fenced, "the fence is asked for")
     kept.close()
 
 
@@ -446,7 +448,7 @@ def test_fence_is_made_again_also_where_the_claim_can_not_be(
     folder.beside.write_text("a file in place of the folder")
     kept.start()
 
-    wait_for(lambda: asked, "the fence is asked for")
+    eventually(lambda: asked, "the fence is asked for")
     kept.close()
 
 
@@ -547,7 +549,7 @@ def test_launcher_that_started_in_a_folder_without_its_claim_yields_to_the_older
     newcomer = take(folder, challenger(), take_over=False, waiting=Waiting())
     kept = [keeper(folder, newcomer, new), keeper(folder, mine, old)]
 
-    wait_for(lambda: new.lost, "the newcomer has noticed")
+    eventually(lambda: new.lost, "the newcomer has noticed")
     for one in kept:
         one.close()
 
@@ -577,10 +579,10 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
     folder, ear = FullFolder(tmp_path / "ckpt" / BESIDE), Ear()
     folder.is_full = True
     kept = keeper(folder, mine, ear)
-    wait_for(lambda: "No space left" in caplog.text, "it warns")
+    eventually(lambda: "No space left" in caplog.text, "it warns")
 
     folder.is_full = False
-    wait_for(lambda: folder.read_beat(1), "it counts again")
+    eventually(lambda: folder.read_beat(1), "it counts again")
     kept.close()
 
     assert caplog.text.count("cannot update its claim") == 1
@@ -591,7 +593,7 @@ def test_owner_that_cannot_count_warns_once_and_goes_on(
 def test_owner_on_a_full_disk_still_releases(tmp_path: Path, mine: TakenFolder) -> None:
     folder = FullFolder(tmp_path / "ckpt" / BESIDE)
     kept = keeper(folder, mine, Ear())
-    wait_for(lambda: folder.read_beat(1), "it counts")
+    eventually(lambda: folder.read_beat(1), "it counts")
     folder.is_full = True
 
     kept.release()
@@ -606,12 +608,12 @@ def test_of_a_jobs_launchers_one_counts_and_another_goes_on_when_it_is_gone(
     first = challenge(folder, **group)
     second = challenge(folder, **group, token="t-3", host="node2")
     kept = [keeper(folder, one, Ear()) for one in (first, second)]
-    wait_for(lambda: (folder.read_beat(1) or 0) > 3, "one counts")
+    eventually(lambda: (folder.read_beat(1) or 0) > 3, "one counts")
 
     kept[0].close()
     beat = folder.read_beat(1) or 0
 
-    wait_for(lambda: (folder.read_beat(1) or 0) > beat + 3, "the other one counts")
+    eventually(lambda: (folder.read_beat(1) or 0) > beat + 3, "the other one counts")
     kept[1].close()
 
 
@@ -623,6 +625,6 @@ def test_job_whose_one_launcher_left_early_keeps_the_folder(folder: ClaimFolder)
 
     leaving.release()
 
-    wait_for(lambda: not folder.newest().claim.is_released, "claimed again")  # type: ignore[union-attr]
+    eventually(lambda: not folder.newest().claim.is_released, "claimed again")  # type: ignore[union-attr]
     staying.release()
     assert folder.newest().claim.is_released  # type: ignore[union-attr]

@@ -15,10 +15,11 @@ from recovery.journal.limits import PlanStep
 from recovery.messages.older_reports import symptom_of
 from recovery.postgres.leases import JournalLease
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from tests.support.eventually import DEADLINE_S
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 FINDING = Finding(
     kind=Kind.RANK_SLOW,
@@ -52,7 +53,7 @@ def test_two_controllers_that_decide_at_once_never_spend_more_than_the_budget(
                 database, leases, JournalLease("cluster", 0), clock, "boot", is_shared=True
             )
             desk = ClusterController(journal, POLICY, clock, lambda job_id: job_id)
-            ready.wait(100)
+            ready.wait(DEADLINE_S)
             for number in range(6):
                 request = replace(
                     STOPPING, incident_id=f"{name}-{number}", job_id=f"{name}{number}"
@@ -64,7 +65,7 @@ def test_two_controllers_that_decide_at_once_never_spend_more_than_the_budget(
     for one in deciders:
         one.start()
     for one in deciders:
-        one.join(200)
+        one.join(DEADLINE_S)
 
     with connected(url) as (database, _leases):
         entries = read_entries(database, "cluster")

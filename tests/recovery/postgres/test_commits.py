@@ -8,11 +8,11 @@ import pytest
 from rankmend.errors import JournalError
 from recovery.journal.attempt_records import Milestone
 from recovery.postgres.database_errors import CommitUnknownError, DatabaseAwayError
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, Wire
-from tests.support.service import wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_write_of_which_nothing_is_heard_stays_unknown_and_the_journal_writes_
         with pytest.raises(CommitUnknownError):  # also once the server is there again
             journal.append(Milestone(1, 3))
 
-    with place.opened(wait_s=30.0) as again:  # once the lease has expired
+    with place.opened(waits=True) as again:  # once the lease has expired
         assert [entry.record for entry in again.opened] == [Milestone(1, 1), Milestone(1, 2)]
 
 
@@ -90,7 +90,7 @@ def test_a_server_that_is_away_fails_writes_at_once_and_they_are_not_unknown(
             journal.append(Milestone(1, 2))
 
         wire.is_open = True
-        wait_until(lambda: database.away_s is None, "the leases' thread has found it again")
+        eventually(lambda: database.away_s is None, "the leases' thread has found it again")
         assert journal.append(Milestone(1, 3)).number == 2
     assert [entry.record for entry in place.read()] == [Milestone(1, 1), Milestone(1, 3)]
 
@@ -107,14 +107,14 @@ def test_a_commit_that_waits_for_a_standby_when_its_backend_is_ended_is_unknown_
             postgres.want_standby("nobody")
             writer = threading.Thread(target=lambda: done.append(journal.append(Milestone(1, 2))))
             writer.start()
-            wait_until(lambda: postgres.ask("postgres", waiting)[0][0] == 1, "a waiting commit")
+            eventually(lambda: postgres.ask("postgres", waiting)[0][0] == 1, "a waiting commit")
             postgres.ask(
                 "postgres",
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE wait_event = 'SyncRep' AND query LIKE '%append%'",
             )
             confirming = waiting.replace("append", "confirm")
-            wait_until(
+            eventually(
                 lambda: postgres.ask("postgres", confirming)[0][0] == 1, "it is read back and waits"
             )
             assert done == []  # the row can be seen by now, and no standby has it
@@ -122,7 +122,7 @@ def test_a_commit_that_waits_for_a_standby_when_its_backend_is_ended_is_unknown_
         finally:
             postgres.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
             postgres.ask("postgres", "SELECT pg_reload_conf()")
-        writer.join(100)
+        writer.join(DEADLINE_S)
 
     assert [entry.number for entry in done] == [2]  # type: ignore[attr-defined]
     assert len(place.read()) == 2
@@ -140,14 +140,14 @@ def test_a_commit_that_came_back_with_a_warning_is_confirmed_before_it_counts(
             postgres.want_standby("nobody")
             writer = threading.Thread(target=lambda: done.append(journal.append(Milestone(1, 2))))
             writer.start()
-            wait_until(lambda: bool(postgres.ask("postgres", waiting)), "a waiting commit")
+            eventually(lambda: bool(postgres.ask("postgres", waiting)), "a waiting commit")
             # The commit returns as if it were done, with a warning that no standby may have it.
             postgres.ask("postgres", f"SELECT pg_cancel_backend(pid) FROM ({waiting}) AS waiting")
-            wait_until(lambda: bool(postgres.ask("postgres", confirming)), "it is confirmed")
+            eventually(lambda: bool(postgres.ask("postgres", confirming)), "it is confirmed")
             assert done == []
         finally:
             postgres.ask("postgres", "ALTER SYSTEM RESET synchronous_standby_names")
             postgres.ask("postgres", "SELECT pg_reload_conf()")
-        writer.join(100)
+        writer.join(DEADLINE_S)
 
     assert [entry.number for entry in done] == [2]  # type: ignore[attr-defined]

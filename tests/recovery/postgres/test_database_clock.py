@@ -10,8 +10,8 @@ from recovery.postgres.database_clock import DatabaseClock
 from recovery.service.daemon import read
 from recovery.service.server import Service, ServiceThread
 from tests.support.controllers import configure
+from tests.support.eventually import DEADLINE_S
 from tests.support.postgres import PostgresServer
-from tests.support.service import LONG_S
 
 
 class HandClock:
@@ -78,7 +78,7 @@ def test_what_a_controller_with_a_wrong_clock_writes_has_the_databases_time(
     service: Service,
 ) -> None:
     desk = service.worker.desk
-    service.worker.call(lambda: desk.drain("n1", "me", "r")).result(LONG_S)
+    service.worker.call(lambda: desk.drain("n1", "me", "r")).result(DEADLINE_S)
 
     (entry,) = service._store.read_cluster()[-1:]
 

@@ -21,10 +21,10 @@ from recovery.slurm.desk import SlurmDesk
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.recovery.slurm.fakes import FakeSlurm
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 LIMITS = SlurmLimits(enabled=True, act=True, nodes_drained_percent=100.0, timeout_s=1.0)
 DRAIN = SchedulerRequest("leave/i-1/1", SchedulerAction.DRAIN, ("n1",), reason="GPU 3 is bad")
 
@@ -194,7 +194,7 @@ def test_a_controller_that_dies_between_any_two_calls_or_writes_leaves_nothing_d
         second.service._turn()
         return second.desk.ledger.works[DRAIN.key].ended is not None
 
-    wait_until(is_done, "the other one has taken over and finished")
+    eventually(is_done, "the other one has taken over and finished")
     assert second.desk.ledger.works[DRAIN.key].ended.outcome is SlurmOutcome.DONE  # type: ignore[union-attr]
     assert len(site.shared.changes) == 1
     assert site.shared.slurm.state["n1"] == "IDLE+DRAIN"

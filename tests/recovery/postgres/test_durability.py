@@ -9,6 +9,8 @@ from rankmend.errors import ConfigError
 from recovery.postgres.durability import ServerSettings, name_losses, refuse_server
 from tests.support.postgres import PostgresServer, connected
 
+pytestmark = pytest.mark.safety
+
 SOUND = ServerSettings(15_00_00, False, "on", "on", "on", "", 0, 4000)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import psutil
@@ -16,11 +15,11 @@ from recovery.postgres.database import Database
 from recovery.postgres.database_errors import DatabaseAwayError
 from recovery.postgres.leases import HeldByOtherError, Leases
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected, running_server
-from tests.support.service import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 
 
 @pytest.fixture
@@ -44,9 +43,9 @@ def kill(server: PostgresServer) -> None:
     for one in processes:
         with contextlib.suppress(psutil.NoSuchProcess):  # the others end with the postmaster
             one.send_signal(signal.SIGKILL)
-    psutil.wait_procs(processes, timeout=100)
+    psutil.wait_procs(processes, timeout=DEADLINE_S)
     if server.process is not None:
-        server.process.wait(100)
+        server.process.wait(DEADLINE_S)
         server.process = None
 
 
@@ -63,12 +62,17 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         with connected(self._url, lease_s=4.0) as (database, leases):
-            while not self.should_stop.is_set():
+
+            def has_stopped() -> bool:
                 try:
                     self._decide(database, leases)
                 except (RankmendError, HeldByOtherError) as error:
                     self.failures.append(type(error).__name__)
-                    time.sleep(0.05)
+                return self.should_stop.is_set()
+
+            eventually(
+                has_stopped, lambda: f"the writer's end; failed: {self.failures[-9:]}", pause_s=0.05
+            )
 
     def _decide(self, database: Database, leases: Leases) -> None:
         journal = PostgresJournal(
@@ -97,16 +101,16 @@ def test_no_decision_is_lost_or_made_twice_when_the_primary_is_killed_and_the_st
         both = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         writer = Writer(place, f"postgresql://controller@{both}/{place.database}")
         writer.start()
-        wait_until(lambda: len(writer.effects) > 50, "decisions on the primary")
+        eventually(lambda: len(writer.effects) > 50, "decisions on the primary")
 
         kill(primary)
         before = len(writer.effects)
         if is_late:
-            wait_until(lambda: "CommitUnknownError" in writer.failures, "it gives up")
+            eventually(lambda: "CommitUnknownError" in writer.failures, "it gives up")
         standby.promote()
-        wait_until(lambda: len(writer.effects) > before + 50, "decisions on the new primary")
+        eventually(lambda: len(writer.effects) > before + 50, "decisions on the new primary")
         writer.should_stop.set()
-        writer.join(100)
+        writer.join(DEADLINE_S)
 
         with connected(standby.url(place.database, "controller")) as (database, _leases):
             steps = [entry.record.step for entry in read_entries(database, place.name)]  # type: ignore[union-attr]

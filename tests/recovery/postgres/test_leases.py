@@ -13,11 +13,11 @@ from recovery.journal.open_journal import JournalMovedError
 from recovery.postgres.database_errors import LeaseLostError, StatementRefusedError
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.postgres_journal import PostgresJournal
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import LONG_S, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def test_a_writer_that_was_stopped_beyond_its_lease_writes_nothing_once_another_
             acknowledged = int(stopped.stdout.readline())
         stopped.send_signal(signal.SIGSTOP)
         try:
-            with place.opened(wait_s=LONG_S) as journal:
+            with place.opened(waits=True) as journal:
                 taken_at = journal.last_number
                 journal.append(Milestone(2, 1))
                 stopped.send_signal(signal.SIGCONT)
                 said = [int(line) for line in stopped.stdout if line.endswith("\n")]
-                assert stopped.wait(LONG_S) != 0  # LeaseLostError
+                assert stopped.wait(DEADLINE_S) != 0  # LeaseLostError
                 entry = journal.append(Milestone(2, 2))
         finally:
             stopped.kill()
@@ -160,7 +160,7 @@ def test_a_taker_waits_for_a_write_that_is_under_way_and_reads_it(place: Postgre
             age(place, leases, 3600)
             taker = threading.Thread(target=lambda: taken.append(others.take(place.name)))
             taker.start()
-            wait_until(
+            eventually(
                 lambda: (
                     place.server.ask(
                         "postgres",
@@ -173,7 +173,7 @@ def test_a_taker_waits_for_a_write_that_is_under_way_and_reads_it(place: Postgre
             )
             assert taken == []
             slow.commit()
-        taker.join(LONG_S)
+        taker.join(DEADLINE_S)
 
         assert [one.epoch for one in taken] == [lease.epoch + 1]
         found = database.read(
@@ -218,7 +218,7 @@ def test_many_writers_of_the_clusters_journal_make_one_chain(place: PostgresPlac
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(LONG_S)
+        writer.join(DEADLINE_S)
 
     with connected(url) as (database, leases):
         journal = PostgresJournal(database, leases, shared, SystemClock(), "b", is_shared=True)

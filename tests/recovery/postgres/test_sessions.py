@@ -7,10 +7,10 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from rankmend.clock import SystemClock
@@ -18,9 +18,9 @@ from rankmend.errors import RankmendError
 from recovery.postgres.database import Database
 from recovery.postgres.database_url import DatabaseUrl, read_database_url
 from recovery.postgres.migration import check_schema, migrate
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, connected, running_server
-from tests.support.service import LONG_S, wait_until
 
 pytestmark = pytest.mark.real
 SESSIONS = 4
@@ -74,8 +74,8 @@ def test_what_an_administrator_sets_for_the_role_changes_nothing(
 
 def use_all(database: Database, server: PostgresServer, name: str) -> set[int]:
     """Have several threads hold a session at a time, so that as many wait in the pool afterwards; return which."""
-    until_s = time.monotonic() + LONG_S
-    while True:
+
+    def look() -> set[int] | None:
         threads = [
             threading.Thread(target=database.read, args=("SELECT pg_sleep(0.5)",))
             for _one in range(SESSIONS)
@@ -85,9 +85,9 @@ def use_all(database: Database, server: PostgresServer, name: str) -> set[int]:
         for one in threads:
             one.join()
         found = set(sessions_of(server, name))
-        if len(found) >= SESSIONS:  # else one had ended before another began
-            return found
-        assert time.monotonic() < until_s, found
+        return found if len(found) >= SESSIONS else None  # else one had ended before another began
+
+    return eventually(look, "as many sessions as threads")
 
 
 def sessions_of(server: PostgresServer, database: str) -> list[int]:
@@ -106,7 +106,11 @@ def test_sessions_that_wait_are_not_ended_for_being_idle(
         connected(url) as (database, _leases),
     ):
         before = use_all(database, postgres, name)
-        time.sleep(1.5)
+        with psycopg.connect(
+            url
+        ) as plain:  # begins to wait after all of them, with the role's own setting
+            ended = plain.info.backend_pid
+            eventually(lambda: ended not in sessions_of(postgres, name), "a plain one is ended")
 
         assert before <= set(sessions_of(postgres, name))
         assert [database.write("SELECT 1") for _turn in range(SESSIONS)] == [[(1,)]] * SESSIONS
@@ -138,7 +142,7 @@ def test_a_session_that_was_told_of_a_new_setting_is_kept(
         )  # is reported to clients
         postgres.ask("postgres", "SELECT pg_reload_conf()")
         try:
-            wait_until(lambda: postgres.ask(name, "SHOW timezone") == [("Asia/Tokyo",)], "it holds")
+            eventually(lambda: postgres.ask(name, "SHOW timezone") == [("Asia/Tokyo",)], "it holds")
 
             assert leases.renew()
             assert before <= set(sessions_of(postgres, name))
@@ -194,7 +198,7 @@ def running_as_postgres(*words: str) -> Iterator[None]:
         yield
     finally:
         started.kill()
-        started.wait(60)
+        started.wait(DEADLINE_S)
 
 
 @contextlib.contextmanager
@@ -203,7 +207,7 @@ def streaming(server: PostgresServer, program: str, *words: str) -> Iterator[Non
     asked = f"SELECT 1 FROM pg_stat_replication WHERE application_name = '{program}'"
     path = str(server.programs / program)
     with running_as_postgres(path, "-d", server.url("postgres"), *words):
-        wait_until(lambda: bool(server.ask("postgres", asked)), f"{program} streams")
+        eventually(lambda: bool(server.ask("postgres", asked)), f"{program} streams")
         yield
 
 
@@ -281,7 +285,7 @@ def test_a_real_pooler_is_refused_also_where_it_drops_the_settings_in_silence(
     text = POOLER.format(server=postgres.port, port=port, folder=folder, more=more)
     (folder / "pgbouncer.ini").write_text(text)
     with running_as_postgres(program, "-q", str(folder / "pgbouncer.ini")):
-        wait_until(lambda: is_open(port), "the pooler listens")
+        eventually(lambda: is_open(port), "the pooler listens")
 
         with pytest.raises(RankmendError, match=says):
             with connected(postgres.url(name, "controller", port)):

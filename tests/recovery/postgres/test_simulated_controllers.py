@@ -20,6 +20,8 @@ from tests.support.simulation_controllers import (
 )
 from tests.support.simulation_nodes import Setting, Trouble, draw_setting
 
+pytestmark = pytest.mark.safety
+
 SECONDS = float(os.environ.get("RANKMEND_SIM_SECONDS", "12"))
 FIRST_SEED = int(os.environ.get("RANKMEND_SIM_SEED", "1"))
 SEEDS_MAX = int(os.environ.get("RANKMEND_SIM_SEEDS", "100000"))

@@ -13,9 +13,9 @@ from recovery.launcher.launcher import Launcher
 from recovery.launcher.membership.alone import alone
 from recovery.messages.exchange import Order, Report, StopReason
 from recovery.run.in_process_link import InProcessLink
-from tests.recovery.launcher.test_remote import order, report
+from tests.support.eventually import DEADLINE_S
+from tests.support.launcher_bench import order, report
 
-DEADLINE_S = 60.0
 DONE = JobOutcome(OutcomeKind.DONE, 0, "every rank ended with exit code 0")
 
 

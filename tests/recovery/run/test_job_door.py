@@ -20,10 +20,10 @@ from recovery.api.job_socket import JobAnswer, JobAsk
 from recovery.messages.outside import PersonAct
 from recovery.run.door_call import NoDoorError, ask_door
 from recovery.run.job_door import JobDoor
+from tests.support.eventually import DEADLINE_S
 
 pytestmark = pytest.mark.real
 
-DEADLINE_S = 60.0
 DONE = JobAnswer(done=wire.Done("done"))
 
 

@@ -12,7 +12,7 @@ from recovery.api.wire import Join, JoinAnswer, Problem
 from recovery.messages.exchange import SnapshotPoint
 from recovery.run.joining import hint_for, join
 from recovery.run.remote_link import describe
-from tests.recovery.launcher.test_remote import order
+from tests.support.launcher_bench import order
 from tests.support.service import join_of
 
 REFUSED = "c:1: Connection refused"

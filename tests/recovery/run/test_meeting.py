@@ -3,8 +3,7 @@
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +32,10 @@ from recovery.run.options import (
 )
 from recovery.service.meeting_secret import Identity, new_secret, read_secret
 from recovery.service.tokens import Tokens
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
-DEADLINE_S = 60.0
+pytestmark = pytest.mark.safety
 
 
 @pytest.mark.parametrize(
@@ -314,13 +314,6 @@ class Shelf(HostFolder):
         super().write(note)
 
 
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.02)
-
-
 @pytest.fixture
 def hosting(tmp_path: Path) -> Iterator[tuple[HostGuard, Shelf]]:
     """A launcher that hosts the controller, with a lease of three refreshes: a busy machine keeps it."""
@@ -353,16 +346,18 @@ def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
     hosting: tuple[HostGuard, Shelf],
 ) -> None:
     guard, shelf = hosting
-    until(lambda: guard.is_hosting, "it hosts")
+    eventually(lambda: guard.is_hosting, "it hosts")
     first = shelf.read()
     assert first is not None
 
     shelf.is_there.clear()
-    until(lambda: not guard.is_hosting, "it stops without the storage")
+    eventually(lambda: not guard.is_hosting, "it stops without the storage")
     shelf.is_there.set()
 
-    until(lambda: guard.is_hosting, "it goes on")
-    until(lambda: (now := shelf.read()) is not None and now.epoch == first.epoch + 1, "as another")
+    eventually(lambda: guard.is_hosting, "it goes on")
+    eventually(
+        lambda: (now := shelf.read()) is not None and now.epoch == first.epoch + 1, "as another"
+    )
 
 
 @pytest.mark.real
@@ -370,8 +365,8 @@ def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[HostGuard, She
     guard, shelf = hosting
     assert shelf.claim(7, "b")
 
-    until(lambda: not guard.is_hosting, "it has made way")
+    eventually(lambda: not guard.is_hosting, "it has made way")
     shelf.write(note(node="b", epoch=7))
 
-    until(lambda: guard._client.url == "https://a:1", "it follows the other one")
+    eventually(lambda: guard._client.url == "https://a:1", "it follows the other one")
     assert not guard.is_hosting

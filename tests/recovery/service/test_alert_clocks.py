@@ -6,7 +6,8 @@ import pytest
 
 from rankmend.alerting import Alert, AlertmanagerTarget, make_post, target_url
 from rankmend.clock import SystemClock
-from tests.support.service import LONG_S, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import make_folder, running
 
 
 class WrongClock(SystemClock):
@@ -29,7 +30,7 @@ def test_alert_of_a_node_whose_clock_is_wrong_fires_and_ends(
 
         def firing() -> list[float]:
             worker = up.service.worker
-            active = worker.call(lambda: list(worker.desk.alerts.active)).result(LONG_S)
+            active = worker.call(lambda: list(worker.desk.alerts.active)).result(DEADLINE_S)
             return [one.started_unix_s for one in active if one.is_firing]
 
         post = make_post(ca_file=str(up.ca), token_file=str(folder / "admin.token"))
@@ -37,9 +38,9 @@ def test_alert_of_a_node_whose_clock_is_wrong_fires_and_ends(
         target.start()
         began_s = SystemClock().unix_s()
         target.update([Alert(labels, {}, clock.unix_s())])
-        wait_until(lambda: len(firing()) == 1, "the alert")
+        eventually(lambda: len(firing()) == 1, "the alert")
         assert abs(firing()[0] - began_s) < 600  # it is as fresh as it is on the node
 
         target.update([])
-        wait_until(lambda: not firing(), "its end")
+        eventually(lambda: not firing(), "its end")
         target.stop()

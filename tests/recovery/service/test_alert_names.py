@@ -14,15 +14,8 @@ from recovery.messages.exchange import Endpoint, RankExit
 from recovery.messages.outside import NameMatch, NodeEvidence
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import (
-    FullClient,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import eventually
+from tests.support.service import FullClient, Running, Speaker, join_of, make_folder, running
 
 pytestmark = pytest.mark.real
 
@@ -79,7 +72,7 @@ def test_alert_is_evidence_for_the_job_on_the_node_that_it_means(
 
     tell(up, told, label)
 
-    wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+    eventually(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
     (evidence,) = evidence_of(up, one.job_id)
     assert (evidence.node, evidence.told_node, evidence.match) == ("gpu-1", told, match)
 
@@ -89,7 +82,7 @@ def test_a_rank_that_dies_on_such_a_node_moves_off_it_and_why_says_by_which_name
 ) -> None:
     one, two, spare = job_on(up.client(), "gpu-1", "gpu-2", "gpu-3", spares=1)
     tell(up, "gpu-1.example.org")
-    wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+    eventually(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
     assert one.report is not None
     killed = RankExit(0.1, None, 9, False, False, None, ())
 
@@ -107,7 +100,7 @@ def test_a_rank_that_dies_on_such_a_node_moves_off_it_and_why_says_by_which_name
         ledger = job.controller.ledger
         return {place.node for place in ledger.placement} == {"gpu-2", "gpu-3"}
 
-    wait_until(is_moved, "the spare takes the place of gpu-1")
+    eventually(is_moved, "the spare takes the place of gpu-1")
     stored = up.service.worker.jobs.running[one.job_id].hold.stored_journal
     taken = [entry.record for entry in stored.read() if isinstance(entry.record, EvidenceTaken)]
     said = "gpu-1 (gpu-1.example.org in the alert; the only node with this short name)"
@@ -134,7 +127,7 @@ def test_a_name_that_could_be_two_nodes_is_evidence_for_no_job_and_people_see_it
 
     operator = up.client("admin")
     said = "gpu-1 (not certain to be gpu-1.a.org or gpu-1.b.org)"
-    wait_until(lambda: any(said in note for note in operator.cluster().notes), "status says it")
+    eventually(lambda: any(said in note for note in operator.cluster().notes), "status says it")
     assert 'rankmend_controller_alerts_unmatched{reason="ambiguous"} 1.0' in metrics(up)
     assert evidence_of(up, one.job_id) == evidence_of(up, other.job_id) == []
     logged = [one for one in caplog.records if getattr(one, "told", "") == "gpu-1"]
@@ -153,7 +146,7 @@ def test_domains_of_the_policy_settle_which_names_are_ours(tmp_path: Path) -> No
         tell(up, "gpu-2.storage.org")
         tell(up, "gpu-1.a.org")
 
-        wait_until(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
+        eventually(lambda: bool(evidence_of(up, one.job_id)), "the evidence is journaled")
         assert [one.node for one in evidence_of(up, one.job_id)] == ["gpu-1"]
 
 
@@ -169,7 +162,7 @@ def test_a_token_for_some_nodes_accuses_no_other_by_another_name(tmp_path: Path)
         tell(up, "gpu-1.rack7", by="rack")
 
         reason = 'rankmend_controller_alerts_unmatched{reason="limits"} 1.0'
-        wait_until(lambda: reason in metrics(up), "the alert counts for no job")
+        eventually(lambda: reason in metrics(up), "the alert counts for no job")
         tell(up, "gpu-2.rack7")
-        wait_until(lambda: bool(evidence_of(up, one.job_id)), "that of Alertmanager does")
+        eventually(lambda: bool(evidence_of(up, one.job_id)), "that of Alertmanager does")
         assert [one.node for one in evidence_of(up, one.job_id)] == ["gpu-2"]

@@ -19,8 +19,9 @@ from recovery.service.bmc_readings import REFUSED_S, BmcReadings
 from recovery.service.bmcs import BmcDirectory
 from recovery.service.controller_config import BmcRule, Config, Discovery
 from recovery.service.request_errors import FullError
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.power_bmc import PASSWORD, PowerBmc, respond, samples, write_credentials
-from tests.support.service import make_folder, running, wait_until
+from tests.support.service import make_folder, running
 
 pytestmark = pytest.mark.real
 
@@ -154,7 +155,7 @@ def test_a_bmc_that_hangs_or_is_not_there_or_whose_certificate_is_not_ours_is_to
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gone = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with PowerBmc() as hangs, PowerBmc("On", context) as foreign:
-        hangs.answer = lambda _handler: hangs.released.wait(60.0)
+        hangs.answer = lambda _handler: hangs.released.wait(DEADLINE_S)
         bench = Bench(
             rule_of(hangs, tmp_path, match="n1", timeout_s=0.5),
             rule_of(foreign, tmp_path, match="n2"),
@@ -230,7 +231,7 @@ def test_a_password_that_was_rejected_is_not_tried_again_soon_even_for_a_lost_no
         assert len(bmc.asked) == 2
 
         write_credentials(tmp_path)  # the right ones are tried at once
-        wait_until(lambda: bench.power.is_off("n1", 1), "the proof")
+        eventually(lambda: bench.power.is_off("n1", 1), "the proof")
         assert samples(bench.readings)["bmc_success", "n1"] == 1.0
     bench.power.close()
 
@@ -263,7 +264,7 @@ def test_a_node_that_is_not_checked_raises_no_alert_after_its_one_failed_reading
         assert not bench.power.is_off("n1", 1)  # it is silent: read once
 
         failed = ("bmc_failures_total", "n1", "refused")
-        wait_until(lambda: failed in samples(bench.readings), "the failed reading")
+        eventually(lambda: failed in samples(bench.readings), "the failed reading")
         assert ("bmc_success", "n1") not in bench.read(FIRST_S_MAX)
     bench.power.close()
 
@@ -316,7 +317,7 @@ def test_threads_read_no_more_than_a_few_at_a_time(tmp_path: Path) -> None:
         with lock:
             count += 1
             most = max(most, count)
-        bmc.released.wait(60.0)
+        bmc.released.wait(DEADLINE_S)
         with lock:
             count -= 1
         respond(handler, 200, {"PowerState": "On"})
@@ -326,9 +327,9 @@ def test_threads_read_no_more_than_a_few_at_a_time(tmp_path: Path) -> None:
         bench = Bench(rule_of(bmc, tmp_path, system="1", timeout_s=10.0), nodes=nodes)
         try:
             bench.check.start()
-            wait_until(lambda: count == CHECKS_AT_ONCE, "all threads read")
+            eventually(lambda: count == CHECKS_AT_ONCE, "all threads read")
             bmc.released.set()
-            wait_until(
+            eventually(
                 lambda: (
                     sum(key[0] == "bmc_success" for key in samples(bench.readings)) == len(nodes)
                 ),
@@ -356,8 +357,8 @@ def test_a_controller_shows_the_power_of_the_nodes_it_knows(tmp_path: Path, bmc:
         return msgspec.structs.replace(config, bmcs=(rule,), discovery=Discovery(nodes=nodes))
 
     with running(tmp_path / "ctl", change) as up:
-        wait_until(lambda: bmc.readings > 0, "a BMC is read")
-        wait_until(lambda: len(samples(up.service.measures.bmcs)) > 4, "its state is kept")
+        eventually(lambda: bmc.readings > 0, "a BMC is read")
+        eventually(lambda: len(samples(up.service.measures.bmcs)) > 4, "its state is kept")
         token = (tmp_path / "ctl" / "admin.token").read_text().strip()
         pool = urllib3.PoolManager(ca_certs=str(up.ca), retries=False)
         page = pool.request(

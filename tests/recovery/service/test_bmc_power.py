@@ -21,6 +21,7 @@ from recovery.service.controller_config import BmcRule, Config, check
 from recovery.service.daemon import read
 from recovery.service.power_switch import ServicePowerSwitch
 from recovery.service.request_errors import FullError
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.power_bmc import (
     PASSWORD,
     RESET,
@@ -30,9 +31,9 @@ from tests.support.power_bmc import (
     samples,
     write_credentials,
 )
-from tests.support.service import make_folder, wait_until
+from tests.support.service import make_folder
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 
 
 def rule_of(bmc: PowerBmc, folder: Path, **changes: object) -> BmcRule:
@@ -70,7 +71,7 @@ def wait_outcome(
         assert not power.is_off(node, silence)
         return len(outcomes(caplog)) > before
 
-    wait_until(is_over, "a reading")
+    eventually(is_over, "a reading")
     return outcomes(caplog)[-1]
 
 
@@ -79,10 +80,10 @@ def test_off_read_twice_is_proof_and_the_password_is_in_no_log(
 ) -> None:
     caplog.set_level("DEBUG")
     with PowerBmc("Off") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
-        wait_until(lambda: power.is_off("n1", 1), "the proof")
+        eventually(lambda: power.is_off("n1", 1), "the proof")
 
         assert bmc.readings == 2
-        wait_until(lambda: outcomes(caplog) == ["Off, then Off"], "the reading is logged")
+        eventually(lambda: outcomes(caplog) == ["Off, then Off"], "the reading is logged")
         assert PASSWORD not in caplog.text
 
 
@@ -139,7 +140,7 @@ def test_a_bmc_that_hangs_holds_up_no_other_and_one_that_is_not_there_proves_not
     with socket.create_server(("127.0.0.1", 0)) as listener:
         gone = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with PowerBmc() as hangs, PowerBmc("Off") as off:
-        hangs.answer = lambda _handler: hangs.released.wait(60.0)
+        hangs.answer = lambda _handler: hangs.released.wait(DEADLINE_S)
         rules = (
             rule_of(hangs, tmp_path, match="n1", timeout_s=2.0),
             rule_of(off, tmp_path, match="n2"),
@@ -147,7 +148,7 @@ def test_a_bmc_that_hangs_holds_up_no_other_and_one_that_is_not_there_proves_not
         )
         with power_of(*rules) as power:
             assert not power.is_off("n1", 1)
-            wait_until(lambda: power.is_off("n2", 1), "the proof of the other")
+            eventually(lambda: power.is_off("n2", 1), "the proof of the other")
             assert "takes more than" in wait_outcome(power, caplog, "n1")
             assert "refused" in wait_outcome(power, caplog, "n3")
 
@@ -167,7 +168,7 @@ def test_a_certificate_that_nobody_vouches_for_proves_nothing(
         assert bmc.asked == []  # the password was not sent
 
         with power_of(rule_of(bmc, tmp_path, ca_file=str(ca[0]))) as power:
-            wait_until(lambda: power.is_off("n1", 1), "the proof")
+            eventually(lambda: power.is_off("n1", 1), "the proof")
 
 
 class LaterClock(SystemClock):
@@ -193,16 +194,16 @@ def test_a_password_that_is_refused_is_not_tried_again_soon(
 
         clock.ahead_s = REFUSED_S - 60.0
         assert not power.is_off("n1", 2)  # a new silence changes nothing about the password
-        wait_until(lambda: power.is_off("n2", 1), "the proof of the other")
+        eventually(lambda: power.is_off("n2", 1), "the proof of the other")
         assert len(bmc.asked) == 1
         write_credentials(tmp_path)  # the right ones are tried at once
-        wait_until(lambda: power.is_off("n1", 2), "the proof")
+        eventually(lambda: power.is_off("n1", 2), "the proof")
         power.close()
 
 
 def test_what_was_read_in_one_silence_proves_nothing_in_another(tmp_path: Path) -> None:
     with PowerBmc("Off") as bmc, power_of(rule_of(bmc, tmp_path)) as power:
-        wait_until(lambda: power.is_off("n1", 1), "the proof")
+        eventually(lambda: power.is_off("n1", 1), "the proof")
         bmc.power = "On"
 
         assert not power.is_off("n1", 2)
@@ -221,7 +222,7 @@ def test_a_bmc_is_asked_once_to_force_the_power_off_and_then_proves_it(
 
         power.switch_off("n1", lambda: True)
 
-        wait_until(lambda: power.is_off("n1", 1), "the proof")
+        eventually(lambda: power.is_off("n1", 1), "the proof")
         told = samples(readings)
         assert told["bmc_power_state_id", "n1"] == 0
         assert stages(told) == {"asked": 1, "done": 1, "refused": 0, "failed": 0, "withdrawn": 0}
@@ -241,7 +242,7 @@ def test_a_bmc_that_refuses_to_switch_off_is_asked_no_second_time(
         rule = rule_of(bmc, tmp_path, system="1")
         with power_of(rule, readings=readings) as power:
             power.switch_off("n1", lambda: True)
-            wait_until(lambda: stages(samples(readings))["refused"] == 1, "the refusal")
+            eventually(lambda: stages(samples(readings))["refused"] == 1, "the refusal")
 
         assert "cannot switch a lost node off" in caplog.text
         assert bmc.asked == [f"POST {RESET}"]
@@ -261,7 +262,7 @@ def test_a_request_to_switch_off_that_gets_no_answer_is_counted_as_failed(tmp_pa
         with power_of(rule_of(bmc, tmp_path, system="1"), readings=readings) as power:
             power.switch_off("n1", lambda: True)
 
-            wait_until(lambda: stages(samples(readings))["failed"] == 1, "the failure")
+            eventually(lambda: stages(samples(readings))["failed"] == 1, "the failure")
 
         assert bmc.asked == [f"POST {RESET}"]
 
@@ -279,7 +280,7 @@ def test_a_node_that_is_heard_again_before_its_turn_is_not_switched_off(
     with PowerBmc("On") as bmc, power_of(rule_of(bmc, tmp_path), readings=readings) as power:
         power.switch_off("n1", is_lost)
 
-        wait_until(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
+        eventually(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
         assert stages(samples(readings))["asked"] == 0
         assert bmc.asked == []
 
@@ -292,7 +293,7 @@ def test_no_node_is_switched_off_with_too_little_left_of_the_lease(tmp_path: Pat
         try:
             power.switch_off("n1", lambda: True)
 
-            wait_until(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
+            eventually(lambda: stages(samples(readings))["withdrawn"] == 1, "the withdrawal")
         finally:
             power.close()
         assert bmc.asked == []
@@ -314,13 +315,13 @@ def test_bmcs_that_hang_hold_up_no_power_off(tmp_path: Path) -> None:
         with power_of(rule_of(bmc, tmp_path, match="n1"), slow) as power:
             for number in range(THREADS + 1):
                 power.is_off(f"n{number + 2}", 1)
-            wait_until(lambda: len(hanging.asked) == THREADS, "all readers are busy")
+            eventually(lambda: len(hanging.asked) == THREADS, "all readers are busy")
 
             power.switch_off("n1", lambda: True)
 
-            wait_until(lambda: bmc.resets, "the request")
+            eventually(lambda: bmc.resets, "the request")
         hanging.released.set()
-        wait_until(lambda: not readers(), "the end of the readers")
+        eventually(lambda: not readers(), "the end of the readers")
 
 
 def test_power_off_without_any_bmc_is_refused_at_the_start(tmp_path: Path) -> None:

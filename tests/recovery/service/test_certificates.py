@@ -18,7 +18,8 @@ from rankmend.files import replace_file
 from recovery.api.operator_client import OperatorClient
 from recovery.service import authority
 from recovery.service.daemon import read
-from tests.support.service import LONG_S, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import make_folder, running
 
 
 def out_of_date(folder: Path, *, begins_in_days: float, lasts_days: float) -> None:
@@ -93,12 +94,14 @@ def controller_process(config: Path) -> Iterator[Callable[[], str]]:
         yield log.read_text
     finally:
         process.terminate()
-        process.wait(LONG_S)
+        process.wait(DEADLINE_S)
 
 
 def shown_by(port: int) -> bytes:
     """Return the certificate that a controller shows to a new connection."""
-    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port), timeout=LONG_S))
+    return ssl.PEM_cert_to_DER_cert(
+        ssl.get_server_certificate(("127.0.0.1", port), timeout=DEADLINE_S)
+    )
 
 
 def renew(folder: Path) -> tuple[bytes, bytes]:
@@ -118,17 +121,17 @@ def test_running_controller_takes_up_a_renewed_certificate_by_itself_once_it_is_
     config = make_folder(folder)
     cert, key = renew(folder)
     with controller_process(config) as log:
-        wait_until(lambda: "controller started" in log(), "the start")
+        eventually(lambda: "controller started" in log(), "the start")
         found = re.search(r'"controller started" port=(\d+)', log())
         assert found is not None
         port, first = int(found[1]), shown_by(int(found[1]))
 
         (folder / "tokens.toml").write_bytes(b"")  # a person is at work there
         replace_file(folder / "server.crt", cert, ConfigError)
-        wait_until(lambda: "certificate is not used" in log(), "the look at half of the renewal")
+        eventually(lambda: "certificate is not used" in log(), "the look at half of the renewal")
         between = shown_by(port)
         replace_file(folder / "server.key", key, ConfigError)
-        wait_until(lambda: "certificate is in force" in log(), "the look at all of it")
+        eventually(lambda: "certificate is in force" in log(), "the look at all of it")
 
         assert (between, shown_by(port)) == (first, ssl.PEM_cert_to_DER_cert(cert.decode()))
         client = OperatorClient(

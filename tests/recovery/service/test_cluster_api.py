@@ -14,7 +14,6 @@ from recovery.api import wire
 from recovery.api.controller_errors import ConflictError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
-from recovery.messages.exchange import RankExit, RankReport
 from recovery.messages.outside import PersonAct, PersonCommand
 from recovery.people.alerts import Links
 from recovery.service.daemon import read
@@ -22,15 +21,9 @@ from recovery.service.pager import look
 from recovery.service.roles import Role
 from recovery.service.served_job import Parts
 from recovery.service.tokens import add_token, make_token
-from tests.support.service import (
-    LONG_S,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, Speaker, join_of, make_folder, running
+from tests.support.service_bench import fail_rank
 
 POLICY = """
 [policy]
@@ -60,7 +53,7 @@ def ask(up: Running, method: str, path: str, body: object = None, token: str = "
     headers = {"Authorization": f"Bearer {(up.folder / f'{token}.token').read_text().strip()}"}
     data = None if body is None else json.dumps(body).encode()
     with urllib3.PoolManager(ca_certs=str(up.ca), retries=False) as pool:
-        answer = pool.request(method, up.url + path, headers=headers, body=data, timeout=LONG_S)
+        answer = pool.request(method, up.url + path, headers=headers, body=data, timeout=DEADLINE_S)
     return answer.status, json.loads(answer.data)
 
 
@@ -75,21 +68,12 @@ def start_job(up: Running, name: str, *spares: str) -> dict[str, Speaker]:
     for node in ("n1", "n2"):
         speakers[node].wait_order()
         speakers[node].obey()
-    wait_until(lambda: client_state(up, speakers["n1"].job_id) == "running", "the job runs")
+    eventually(lambda: client_state(up, speakers["n1"].job_id) == "running", "the job runs")
     return speakers
 
 
 def client_state(up: Running, job_id: str) -> str:
     return up.client("admin").job(job_id).job.state
-
-
-def fail_rank(speaker: Speaker) -> None:
-    """Say that the node's first rank was killed."""
-    assert speaker.report is not None
-    killed = RankExit(0.1, None, 9, False, False, None, ())
-    first, *others = speaker.report.ranks
-    dead = RankReport(first.rank, first.local_rank, first.pid, "", steps_done=3, exit=killed)
-    speaker.say(ranks=(dead, *others))
 
 
 def records(up: Running, job_id: str, kind: str) -> list[dict[str, Any]]:
@@ -107,7 +91,7 @@ def test_the_plan_that_is_shown_and_approved_is_the_plan_that_is_carried_out(up:
     one, two = speakers["n1"], speakers["n2"]
 
     fail_rank(one)
-    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
+    eventually(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
 
     shown = waiting(up, one.job_id)
     assert shown is not None
@@ -129,7 +113,7 @@ def test_an_approval_is_of_the_plan_that_was_shown_and_of_no_other(up: Running) 
     speakers = start_job(up, "asked-2", "n3")
     one = speakers["n1"]
     fail_rank(one)
-    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
+    eventually(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
     shown = waiting(up, one.job_id)
     assert shown is not None
     assert shown.without == []
@@ -141,13 +125,13 @@ def test_an_approval_is_of_the_plan_that_was_shown_and_of_no_other(up: Running) 
         approval = PersonCommand(PersonAct.APPROVE, "bob", incident_id=shown.incident_id)
         worker.command(one.job_id, approval)
 
-    worker.call(drain_and_approve).result(LONG_S)
+    worker.call(drain_and_approve).result(DEADLINE_S)
 
     def other() -> bool:
         plan = waiting(up, one.job_id)
         return plan is not None and plan.without == ["n2"]
 
-    wait_until(other, "the plan that leaves n2 waits anew")
+    eventually(other, "the plan that leaves n2 waits anew")
     assert records(up, one.job_id, "decided") == []
     up.client("admin").release("n2", "repaired")
 
@@ -156,7 +140,7 @@ def test_an_approval_that_names_another_plan_is_refused(up: Running) -> None:
     speakers = start_job(up, "asked-4")
     one = speakers["n1"]
     fail_rank(one)
-    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
+    eventually(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
     shown = waiting(up, one.job_id)
     assert shown is not None
     admin = up.client("admin")
@@ -166,7 +150,7 @@ def test_an_approval_that_names_another_plan_is_refused(up: Running) -> None:
     assert records(up, one.job_id, "decided") == []
     admin.command(one.job_id, PersonAct.APPROVE, plan_id=shown.plan_id)
 
-    wait_until(lambda: bool(records(up, one.job_id, "decided")), "the plan is carried out")
+    eventually(lambda: bool(records(up, one.job_id, "decided")), "the plan is carried out")
 
 
 def test_policy_of_a_job_and_of_all_jobs_is_shown(up: Running) -> None:
@@ -206,7 +190,7 @@ def test_an_acknowledgement_is_an_act_with_a_name_in_the_audit_file(up: Running)
     speakers = start_job(up, "asked-noted")
     one = speakers["n1"]
     fail_rank(one)
-    wait_until(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
+    eventually(lambda: waiting(up, one.job_id) is not None, "a plan that waits")
     incident = f"{one.job_id[:8]}-1"
     path = f"/v1/incidents/{incident}/acknowledge"
     status, said = ask(up, "POST", path, {"reason": "seen"})
@@ -215,7 +199,7 @@ def test_an_acknowledgement_is_an_act_with_a_name_in_the_audit_file(up: Running)
     for speaker in speakers.values():
         speaker.wait_order()
         speaker.obey()
-    wait_until(lambda: client_state(up, one.job_id) == "escalated", "the job is given up")
+    eventually(lambda: client_state(up, one.job_id) == "escalated", "the job is given up")
 
     assert ask(up, "POST", path, {"reason": "seen"}, token="reader")[0] == 403
     assert ask(up, "POST", path, {"reason": "seen"})[0] == 200
@@ -243,12 +227,12 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
 
     def told() -> list[str]:
         found = worker.call(lambda: look(worker, Links("https://w", "https://c"), 1e6)).result(
-            LONG_S
+            DEADLINE_S
         )
         messages.extend(one for one in found.alerts if "asked-3" in one.annotations.get("jobs", ""))
         return [notice.kind.value for notice in found.notices if notice.job_id == job_id]
 
-    wait_until(lambda: told() == ["RankmendPlanWaits"], "a word about the plan")
+    eventually(lambda: told() == ["RankmendPlanWaits"], "a word about the plan")
     message = messages[-1]
     assert (message.labels["alertname"], message.labels["severity"]) == (
         "RankmendIncident",
@@ -258,7 +242,7 @@ def test_a_waiting_plan_is_a_word_to_people_and_a_metric_as_long_as_it_waits(up:
     plan = waiting(up, one.job_id)
     assert plan is not None
     up.client("admin").command(one.job_id, PersonAct.APPROVE, incident_id=plan.incident_id)
-    wait_until(lambda: told() == [], "nothing more to say")
+    eventually(lambda: told() == [], "nothing more to say")
     headers = {"Authorization": f"Bearer {(up.folder / 'admin.token').read_text().strip()}"}
     with urllib3.PoolManager(ca_certs=str(up.ca), retries=False) as pool:
         body = pool.request("GET", f"{up.url}/metrics", headers=headers).data.decode()
@@ -285,7 +269,7 @@ def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
         admin = up.client("admin")
 
         admin.command(job.job_id, PersonAct.RESTART, reason="try")
-        wait_until(lambda: bool(records(up, job.job_id, "incident_event")), "an answer")
+        eventually(lambda: bool(records(up, job.job_id, "incident_event")), "an answer")
         assert records(up, job.job_id, "incident_event")[0]["event"]["outcome"] == "cancel"
         assert admin.job(job.job_id).job.state == "running"
         fail_rank(job)
@@ -294,4 +278,4 @@ def test_a_refusal_gives_up_a_job_that_stands_and_leaves_one_that_trains_alone(
             events = records(up, job.job_id, "incident_event")
             return events[-1]["event"]["outcome"] == "escalate"
 
-        wait_until(given_up, "the job is given up")
+        eventually(given_up, "the job is given up")

@@ -8,8 +8,8 @@ import pytest
 from rankmend.errors import ConfigError
 from recovery.service.controller_config import Discovery, load
 from recovery.service.discovery import targets
-from tests.recovery.service.test_api import ask
 from tests.support.service import make_folder, running
+from tests.support.service_bench import ask
 
 
 def told(node: str, **changes: object) -> tuple[str, dict[str, str]]:

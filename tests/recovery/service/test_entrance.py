@@ -19,7 +19,8 @@ from recovery.cluster.alert_shares import NODE_ALERTS_MAX
 from recovery.service import authority, controller_config
 from recovery.service.body_reader import NODE_BODY_BYTES_MAX
 from recovery.service.entrance import Entrance, Quota
-from tests.support.service import LONG_S, Running, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, make_folder, running
 
 
 def quota(**limits: object) -> Quota:
@@ -110,7 +111,7 @@ def ask_from(up: Running, address: str) -> int:
     context = ssl.create_default_context(cafile=str(up.ca))
     with (
         socket.create_connection(
-            ("127.0.0.1", up.port), timeout=LONG_S, source_address=(address, 0)
+            ("127.0.0.1", up.port), timeout=DEADLINE_S, source_address=(address, 0)
         ) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
@@ -124,26 +125,26 @@ def test_address_that_opens_all_it_can_shuts_nobody_else_out_and_handshakes_coun
 ) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(60):  # none of them shakes hands
-            held = socket.create_connection(("127.0.0.1", up.port), timeout=LONG_S)
+            held = socket.create_connection(("127.0.0.1", up.port), timeout=DEADLINE_S)
             stack.enter_context(held)
-        wait_until(lambda: up.service._count_connections()[0] == 30, "three quarters are taken")
+        eventually(lambda: up.service._count_connections()[0] == 30, "three quarters are taken")
 
         assert ask_from(up, "127.0.0.2") == 200
         with pytest.raises(OSError):
             ask_from(up, "127.0.0.1")
-    wait_until(lambda: up.service._count_connections()[0] == 0, "all of them are counted out")
+    eventually(lambda: up.service._count_connections()[0] == 0, "all of them are counted out")
     assert ask_from(up, "127.0.0.1") == 200
 
 
 @pytest.mark.real
 def test_handshake_that_fails_is_counted_out(up: Running) -> None:
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", up.port), timeout=LONG_S) as connection:
+        with socket.create_connection(("127.0.0.1", up.port), timeout=DEADLINE_S) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
             with contextlib.suppress(OSError):
                 connection.recv(64)
 
-    wait_until(lambda: up.service._count_connections()[0] == 0, "no connection is left")
+    eventually(lambda: up.service._count_connections()[0] == 0, "no connection is left")
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ def post(up: Running) -> Iterator[Callable[[list[object]], tuple[int, dict[str, 
 
     def act(alerts: list[object]) -> tuple[int, dict[str, object]]:
         body = json.dumps(alerts).encode()
-        answer = pool.request("POST", f"{up.url}/api/v2/alerts", body=body, timeout=LONG_S)
+        answer = pool.request("POST", f"{up.url}/api/v2/alerts", body=body, timeout=DEADLINE_S)
         return answer.status, json.loads(answer.data)
 
     yield act

@@ -15,16 +15,9 @@ from recovery.service.authority import make_node
 from recovery.service.peer_header import peer_headers
 from recovery.service.roles import Role, Subject
 from tests.support.controllers import configure, listen_of, reach, running_controllers
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, Wire, port_of
-from tests.support.service import (
-    FullClient,
-    Running,
-    Speaker,
-    join_of,
-    running,
-    two_speakers,
-    wait_until,
-)
+from tests.support.service import FullClient, Running, Speaker, join_of, running, two_speakers
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -51,18 +44,18 @@ def two(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> I
         speakers = two_speakers(owner.client())
         for one in speakers:
             one.obey()
-        wait_until(
+        eventually(
             lambda: speakers[0].job_id in other.service.worker.jobs.everywhere, "it is known"
         )
-        wait_until(lambda: len(owner.service.worker.jobs.fleet.peers) == 1, "both know each other")
+        eventually(lambda: len(owner.service.worker.jobs.fleet.peers) == 1, "both know each other")
         yield Two(owner, other, speakers)
 
 
 def test_the_controller_that_is_asked_lists_jobs_and_nodes_of_the_other_one(two: Two) -> None:
     client = two.ask_other()
     # An answer that takes longer than 2 s, as on a busy machine, counts with the next one.
-    wait_until(lambda: [one.attempt for one in client.jobs()] == [1], "the owner has told")
-    wait_until(lambda: len(client.nodes()) == 2, "the owner has told of its nodes")
+    eventually(lambda: [one.attempt for one in client.jobs()] == [1], "the owner has told")
+    eventually(lambda: len(client.nodes()) == 2, "the owner has told of its nodes")
 
     (job,) = client.jobs()
     nodes = client.nodes()
@@ -70,8 +63,8 @@ def test_the_controller_that_is_asked_lists_jobs_and_nodes_of_the_other_one(two:
     assert (job.job_id, job.attempt, job.nodes) == (two.job_id, 1, 2)
     assert job.controller.endswith(f"({two.owner.url})")
     assert sorted(one.node for one in nodes) == ["n1", "n2"]
-    wait_until(lambda: client.jobs()[0].told_age_s is None, "it is new")
-    wait_until(lambda: client.cluster().notes == [], "there is nothing to say of the owner")
+    eventually(lambda: client.jobs()[0].told_age_s is None, "it is new")
+    eventually(lambda: client.cluster().notes == [], "there is nothing to say of the owner")
 
 
 def test_the_owner_lists_its_job_once(two: Two) -> None:
@@ -111,11 +104,11 @@ def test_a_pause_and_a_drain_are_taken_by_either(two: Two) -> None:
     client.pause("look", f"job:{two.job_id}")
     client.drain("n1", "smells")
 
-    wait_until(lambda: f"job:{two.job_id}" in desk.ledger.paused, "the owner knows the pause")
-    wait_until(lambda: desk.unusable("n1") is not None, "the owner knows the drain")
+    eventually(lambda: f"job:{two.job_id}" in desk.ledger.paused, "the owner knows the pause")
+    eventually(lambda: desk.unusable("n1") is not None, "the owner knows the drain")
     client.resume("looked", f"job:{two.job_id}")
     client.release("n1", "does not")
-    wait_until(lambda: desk.unusable("n1") is None, "and its end")
+    eventually(lambda: desk.unusable("n1") is None, "and its end")
 
 
 def test_an_unknown_job_stays_unknown_and_a_limited_token_sees_no_more_than_at_the_owner(
@@ -172,7 +165,7 @@ def test_a_stranger_who_claims_to_be_a_controller_is_refused(two: Two) -> None:
 def test_the_console_shows_the_job_and_its_journal_at_the_other_one(two: Two) -> None:
     page = _console(two.other)
 
-    wait_until(lambda: "train" in page("/"), "the fleet shows it")
+    eventually(lambda: "train" in page("/"), "the fleet shows it")
     assert "n1" in page(f"/jobs/{two.job_id}")
     assert "attempt_started" in page(f"/journal?job={two.job_id}")
 
@@ -187,7 +180,7 @@ def test_a_command_is_carried_out_by_the_owner_and_audited_at_both_with_the_pers
 
     assert done.text
     job = two.owner.service.worker.jobs.running[two.job_id]
-    wait_until(
+    eventually(
         lambda: job.controller is not None and job.controller.ledger.incidents == 1, "a restart"
     )
     (line,) = _audit(two.owner, "looks odd")
@@ -223,9 +216,9 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
     with running(owner_folder) as owner, running(other_folder) as other:
         (speaker, *_rest) = two_speakers(owner.client())
         client = other.client("admin")
-        wait_until(lambda: [one.attempt for one in client.jobs()] == [1], "the job is shown")
+        eventually(lambda: [one.attempt for one in client.jobs()] == [1], "the job is shown")
         wire.close_all()
-        wait_until(lambda: client.jobs()[0].told_age_s is not None, "it is old")
+        eventually(lambda: client.jobs()[0].told_age_s is not None, "it is old")
 
         (job,) = client.jobs()
         detail = client.job(speaker.job_id)
@@ -246,8 +239,8 @@ def test_a_job_whose_controller_does_not_answer_is_shown_as_it_was_and_said_to_b
         assert re.search(r"has not answered for \d+ s .*: 1 job of it shown as last told", note)
 
         wire.is_open = True
-        wait_until(lambda: client.jobs()[0].told_age_s is None, "it is new again")
-        wait_until(lambda: client.cluster().notes == [], "and nothing is said")
+        eventually(lambda: client.jobs()[0].told_age_s is None, "it is new again")
+        eventually(lambda: client.cluster().notes == [], "and nothing is said")
         assert client.post_alerts([alert_of("g7")]).alerts == 1
         assert accused(owner) == {"g7"}
     wire.close()
@@ -269,9 +262,9 @@ def test_a_job_that_an_older_controller_has_is_shown_and_the_client_is_sent_ther
         def is_older() -> bool:
             return any("is an older one" in one for one in client.cluster().notes)
 
-        wait_until(is_older, "it is said")  # before it has told of any job
+        eventually(is_older, "it is said")  # before it has told of any job
         (speaker, *_rest) = two_speakers(owner.client())
-        wait_until(lambda: client.jobs() != [], "the job is shown")
+        eventually(lambda: client.jobs() != [], "the job is shown")
         (job,) = client.jobs()
         detail = client.job(speaker.job_id)
 
@@ -307,12 +300,12 @@ def test_a_node_of_another_controller_is_not_taken_for_one_of_the_same_short_nam
         speaker = Speaker(client, "n1.b.org", joined.job_id)
         speaker.say()
         assert speaker.ask() is not None
-        wait_until(lambda: knows_another(owner) and knows_another(other), "each knows the other")
+        eventually(lambda: knows_another(owner) and knows_another(other), "each knows the other")
 
         other.client("admin").post_alerts([alert_of("N1.b.org"), alert_of("N2")])
 
         # N2 is matched once the owner has learned which nodes the other one has.
-        wait_until(lambda: bool(evidence_names(owner, one.job_id)), "the owner has evidence")
-        wait_until(lambda: bool(evidence_names(other, joined.job_id)), "the other one, too")
+        eventually(lambda: bool(evidence_names(owner, one.job_id)), "the owner has evidence")
+        eventually(lambda: bool(evidence_names(other, joined.job_id)), "the other one, too")
         assert evidence_names(owner, one.job_id) == {"N2"}
         assert evidence_names(other, joined.job_id) == {"N1.b.org"}

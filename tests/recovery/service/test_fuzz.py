@@ -35,9 +35,10 @@ from recovery.messages.exchange import (
 from recovery.service.retained import USUAL_BYTES, Retained, Room, slim
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
-from tests.recovery.service.test_permissions import unlimited
+from tests.support.eventually import DEADLINE_S
 from tests.support.messages import FINDING, ORDER, REPORT
 from tests.support.service import Running, Speaker, join_of, make_folder, running, two_speakers
+from tests.support.service_bench import unlimited
 
 ODD: list[Any] = [
     None, True, False, 0, -1, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30, 0.5, -1e300, 1e308, 1e-320,
@@ -268,7 +269,7 @@ def test_no_report_makes_the_core_fail(scene: Scene, random: Random) -> None:
         job.tick(worker._clock.now_s())
         return job.failures
 
-    assert worker.call(act).result(60) == 0, report
+    assert worker.call(act).result(DEADLINE_S) == 0, report
     assert scene.state_of_victim() == before
 
 
@@ -312,7 +313,7 @@ def test_report_that_is_sent_again_or_of_an_earlier_number_changes_nothing(scene
 
     for report in (old, replayed, replayed):
         speaker.client.report(report)
-    scene.up.service.worker.call(lambda: None).result(60)
+    scene.up.service.worker.call(lambda: None).result(DEADLINE_S)
 
     assert scene.state_of_victim() == before
 

@@ -7,9 +7,9 @@ import pytest
 
 from recovery.api.controller_errors import RefusedError
 from recovery.service.job_store import StoredJob
-from tests.recovery.service.test_cluster_api import fail_rank
-from tests.recovery.service.test_permissions import OWN
-from tests.support.service import Speaker, join_of, make_folder, running, wait_until
+from tests.support.eventually import eventually
+from tests.support.service import Speaker, join_of, make_folder, running
+from tests.support.service_bench import fail_rank
 
 
 @pytest.mark.real
@@ -17,7 +17,7 @@ def test_no_launcher_can_choose_a_uuid_that_gives_two_incidents_one_id(tmp_path:
     make_folder(tmp_path / "files")
     with running(tmp_path / "files") as up:
         client = up.client()
-        first = client.join(join_of("n1", name=OWN, key="a")).job_id
+        first = client.join(join_of("n1", name="llama", key="a")).job_id
         chosen = f"{first[:8]}-0000-4000-8000-000000000001"
         second = client.join(join_of("x1", name="other", key="b", job_id=chosen)).job_id
         assert second == chosen
@@ -50,7 +50,7 @@ def test_incident_of_a_job_with_a_chosen_uuid_is_found_by_its_id(tmp_path: Path)
             speaker.wait_order()
             speaker.obey()
         fail_rank(speakers[0])
-        wait_until(lambda: bool(admin.incidents(chosen)), "an incident")
+        eventually(lambda: bool(admin.incidents(chosen)), "an incident")
         (incident,) = admin.incidents(chosen)
 
         assert not incident.incident_id.startswith(f"{first[:8]}-")

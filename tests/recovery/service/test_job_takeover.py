@@ -20,11 +20,13 @@ from recovery.postgres.leases import HeldByOtherError, Leases
 from recovery.postgres.postgres_journal import PostgresJournal, read_entries
 from recovery.service.job_store import FoundJobs, StoredJob
 from recovery.service.job_takeover import JobTakeover, TakenJob
-from tests.recovery.service.test_postgres_jobs import configure
+from tests.support.controllers import configure
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import join_of, running, wait_until
+from tests.support.service import join_of, running
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 RECORDS = 3  # of each job
 
 
@@ -105,7 +107,7 @@ def test_the_deciding_thread_hears_at_once_that_nothing_is_ready_while_the_datab
         waits = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
         )
-        wait_until(
+        eventually(
             lambda: cluster.server.ask(cluster.name, waits, cluster.name) == [(1,)], "it waits"
         )
 
@@ -202,17 +204,17 @@ def test_all_jobs_of_a_controller_that_ended_are_managed_by_the_next_one(
     tmp_path: Path, postgres: PostgresServer, jobs: int
 ) -> None:
     url = postgres.url(postgres.make_database(), "controller")
-    with running(configure(tmp_path / "a", url)) as first:
+    with running(configure(tmp_path / "a", url, lease_s=LEASE_S)) as first:
         worker = first.service.worker
         for number in range(jobs):
             one = join_of("n1", key=f"job:{number}", name=f"job-{number}")
-            worker.call(lambda one=one: worker.jobs.join("alice", one)).result(60)  # type: ignore[misc]
-        with running(configure(tmp_path / "b", url)) as second:
+            worker.call(lambda one=one: worker.jobs.join("alice", one)).result(DEADLINE_S)  # type: ignore[misc]
+        with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as second:
             there = second.service.worker.jobs
             first.thread.stop()
 
-            wait_until(lambda: len(there.running) == jobs, "all are taken over")
-            wait_until(
+            eventually(lambda: len(there.running) == jobs, "all are taken over")
+            eventually(
                 lambda: all(one.controller is not None for one in there.running.values()),
                 "each has a controller",
             )

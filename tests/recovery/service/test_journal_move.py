@@ -10,11 +10,14 @@ from click.testing import CliRunner, Result
 from rankmend.cli.controller import controller
 from recovery.journal.store import open_readonly
 from recovery.postgres.postgres_journal import read_entries
-from tests.recovery.service.test_postgres_jobs import configure, start_job
+from tests.support.controllers import configure
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import LONG_S, Running, make_folder, running, two_speakers, wait_until
+from tests.support.service import Running, make_folder, running, two_speakers
+from tests.support.service_bench import start_job
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
+LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def fill(folder: Path) -> tuple[str, str]:
         running_id, _order = start_job(up)
         ended_id = end_a_job(up)
         desk = up.service.worker.desk
-        up.service.worker.call(lambda: desk.drain("n9", "me", "broken")).result(LONG_S)
+        up.service.worker.call(lambda: desk.drain("n9", "me", "broken")).result(DEADLINE_S)
     return running_id, ended_id
 
 
@@ -52,7 +55,7 @@ def end_a_job(up: Running) -> str:
     for one in speakers:
         one.finish()
     job_id = speakers[0].job_id
-    wait_until(lambda: job_id not in up.service.worker.jobs.running, "the job has ended")
+    eventually(lambda: job_id not in up.service.worker.jobs.running, "the job has ended")
     return job_id
 
 
@@ -81,9 +84,9 @@ def test_a_state_folder_is_moved_with_every_job_and_record_and_goes_on_there(
             assert read_entries(there, f"job:{job_id}") == entries
     with running(folder) as up:
         jobs = up.service.worker.jobs
-        wait_until(lambda: running_id in jobs.running, "the job is taken up")
+        eventually(lambda: running_id in jobs.running, "the job is taken up")
         job = jobs.running[running_id]
-        wait_until(lambda: job.controller is not None, "its controller")
+        eventually(lambda: job.controller is not None, "its controller")
         assert job.controller is not None
         assert job.controller.ledger.epoch > 1
         assert jobs.known[ended_id].outcome is not None
@@ -138,8 +141,8 @@ def test_a_move_into_a_database_that_has_gone_on_is_refused(
     add_journal(folder, url)
     assert run_move(folder).exit_code == 0
     with running(folder) as up:  # decides in the database
-        wait_until(lambda: running_id in up.service.worker.jobs.running, "the job is taken up")
-        wait_until(
+        eventually(lambda: running_id in up.service.worker.jobs.running, "the job is taken up")
+        eventually(
             lambda: up.service.worker.jobs.running[running_id].controller is not None, "decided"
         )
     (folder / "state/moved-to-postgresql").unlink()
@@ -185,7 +188,9 @@ def test_a_folder_whose_controller_runs_is_not_moved(
 def test_a_backup_by_pg_dump_is_restored_with_every_record_and_the_controller_goes_on(
     tmp_path: Path, postgres: PostgresServer, database: str
 ) -> None:
-    with running(configure(tmp_path / "a", postgres.url(database, "controller"))) as up:
+    with running(
+        configure(tmp_path / "a", postgres.url(database, "controller"), lease_s=LEASE_S)
+    ) as up:
         job_id, order = start_job(up)
     backup = postgres.folder / "backup"
     postgres.run("pg_dump", "-Fc", "-n", "rankmend", "-f", str(backup), postgres.url(database))
@@ -194,11 +199,13 @@ def test_a_backup_by_pg_dump_is_restored_with_every_record_and_the_controller_go
 
     with connected(postgres.url(database, "controller")) as (old, _leases):
         entries = read_entries(old, f"job:{job_id}")
-    with running(configure(tmp_path / "b", postgres.url(restored, "controller"))) as up:
-        wait_until(lambda: job_id in up.service.worker.jobs.running, "the job is taken up")
+    with running(
+        configure(tmp_path / "b", postgres.url(restored, "controller"), lease_s=LEASE_S)
+    ) as up:
+        eventually(lambda: job_id in up.service.worker.jobs.running, "the job is taken up")
         known = up.service.worker.jobs.known[job_id].journal.read()
         assert known[: len(entries)] == entries
         job = up.service.worker.jobs.running[job_id]
-        wait_until(lambda: job.controller is not None, "its controller")
+        eventually(lambda: job.controller is not None, "its controller")
         assert job.controller is not None
         assert job.controller.ledger.attempt == order.attempt

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +18,12 @@ from recovery.postgres.desk_journal import DeskJournal
 from recovery.slurm.desk import RequestDesk
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.controllers import configure, controller_process
+from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.kubernetes import Cluster
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 KILLS = 2
-WAIT_S_MAX = 120.0
 
 
 def test_kill_9_of_the_one_that_works_on_kubernetes_cordons_no_node_twice_and_forgets_none(
@@ -47,10 +46,10 @@ def test_kill_9_of_the_one_that_works_on_kubernetes_cordons_no_node_twice_and_fo
         desk = _asking(DeskJournal(database, leases, "kubernetes", SystemClock(), read_boot_id()))
 
         for node in nodes:
-            _wait(lambda: _holder(postgres, name) is not None, "one works on the desk")
+            eventually(lambda: _holder(postgres, name) is not None, "one works on the desk")
             desk.bench.catch_up()
             desk.ask(SchedulerRequest(f"k/{node}", SchedulerAction.DRAIN, (node,), reason="bad"))
-            time.sleep(chance.uniform(0.0, 1.2))  # at any place of its work
+            fault_lasts(chance.uniform(0.0, 1.2))  # it dies at any place of its work
             (victim,) = [
                 one for one in running if one.port_in(_holder(postgres, name) or "")
             ] or running[:1]
@@ -62,7 +61,7 @@ def test_kill_9_of_the_one_that_works_on_kubernetes_cordons_no_node_twice_and_fo
             desk.bench.catch_up()
             return not desk.ledger.open
 
-        _wait(is_done, "all are cordoned")
+        eventually(is_done, "all are cordoned")
 
     outcomes = [work.ended.outcome for work in desk.ledger.works.values() if work.ended]
     assert outcomes == [SlurmOutcome.DONE] * KILLS
@@ -101,7 +100,7 @@ def _cordons(cluster: Cluster, since: str, nodes: list[str]) -> Counter[str]:
     before = dict.fromkeys(nodes, False)
     last = cluster.add_node("two-controllers-last")  # what is told of it comes after all else
     stream = watch.Watch().stream(
-        cluster.core.list_node, resource_version=since, timeout_seconds=int(WAIT_S_MAX)
+        cluster.core.list_node, resource_version=since, timeout_seconds=int(DEADLINE_S)
     )
     for event in stream:
         node = event["object"]
@@ -112,10 +111,3 @@ def _cordons(cluster: Cluster, since: str, nodes: list[str]) -> Counter[str]:
             found[told] += now and not before[told]
             before[told] = now
     raise AssertionError(f"the watch ended before {last} was told of: {found}")
-
-
-def _wait(is_so: Any, what: str) -> None:
-    until_s = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.05)

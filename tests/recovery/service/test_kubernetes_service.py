@@ -18,8 +18,9 @@ from rankmend.kubernetes_api import connect
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.controller_config import Config
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kubernetes import Cluster
-from tests.support.service import LONG_S, make_folder, running, wait_until
+from tests.support.service import make_folder, running
 
 
 def test_a_kubeconfig_that_is_missing_is_named() -> None:
@@ -46,7 +47,7 @@ def test_an_api_that_does_not_answer_is_said_and_nothing_is_lost(tmp_path: Path)
         assert up.service.kubernetes is not None
         desk = up.service.kubernetes.desk
         desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
-        wait_until(lambda: desk.bench.is_answering is False, "the API is away")
+        eventually(lambda: desk.bench.is_answering is False, "the API is away")
         view = up.client("admin").kubernetes()
         page = generate_latest(up.service.measures.registry).decode()
 
@@ -83,8 +84,8 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
         assert up.service.kubernetes is not None
         desk = up.service.kubernetes.desk
         desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, (node,), reason="GPU 3 is bad"))
-        wait_until(lambda: len(up.service.kubernetes.states()) == 2, "the nodes are read")
-        wait_until(lambda: not desk.ledger.open, "the node is cordoned")
+        eventually(lambda: len(up.service.kubernetes.states()) == 2, "the nodes are read")
+        eventually(lambda: not desk.ledger.open, "the node is cordoned")
         access = ["--controller", up.url, "--ca-file", str(up.ca)]
         access += ["--token-file", str(up.folder / "admin.token")]
         told = CliRunner().invoke(cli, ["kubernetes", *access])
@@ -94,7 +95,7 @@ def test_a_node_is_cordoned_shown_and_returned_by_a_person(
         words = ["resume", "--node", node, "--reason", "board replaced", *access]
         resumed = CliRunner().invoke(cli, words)
         assert resumed.exit_code == 0, resumed.output
-        wait_until(lambda: not desk.ledger.ours, "the cordon is taken back")
+        eventually(lambda: not desk.ledger.ours, "the cordon is taken back")
         after = kubernetes_cluster.core.read_node(node)
 
     assert told.exit_code == 0, told.output
@@ -142,16 +143,16 @@ def test_a_node_that_fails_its_preflight_is_cordoned_and_returned_once_it_passes
         token = up.folder / "admin.token"
         options = HoldOptions("kubernetes", True, False, 0.1, up.url, token, up.ca)
         first = hold_or_return(
-            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), LONG_S
+            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), DEADLINE_S
         )
-        wait_until(is_cordoned, "the node is cordoned")
+        eventually(is_cordoned, "the node is cordoned")
         again = hold_or_return(
-            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), LONG_S
+            options, flown(node, CheckStanding.FAILED), tmp_path, LoadChildren(), DEADLINE_S
         )
         done = hold_or_return(
-            options, flown(node, CheckStanding.PASSED), tmp_path, LoadChildren(), LONG_S
+            options, flown(node, CheckStanding.PASSED), tmp_path, LoadChildren(), DEADLINE_S
         )
-        wait_until(lambda: not is_cordoned(), "the cordon is taken back")
+        eventually(lambda: not is_cordoned(), "the cordon is taken back")
 
     assert (first["outcome"], "Kubernetes is asked to take it out" in str(first["said"])) == (
         "held",

@@ -7,8 +7,9 @@ import pytest
 
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.service.kubernetes_signals import LOOK_S
+from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
-from tests.support.service import Speaker, join_of, make_folder, running, wait_until
+from tests.support.service import Speaker, join_of, make_folder, running
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -31,10 +32,10 @@ def test_a_condition_of_a_node_that_a_job_runs_on_is_an_active_alert(
         joined = client.join(join_of(node, nodes_min=1, nodes_max=1))
         speaker = Speaker(client, node, joined.job_id)
         speaker.say()
-        wait_until(lambda: speaker.ask(wait_s=1) is not None, "an order")
+        eventually(lambda: speaker.ask(wait_s=1) is not None, "an order")
         speaker.obey()
         alerts = up.service.worker.desk.alerts
-        wait_until(lambda: bool(alerts.active), f"the alert is there within {LOOK_S} s")
+        eventually(lambda: bool(alerts.active), f"the alert is there within {LOOK_S} s")
         (active,) = alerts.active
 
     assert (active.target.node, active.target.device) == (node, "GpuNvlinkWatch")

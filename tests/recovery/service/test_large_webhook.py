@@ -13,8 +13,9 @@ import urllib3
 
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.routes import ALERT_BYTES_MAX
-from tests.recovery.service.test_reconcile import ACTIVE
-from tests.support.service import LONG_S, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import make_folder, running
+from tests.support.service_bench import ACTIVE
 
 
 class Asked:
@@ -66,10 +67,12 @@ def test_alerts_of_a_webhook_that_is_too_large_are_read_from_alertmanager(tmp_pa
         with running(
             folder, lambda config: msgspec.structs.replace(config, alertmanagers=people)
         ) as up:
-            wait_until(lambda: asked.times >= 1, "the look at the start")
+            eventually(lambda: asked.times >= 1, "the look at the start")
             asked.active = [ACTIVE]
             token = (folder / "admin.token").read_text().strip()
-            with urllib3.PoolManager(ca_certs=str(up.ca), retries=False, timeout=LONG_S) as pool:
+            with urllib3.PoolManager(
+                ca_certs=str(up.ca), retries=False, timeout=DEADLINE_S
+            ) as pool:
                 refused = pool.request(
                     "POST",
                     f"{up.url}/v1/alertmanager",
@@ -82,9 +85,10 @@ def test_alerts_of_a_webhook_that_is_too_large_are_read_from_alertmanager(tmp_pa
 
             assert refused.status == 413
             worker = up.service.worker
-            wait_until(
+            eventually(
                 lambda: (
-                    worker.call(lambda: len(list(worker.desk.alerts.active))).result(LONG_S) == 1
+                    worker.call(lambda: len(list(worker.desk.alerts.active))).result(DEADLINE_S)
+                    == 1
                 ),
                 "the alert that fires",
             )

@@ -14,8 +14,8 @@ from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
 from recovery.service.measures import Measures
 from tests.support.agent import FakeClock
-from tests.support.goodput_jobs import RECOVERY
 from tests.support.checkpoint_views import SNAPSHOTS, VIEW
+from tests.support.goodput_jobs import RECOVERY
 
 
 def values(measures: Measures) -> dict[str, float]:

@@ -19,11 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 from recovery.service.call import Accepts
 from recovery.service.measures import Measures
 from recovery.service.metrics_page import metrics_page
-from tests.recovery.service.test_time_accounts import Followed
 from tests.support.bound_to_test import BOUND_TO_TEST
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 from tests.support.goodput_jobs import BEGIN, FAILED
-from tests.support.service import Running, make_folder, running, two_speakers, wait_until
+from tests.support.service import Running, make_folder, running, two_speakers
+from tests.support.service_bench import Followed
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
@@ -139,13 +140,13 @@ def test_a_real_prometheus_takes_openmetrics_and_finds_a_jobs_series(
     ask = asker(f"http://127.0.0.1:{port}/api/v1/")
     try:
         name = f'rankmend_controller_restarts_left{{job_id="{job_id}"}}'
-        wait_until(lambda: bool(ask("query", query=name).get("result")), f"{name} is scraped")
+        eventually(lambda: bool(ask("query", query=name).get("result")), f"{name} is scraped")
         family = {"metric": "rankmend_controller_alerts"}
-        wait_until(lambda: bool(ask("targets/metadata", **family)), "its type is known")
+        eventually(lambda: bool(ask("targets/metadata", **family)), "its type is known")
         told = ask("targets/metadata", **family)
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(DEADLINE_S)
 
     # In text the family of a counter has the name of its series, with `_total`.
     assert [one["type"] for one in told] == ["counter"]
@@ -156,7 +157,7 @@ def asker(base: str) -> Callable[..., Any]:
         """Return the data of an answer; empty while there is none."""
         url = f"{base}{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
                 return json.loads(answer.read())["data"]
         except OSError:
             return {}

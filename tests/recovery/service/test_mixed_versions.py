@@ -23,10 +23,11 @@ from recovery.postgres.leases import JournalLease
 from recovery.postgres.migration import check_schema, migrate, migrations, render_grants
 from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_rows
 from tests.support.controllers import configure
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected
-from tests.support.service import LONG_S, join_of, running, two_speakers, wait_until
+from tests.support.service import join_of, running, two_speakers
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 HELD = NodeHeld("n9", Hold.DRAIN, "alice", "r", None)
 RAW = "SELECT number, kind, minor, body, checksum FROM rankmend.record WHERE journal = %s ORDER BY number"
 
@@ -96,14 +97,14 @@ def test_kinds_and_fields_of_a_newer_controller_are_carried_and_the_job_goes_on(
 
     with running(configure(tmp_path / "b", url)) as older:
         jobs, desk = older.service.worker.jobs, older.service.worker.desk
-        wait_until(lambda: job_id in jobs.running, "the job is taken up")
+        eventually(lambda: job_id in jobs.running, "the job is taken up")
         job = jobs.running[job_id]
-        wait_until(lambda: job.controller is not None, "it is managed")
+        eventually(lambda: job.controller is not None, "it is managed")
         assert job.controller is not None
         assert job.controller.ledger.epoch == epoch + 2
         assert job.controller.ledger.attempt == 1
         assert desk.unusable("n9") is not None
-        older.service.worker.call(lambda: desk.release("n9", "bob", "r")).result(LONG_S)
+        older.service.worker.call(lambda: desk.release("n9", "bob", "r")).result(DEADLINE_S)
         older.client().join(join_of("n3"))
 
     for one, rows in before.items():
@@ -124,7 +125,7 @@ def test_a_new_run_of_a_job_under_the_older_controller_keeps_the_newer_ones_sett
         for one in speakers:
             one.obey()
             one.finish()
-        wait_until(lambda: not first.service.worker.jobs.running, "the job has ended")
+        eventually(lambda: not first.service.worker.jobs.running, "the job has ended")
     add_newer_field(postgres, name)
 
     with running(configure(tmp_path / "b", url)) as older:
@@ -146,11 +147,11 @@ def test_a_job_whose_records_only_a_newer_controller_reads_is_left_to_it(
     write_newer(url, f"job:{job_id}", ("job_ended", odd))
 
     with running(configure(tmp_path / "b", url)) as older:
-        wait_until(lambda: job_id not in older.service.worker.jobs.running, "it is let go")
+        eventually(lambda: job_id not in older.service.worker.jobs.running, "it is let go")
         holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
-        wait_until(lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take it")
+        eventually(lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take it")
         client = older.client("admin")
-        wait_until(lambda: [one.job_id for one in client.jobs()] == [job_id], "it is shown")
+        eventually(lambda: [one.job_id for one in client.jobs()] == [job_id], "it is shown")
         (shown,) = client.jobs()
 
         assert shown.problem is not None
@@ -169,10 +170,10 @@ def test_controller_that_can_not_read_what_the_cluster_decided_leaves_all_to_new
         job_id = older.client().join(join_of("n1")).job_id
         odd = encode_record(HELD).replace(b'"drain"', b'"hibernate"')  # of a kind unknown here
         write_newer(url, "cluster", ("node_held", odd))
-        wait_until(lambda: not older.service.worker.is_alive, "its deciding thread ends")
+        eventually(lambda: not older.service.worker.is_alive, "its deciding thread ends")
 
         holder = "SELECT holder FROM rankmend.journal WHERE job_id = %s"
-        wait_until(
+        eventually(
             lambda: postgres.ask(name, holder, job_id) == [(None,)], "anybody may take its job"
         )
 
@@ -205,16 +206,16 @@ def test_the_schema_is_migrated_under_a_living_older_controller_and_then_they_ar
 
         with running(configure(tmp_path / "new", url)) as newer:
             client = newer.client("admin")
-            wait_until(lambda: len(client.jobs()) == 1, "the older one's job is shown")
+            eventually(lambda: len(client.jobs()) == 1, "the older one's job is shown")
             assert str(job_id) not in newer.service.worker.jobs.running
             assert any("is an older one" in one for one in client.cluster().notes)
 
             leases.release(JournalLease(f"job:{job_id}", 1))
             leases.end()
             jobs = newer.service.worker.jobs
-            wait_until(lambda: str(job_id) in jobs.running, "the newer one has taken the job")
-            wait_until(lambda: jobs.running[str(job_id)].controller is not None, "and manages it")
-            wait_until(lambda: client.cluster().notes == [], "there is nothing to say of others")
+            eventually(lambda: str(job_id) in jobs.running, "the newer one has taken the job")
+            eventually(lambda: jobs.running[str(job_id)].controller is not None, "and manages it")
+            eventually(lambda: client.cluster().notes == [], "there is nothing to say of others")
 
 
 def _migrate_to(postgres: PostgresServer, name: str, version: int) -> None:

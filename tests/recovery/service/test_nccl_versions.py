@@ -10,7 +10,8 @@ from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 from rankmend.cli.nccl_lines import say_nccl
 from recovery.api import wire
 from recovery.messages.exchange import RankExit, RankReport
-from tests.support.service import Running, Speaker, make_folder, running, two_speakers, wait_until
+from tests.support.eventually import eventually
+from tests.support.service import Running, Speaker, make_folder, running, two_speakers
 
 pytestmark = pytest.mark.real
 
@@ -48,13 +49,13 @@ def test_ranks_that_differ_are_shown_and_name_the_start_that_failed_by_it(up: Ru
     speakers = two_speakers(up.client("launch"))
     job_id = speakers[0].job_id
     ranks = {one.node: start(one, VERSIONS[one.node]) for one in speakers}
-    wait_until(lambda: bool(shown(up, job_id)), "both nodes' versions")
+    eventually(lambda: bool(shown(up, job_id)), "both nodes' versions")
     before = shown(up, job_id)
     ended = RankExit(0.1, 1, None, False, False, None, (), words=MISMATCH)
     for one in speakers:
         one.say(ranks=tuple(replace(r, process_state="", exit=ended) for r in ranks[one.node]))
     admin = up.client("admin")
-    wait_until(lambda: bool(admin.incidents(job_id)), "the incident")
+    eventually(lambda: bool(admin.incidents(job_id)), "the incident")
 
     assert before == [
         wire.NcclShare("2.21.5", ["n2"], [2, 3]),
@@ -78,5 +79,5 @@ def test_ranks_that_are_alike_or_tell_none_are_no_mix(up: Running) -> None:
     start(speakers[0], ("2.27.3",))
     start(speakers[1], ())
 
-    wait_until(lambda: up.client("admin").job(speakers[0].job_id).job.state == "running", "it runs")
+    eventually(lambda: up.client("admin").job(speakers[0].job_id).job.state == "running", "it runs")
     assert shown(up, speakers[0].job_id) == []

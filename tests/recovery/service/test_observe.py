@@ -12,15 +12,8 @@ from recovery.messages.exchange import RankExit, RankReport
 from recovery.messages.outside import PersonAct
 from recovery.people.alerts import Links
 from recovery.service.pager import look
-from tests.support.service import (
-    LONG_S,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, Speaker, join_of, make_folder, running
 
 POLICY = """
 [cluster]
@@ -59,7 +52,7 @@ def start_job(up: Running, name: str) -> Speaker:
     speaker.say()
     speaker.wait_order()
     speaker.obey()
-    wait_until(lambda: state(up, speaker.job_id) == "running", "the job runs")
+    eventually(lambda: state(up, speaker.job_id) == "running", "the job runs")
     return speaker
 
 
@@ -88,7 +81,7 @@ def test_a_job_whose_rank_fails_ends_and_what_would_have_been_done_is_journaled(
 
     kill_first_rank(speaker)
 
-    wait_until(lambda: state(up, speaker.job_id) in ("stopping", "escalated"), "the job ends")
+    eventually(lambda: state(up, speaker.job_id) in ("stopping", "escalated"), "the job ends")
     assert causes(up, speaker.job_id) == ["observe"]
     lines = [line.text or "" for line in up.client("admin").story(speaker.job_id).lines]
     assert any(line.startswith("would have: `restart_in_place`") for line in lines), lines
@@ -96,7 +89,7 @@ def test_a_job_whose_rank_fails_ends_and_what_would_have_been_done_is_journaled(
 
 
 def test_it_wakes_nobody(up: Running) -> None:
-    found = up.service.worker.call(lambda: look(up.service.worker, LINKS, 1e6)).result(LONG_S)
+    found = up.service.worker.call(lambda: look(up.service.worker, LINKS, 1e6)).result(DEADLINE_S)
 
     messages = [one for one in found.alerts if one.labels["alertname"] == "RankmendIncident"]
     assert {one.labels["severity"] for one in messages} <= {"info"}
@@ -107,7 +100,7 @@ def test_a_job_that_is_trusted_is_recovered_beside_it(up: Running) -> None:
 
     kill_first_rank(speaker)
 
-    wait_until(lambda: state(up, speaker.job_id) == "recovering", "the job is recovered")
+    eventually(lambda: state(up, speaker.job_id) == "recovering", "the job is recovered")
     assert causes(up, speaker.job_id) == []
 
 
@@ -141,8 +134,8 @@ def test_a_person_may_have_a_plan_carried_out_that_was_only_observed(up: Running
         speaker.say(ranks=stopped)
         return state(up, speaker.job_id) == "waiting"
 
-    wait_until(waits, "a stand-still that is only observed")
+    eventually(waits, "a stand-still that is only observed")
     assert causes(up, speaker.job_id) == ["observe"]
     (plan,) = [one for one in client.plans() if one.job_id == speaker.job_id]
     client.command(speaker.job_id, PersonAct.APPROVE, incident_id=plan.incident_id)
-    wait_until(lambda: state(up, speaker.job_id) == "recovering", "the approved plan")
+    eventually(lambda: state(up, speaker.job_id) == "recovering", "the approved plan")

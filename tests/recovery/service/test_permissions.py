@@ -17,22 +17,15 @@ from recovery.cluster.cluster_limits import AlertRules
 from recovery.cluster.incoming_alerts import IncomingAlert, target_of
 from recovery.console.acts import MayAct
 from recovery.messages.codec import encode_message
-from recovery.service import authority, controller_config
+from recovery.service import authority
 from recovery.service.permission import Touches, covers, may_act_on
 from recovery.service.roles import TOKEN_ROLES, Role, Subject
 from recovery.service.route import Route
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
-from tests.recovery.service.test_cluster_api import fail_rank
-from tests.support.service import (
-    LONG_S,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, Speaker, join_of, make_folder, running
+from tests.support.service_bench import fail_rank, unlimited
 
 ROOT = Path(__file__).resolve().parents[3]
 OWN, OTHER = "llama", "gemma"  # jobs; their nodes are n1, n2 and x1, x2
@@ -113,7 +106,7 @@ class World:
             headers["Authorization"] = f"Bearer {self.tokens[role, limit]}"
             pool = self.pool
         answer = pool.request(
-            method, self.up.url + path, headers=headers, body=body, timeout=LONG_S
+            method, self.up.url + path, headers=headers, body=body, timeout=DEADLINE_S
         )
         return answer.status, answer.data
 
@@ -194,14 +187,6 @@ def _window(nodes: list[str]) -> Any:
     )
 
 
-def unlimited(one: controller_config.Config) -> controller_config.Config:
-    limits = controller_config.Limits(
-        reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5
-    )
-    discovery = msgspec.structs.replace(one.discovery, nodes=("n9", "x9"))
-    return msgspec.structs.replace(one, limits=limits, discovery=discovery)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("permissions") / "files"
@@ -237,7 +222,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             body = msgspec.json.encode({"node": node, "jobs": [_watched(name)]})
             world.ask(Role.ALERT, "none", "POST", "/v1/watched", body)
         admin = up.client("admin")
-        wait_until(lambda: bool(admin.incidents(world.ours.job_id)), "an incident")
+        eventually(lambda: bool(admin.incidents(world.ours.job_id)), "an incident")
         world.incident = admin.incidents(world.ours.job_id)[0].incident_id
         for node in ("n2", "x2"):
             admin.drain(node, "fan")
@@ -402,7 +387,7 @@ def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: 
         lambda: worker.desk.take_policy(
             replace(policy, alerts=replace(policy.alerts, node_labels=("Hostname", "node")))
         )
-    ).result(LONG_S)
+    ).result(DEADLINE_S)
     try:
         labels = {"alertname": "RankmendX", "node": "n1", "Hostname": "x1"}
         body = json.dumps([{"labels": labels}]).encode()
@@ -410,7 +395,7 @@ def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: 
         assert world.ask(Role.REPORT, "its node", "POST", "/api/v2/alerts", body)[0] == 403
         assert world.ask(Role.REPORT, "another node", "POST", "/api/v2/alerts", body)[0] == 200
     finally:
-        worker.call(lambda: worker.desk.take_policy(policy)).result(LONG_S)
+        worker.call(lambda: worker.desk.take_policy(policy)).result(DEADLINE_S)
 
 
 def test_node_of_an_alert_is_that_of_the_first_label_that_the_rules_name() -> None:

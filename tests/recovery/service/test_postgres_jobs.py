@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,37 +18,21 @@ import urllib3
 from rankmend.errors import ConfigError
 from recovery.api.controller_errors import ControllerError, UnknownJobError
 from recovery.journal.job_records import LauncherStarted
-from recovery.messages.exchange import Order
 from recovery.postgres.spread import choose_leaving
 from recovery.service.postgres_jobs import PostgresJobs
-from tests.support.free_port import free_port
+from tests.support.controllers import configure, listen_of
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, running_server
-from tests.support.service import (
-    LONG_S,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    two_speakers,
-    wait_until,
-)
+from tests.support.service import Running, Speaker, join_of, running, two_speakers
+from tests.support.service_bench import start_job
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 ROOT = Path(__file__).parents[3]
+LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 
 
-def configure(folder: Path, url: str, lease_s: float = 30.0, port: int = 0) -> Path:
-    """Make the files of a controller that keeps its jobs there; it loses no lease because the machine is busy."""
-    path = make_folder(folder)
-    text = path.read_text().replace("\nstate_dir", f'\njournal = "{url}"\nstate_dir')
-    text = text.replace("#lease_s = 8.0", f"lease_s = {lease_s}")
-    text = text.replace("127.0.0.1:0", f"127.0.0.1:{port}")
-    if port:
-        own = f'url = "https://127.0.0.1:{port}"'
-        text = text.replace('#url = "https://controller-a.example:9477"', own)
-    path.write_text(text)
-    return folder
+def port_of(folder: Path) -> int:
+    return int(listen_of(folder).rpartition(":")[2])
 
 
 @pytest.fixture
@@ -73,30 +56,23 @@ def join(up: Running, *nodes: str, **changes: Any) -> list[Speaker]:
     return speakers
 
 
-def start_job(up: Running) -> tuple[str, Order]:
-    """Have a job of two nodes join, and return its id and the first order to start."""
-    first, _second = two_speakers(up.client())
-    assert first.order is not None
-    return first.job_id, first.order
-
-
 def test_a_job_is_in_the_database_and_goes_on_under_the_next_controller(
     tmp_path: Path, url: str
 ) -> None:
-    with running(configure(tmp_path / "a", url)) as first:
+    with running(configure(tmp_path / "a", url, lease_s=LEASE_S)) as first:
         job_id, order = start_job(first)
         first.service.worker.call(lambda: first.service.worker.desk.drain("n9", "me", "r")).result(
-            30
+            DEADLINE_S
         )
     assert list((tmp_path / "a/state/jobs").iterdir()) == []
 
     with running(
-        configure(tmp_path / "b", url)
+        configure(tmp_path / "b", url, lease_s=LEASE_S)
     ) as second:  # another host: nothing of the first is there
-        wait_until(lambda: job_id in second.service.worker.jobs.running, "the job is taken up")
+        eventually(lambda: job_id in second.service.worker.jobs.running, "the job is taken up")
         job = second.service.worker.jobs.running[job_id]
 
-        wait_until(lambda: job.controller is not None, "its controller")
+        eventually(lambda: job.controller is not None, "its controller")
         assert job.controller is not None
         assert job.controller.ledger.attempt == order.attempt
         assert job.controller.ledger.epoch > order.epoch
@@ -106,9 +82,8 @@ def test_a_job_is_in_the_database_and_goes_on_under_the_next_controller(
 def test_a_launcher_that_asks_another_controller_is_sent_to_the_one_that_has_the_job(
     tmp_path: Path, url: str
 ) -> None:
-    port = free_port()
-    with running(configure(tmp_path / "a", url, port=port)) as first:
-        with running(configure(tmp_path / "b", url)) as second:
+    with running(configure(tmp_path / "a", url, lease_s=LEASE_S)) as first:
+        with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as second:
             (speaker,) = join(first, "n1")
             other = second.client(ca_file=first.ca, token_file=first.folder / "launch.token")
             # One authority and one token file for both, as a site has it.
@@ -126,23 +101,27 @@ def test_a_launcher_that_asks_another_controller_is_sent_to_the_one_that_has_the
 def test_what_a_person_orders_at_one_controller_holds_at_the_other(
     tmp_path: Path, url: str
 ) -> None:
-    with running(configure(tmp_path / "a", url)) as first:
-        with running(configure(tmp_path / "b", url)) as second:
+    with running(configure(tmp_path / "a", url, lease_s=LEASE_S)) as first:
+        with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as second:
             desk, other = first.service.worker.desk, second.service.worker.desk
-            first.service.worker.call(lambda: desk.pause("cluster", "alice", "r")).result(LONG_S)
+            first.service.worker.call(lambda: desk.pause("cluster", "alice", "r")).result(
+                DEADLINE_S
+            )
 
-            wait_until(lambda: "cluster" in other.ledger.paused, "the other one knows the pause")
+            eventually(lambda: "cluster" in other.ledger.paused, "the other one knows the pause")
 
-            second.service.worker.call(lambda: other.resume("cluster", "bob", "r")).result(LONG_S)
-            wait_until(lambda: "cluster" not in desk.ledger.paused, "the first one knows the end")
+            second.service.worker.call(lambda: other.resume("cluster", "bob", "r")).result(
+                DEADLINE_S
+            )
+            eventually(lambda: "cluster" not in desk.ledger.paused, "the first one knows the end")
 
 
 @pytest.mark.long
 def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow(
     tmp_path: Path, url: str
 ) -> None:
-    first_folder = configure(tmp_path / "a", url, lease_s=4.0, port=free_port())
-    second_folder = configure(tmp_path / "b", url, lease_s=4.0, port=free_port())
+    first_folder = configure(tmp_path / "a", url, lease_s=4.0)
+    second_folder = configure(tmp_path / "b", url, lease_s=4.0)
     for name in ("ca.crt", "server.crt", "server.key", "tokens.toml"):  # a site has one of each
         shutil.copy(first_folder / name, second_folder / name)
     with running(first_folder) as first:
@@ -184,11 +163,9 @@ def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow
             def first_of(pairs: dict[str, list[Speaker]], speaker: Speaker) -> str:
                 return f"job-{list(pairs).index(speaker.job_id)}"
 
-            until_s = time.monotonic() + 120.0  # it gets none before it has lived for three leases
-            while not has_moved():
-                assert time.monotonic() < until_s, "no jobs have moved"
-                time.sleep(0.1)
-            wait_until(
+            # It gets none before it has lived for three leases.
+            eventually(has_moved, "jobs have moved", pause_s=0.1)
+            eventually(
                 lambda: (
                     sorted([*here.running, *there.running]) == sorted(launchers)  # each once
                 ),
@@ -197,7 +174,7 @@ def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow
 
             for job_id, job in list(there.running.items()):
                 assert job.stored.secret == secrets[job_id]
-                wait_until(lambda job=job: job.controller is not None, "its controller")  # type: ignore[misc]
+                eventually(lambda job=job: job.controller is not None, "its controller")  # type: ignore[misc]
                 assert job.controller is not None
                 assert job.controller.ledger.epoch > 1  # another start on the journal
                 assert job.controller.ledger.attempt == 1
@@ -233,12 +210,12 @@ def process(folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
         yield started
     finally:
         started.kill()
-        started.wait(60)
+        started.wait(DEADLINE_S)
 
 
 def test_the_jobs_of_a_controller_that_was_killed_are_taken_over(tmp_path: Path, url: str) -> None:
-    port = free_port()
-    folder = configure(tmp_path / "a", url, lease_s=4.0, port=port)
+    folder = configure(tmp_path / "a", url, lease_s=4.0)
+    port = port_of(folder)
     with process(folder) as first:
         alone = Running(folder, None, port)  # type: ignore[arg-type]
 
@@ -246,15 +223,15 @@ def test_the_jobs_of_a_controller_that_was_killed_are_taken_over(tmp_path: Path,
             with socket.socket() as one:
                 return one.connect_ex(("127.0.0.1", port)) == 0
 
-        wait_until(is_up, "the controller listens")
+        eventually(is_up, "the controller listens")
         job_id, order = start_job(alone)
-        with running(configure(tmp_path / "b", url)) as second:
+        with running(configure(tmp_path / "b", url, lease_s=LEASE_S)) as second:
             jobs = second.service.worker.jobs
             assert job_id not in jobs.running
             first.send_signal(signal.SIGKILL)
 
-            wait_until(lambda: job_id in jobs.running, "the job is taken over")
-            wait_until(lambda: jobs.running[job_id].controller is not None, "its controller")
+            eventually(lambda: job_id in jobs.running, "the job is taken over")
+            eventually(lambda: jobs.running[job_id].controller is not None, "its controller")
 
             ledger = jobs.running[job_id].controller.ledger  # type: ignore[union-attr]
             assert ledger.attempt == order.attempt
@@ -278,7 +255,7 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
         with running(configure(tmp_path / "a", url, lease_s=2.0)) as up:
             speakers = join(up, "n1", "n2")
             server.stop("immediate")  # as by kill -9
-            wait_until(lambda: up.service.backend.database_away_s() is not None, "it is noticed")
+            eventually(lambda: up.service.backend.database_away_s() is not None, "it is noticed")
 
             for one in speakers:
                 one.say()
@@ -287,23 +264,23 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
                 up.client().join(join_of("n5", key="job:other"))
             job_id = speakers[0].job_id
             job = up.service.worker.jobs.running[job_id]
-            wait_until(lambda: job.controller is None, "the job waits")
+            eventually(lambda: job.controller is None, "the job waits")
             client = up.client("admin")
-            wait_until(
+            eventually(
                 lambda: any("PostgreSQL does not answer" in one for one in client.cluster().notes),
                 "people who ask are told",
             )
             assert "rankmend_controller_database_away_seconds 0.0\n" not in page
 
             server.start()
-            wait_until(lambda: job.controller is not None, "the job is taken up again")
+            eventually(lambda: job.controller is not None, "the job is taken up again")
             for one in speakers:
                 one.say()
             order = None
             while order is None or not order.ranks:
                 order = speakers[0].ask()
 
-            wait_until(lambda: client.cluster().notes == [], "the note is over")
+            eventually(lambda: client.cluster().notes == [], "the note is over")
             assert order.epoch > 1  # another start on the journal
             assert up.service.backend.database_away_s() is None
 
@@ -311,7 +288,7 @@ def test_while_the_database_is_away_nothing_is_decided_and_its_return_is_enough(
 def test_a_controller_whose_database_is_not_there_says_so_and_does_not_start(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    folder = configure(tmp_path / "a", postgres.url("missing", "controller"))
+    folder = configure(tmp_path / "a", postgres.url("missing", "controller"), lease_s=LEASE_S)
 
     with pytest.raises(Exception, match='database "missing" does not exist'):
         with running(folder):
@@ -324,5 +301,5 @@ def test_a_controller_whose_database_has_no_schema_names_the_command(
     name = postgres.make_database(is_migrated=False)
 
     with pytest.raises(ConfigError, match="has no schema of rankmend"):
-        with running(configure(tmp_path / "a", postgres.url(name, "controller"))):
+        with running(configure(tmp_path / "a", postgres.url(name, "controller"), lease_s=LEASE_S)):
             pass

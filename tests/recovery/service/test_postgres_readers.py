@@ -7,15 +7,15 @@ import urllib3
 
 from recovery.readings.reading_file import read_readings
 from recovery.service.controller_config import ConsoleSection
-from tests.recovery.service.test_agent_readings import (
+from tests.support.agent_readings import (
     honest,
     page_of,
     readings_of,
     recover,
     staged_with,
 )
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer
-from tests.support.service import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -36,7 +36,7 @@ def test_incidents_pages_readings_and_accounts_are_those_of_the_journal_in_the_d
     with staged_with(tmp_path / "other", honest, console, url) as (stage, _server):  # another host
         again = stage.admin.incidents()
         accounts = stage.up.service.accounts
-        wait_until(
+        eventually(
             lambda: [one.totals.restarts for one in accounts.standings] == [1], "the account"
         )
 

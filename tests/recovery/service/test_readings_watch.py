@@ -8,9 +8,9 @@ from detectors.formats.cooling_file import COOLING_FILE
 from detectors.parts.cooling import CoolingReading
 from rankmend.clock import SystemClock
 from recovery.service.readings_watch import SILENT_S, ReadingsWatch
+from tests.support.eventually import DEADLINE_S
 
 READING = CoolingReading("cdu-0", 1.8e9)
-WAIT_S = 60.0
 
 
 class SetClock:
@@ -54,7 +54,7 @@ def test_storage_that_hangs_keeps_what_is_known_and_is_told_of_after_a_while() -
     def parse(body: bytes) -> tuple[CoolingReading, ...]:
         if body:
             is_inside.set()
-            may_end.wait(WAIT_S)
+            may_end.wait(DEADLINE_S)
         return (replace(READING, unit=f"cdu-{len(body)}"),)
 
     paths = iter(["/dev/null", "/proc/version", "/proc/version"])
@@ -62,13 +62,13 @@ def test_storage_that_hangs_keeps_what_is_known_and_is_told_of_after_a_while() -
     watch.read()
     hung = threading.Thread(target=watch.read)
     hung.start()
-    assert is_inside.wait(WAIT_S)
+    assert is_inside.wait(DEADLINE_S)
 
     at_once = watch.newest()
     clock.s += SILENT_S + 1
     later = watch.newest()
     may_end.set()
-    hung.join(WAIT_S)
+    hung.join(DEADLINE_S)
 
     assert (at_once.path, len(at_once.readings), at_once.problem) == ("/dev/null", 1, "")
     assert (later.readings, later.problem) == ((), "/proc/version gives no answer")

@@ -18,18 +18,8 @@ from rankmend.alerting import AlertError, make_get
 from recovery.cluster.incoming_alerts import AlertsError, IncomingAlert, decode_active
 from recovery.service.controller_config import Alertmanagers
 from recovery.service.reconcile import AlertReader
-from tests.support.service import wait_until
-
-ACTIVE = {
-    "labels": {"alertname": "RankmendGpuLost", "node": "n1"},
-    "annotations": {"summary": "GPU lost"},
-    "startsAt": "2027-01-15T07:59:00.5Z",
-    "endsAt": "2027-01-15T08:09:00Z",
-    "updatedAt": "2027-01-15T08:05:00Z",
-    "fingerprint": "f",
-    "receivers": [{"name": "rankmend-controller"}],
-    "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
-}
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service_bench import ACTIVE
 
 
 class Worker:
@@ -97,7 +87,7 @@ def test_nothing_is_read_before_the_jobs_are_taken_up_and_then_it_is_asked_until
 
     with reading(worker, get):
         worker.is_taken_up = True
-        wait_until(lambda: bool(worker.taken), "alerts that were read")
+        eventually(lambda: bool(worker.taken), "alerts that were read")
 
     assert [one.labels["node"] for one in worker.taken[0]] == ["n1"]
     assert asked[0] == (
@@ -112,13 +102,13 @@ def test_one_alertmanager_that_says_nonsense_or_hangs_holds_up_no_other() -> Non
 
     def get(url: str, bytes_max: int) -> bytes:
         if "hangs" in url:
-            let_go.wait(30)
+            let_go.wait(DEADLINE_S)
             raise AlertError("let go")
         return b"<html>" if "nonsense" in url else b"[]"
 
     urls = ("http://hangs:1", "http://nonsense:1", "http://good:1")
     with reading(worker, get, *urls):
-        wait_until(lambda: worker.taken == [()], "the good one's answer")
+        eventually(lambda: worker.taken == [()], "the good one's answer")
         let_go.set()
 
 
@@ -127,9 +117,9 @@ def test_it_is_read_once_more_when_a_webhook_has_left_alerts_out() -> None:
     worker.is_taken_up = True
 
     with reading(worker, lambda _url, _max: b"[]") as reader:
-        wait_until(lambda: len(worker.taken) == 1, "the first answer")
+        eventually(lambda: len(worker.taken) == 1, "the first answer")
         reader.wake()
-        wait_until(lambda: len(worker.taken) == 2, "the second answer")
+        eventually(lambda: len(worker.taken) == 2, "the second answer")
 
 
 @pytest.mark.real

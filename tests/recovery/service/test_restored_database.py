@@ -10,10 +10,11 @@ import pytest
 
 from rankmend.errors import JournalError
 from tests.support.controllers import configure
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, running_server
-from tests.support.service import Running, running, two_speakers, wait_until
+from tests.support.service import Running, running, two_speakers
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 
 
 class Backup:
@@ -47,10 +48,10 @@ def drain(up: Running, node: str) -> None:
 
     def is_drained() -> bool:
         with suppress(JournalError):
-            up.service.worker.call(lambda: desk.drain(node, "alice", "r")).result(60)
+            up.service.worker.call(lambda: desk.drain(node, "alice", "r")).result(DEADLINE_S)
         return desk.unusable(node) is not None
 
-    wait_until(is_drained, f"{node} is drained")
+    eventually(is_drained, f"{node} is drained")
 
 
 def start_job(up: Running) -> str:
@@ -70,10 +71,10 @@ def test_a_backup_from_before_the_last_decision(tmp_path: Path, server: Postgres
 
         backup.restore()
 
-        wait_until(lambda: not up.service.worker.is_alive, "the controller ends")
+        eventually(lambda: not up.service.worker.is_alive, "the controller ends")
     with running(folder) as again:
         worker = again.service.worker
-        wait_until(lambda: job_id in worker.jobs.running, "the job is taken up")
+        eventually(lambda: job_id in worker.jobs.running, "the job is taken up")
         assert worker.desk.unusable("n8") is not None
         assert worker.desk.unusable("n9") is None
         drain(again, "n7")
@@ -89,7 +90,7 @@ def test_a_backup_from_before_the_controllers_start(tmp_path: Path, server: Post
 
         backup.restore()
 
-        wait_until(lambda: not up.service.worker.is_alive, "the controller ends")
+        eventually(lambda: not up.service.worker.is_alive, "the controller ends")
     with running(folder) as again:
         drain(again, "n7")
         assert start_job(again) in again.service.worker.jobs.running

@@ -34,7 +34,8 @@ from recovery.service.tokens import (
     read_tokens,
     revoke_token,
 )
-from tests.support.service import Running, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, make_folder, running
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
@@ -213,7 +214,9 @@ def test_port_that_is_taken_is_named_and_the_controller_ends(tmp_path: Path) -> 
         path.write_text(f'listen = "{address}"\nstate_dir = "{tmp_path}/state"\n')
 
         command = [sys.executable, "-m", "rankmend.cli", "controller", "run", "--config", path]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
 
     assert run.returncode == 1
     assert f"Error: cannot listen on {address}: Address already in use" in run.stderr
@@ -524,4 +527,4 @@ def test_connections_beyond_the_bound_are_refused_and_others_served(tmp_path: Pa
                 return False
             return True
 
-        wait_until(is_served, "room for another connection")
+        eventually(is_served, "room for another connection")

@@ -13,7 +13,7 @@ from recovery.journal.cluster_records import Paused
 from recovery.journal.ledger import Ledger
 from recovery.service.short_jobs import ShortJobs
 from recovery.slurm.requests import SchedulerRequest
-from tests.recovery.slurm.test_allocation import LEDGER, SLURM
+from tests.recovery.slurm.fakes import LEDGER, SLURM
 
 
 @dataclass

@@ -15,7 +15,8 @@ from recovery.people.alerts import Links
 from recovery.people.site_troubles import SiteFile
 from recovery.service.controller_config import Config
 from recovery.service.pager import SiteReadings, look
-from tests.support.service import LONG_S, make_folder, running, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import make_folder, running
 
 SITE = """
 [[power_feed]]
@@ -63,9 +64,11 @@ def test_a_feed_over_its_limit_whose_nodes_have_a_power_brake_is_known_to_be_bro
     with running(tmp_path / "c", change) as up:
         worker = up.service.worker
         desk = worker.desk
-        worker.call(lambda: desk.note_running(f"n{number}" for number in range(20))).result(LONG_S)
-        worker.call(lambda: desk.take_alerts(BRAKED, {})).result(LONG_S)
-        wait_until(lambda: bool(desk.broken_parts), "the feed is known to be broken")
+        worker.call(lambda: desk.note_running(f"n{number}" for number in range(20))).result(
+            DEADLINE_S
+        )
+        worker.call(lambda: desk.take_alerts(BRAKED, {})).result(DEADLINE_S)
+        eventually(lambda: bool(desk.broken_parts), "the feed is known to be broken")
 
     ((part, why),) = desk.broken_parts.items()
     assert str(part) == "power feed pdu-1"
@@ -80,7 +83,7 @@ def test_a_feed_that_is_no_longer_read_is_told_to_people_until_it_is(tmp_path: P
     def told(age_s: float) -> list[str]:
         reading = PowerReading("pdu-1", time.time() - age_s)
         site = SiteReadings(power=SiteFile("/srv/power.json", (reading,)))
-        found = worker.call(lambda: look(worker, links, 1e6, site, since)).result(LONG_S)
+        found = worker.call(lambda: look(worker, links, 1e6, site, since)).result(DEADLINE_S)
         return [one.labels["incident"] for one in found.alerts if "incident" in one.labels]
 
     with running(tmp_path / "c") as up:

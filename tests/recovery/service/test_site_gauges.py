@@ -21,7 +21,8 @@ from recovery.service.controller_config import Config
 from recovery.service.measures import Measures
 from recovery.service.pager import SiteReadings, SiteView
 from recovery.service.site_gauges import SHOWN_MAX, VERDICT_S_MAX
-from tests.support.service import Running, make_folder, running, wait_until
+from tests.support.eventually import eventually
+from tests.support.service import Running, make_folder, running
 
 NOW_S = 1.8e9
 UNIT = CoolingReading("cdu-1", NOW_S - 30, 6.2, 32.0, 44.5, 2.1e5, False, "ok")
@@ -213,13 +214,13 @@ def test_a_controller_shows_its_files_as_they_change(tmp_path: Path) -> None:
 
     write("pdu-1", "pdu-2")
     with running(tmp_path / "c", change) as up:
-        wait_until(lambda: feeds_of("power_feed_state_id") == {"pdu-1", "pdu-2"}, "both are judged")
+        eventually(lambda: feeds_of("power_feed_state_id") == {"pdu-1", "pdu-2"}, "both are judged")
         both = scrape(up)
         write("pdu-2")
-        wait_until(lambda: feeds_of("power_feed_watts") == {"pdu-2"}, "one has left the file")
+        eventually(lambda: feeds_of("power_feed_watts") == {"pdu-2"}, "one has left the file")
         left = scrape(up)
         file.write_text("broken")
-        wait_until(lambda: not feeds_of("power_feed_watts"), "the file is broken")
+        eventually(lambda: not feeds_of("power_feed_watts"), "the file is broken")
         broken = scrape(up)
 
     assert both["power_feed_watts", "pdu-1"] == 41e3

@@ -15,7 +15,8 @@ from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
-from tests.support.service import make_folder, running, wait_until
+from tests.support.eventually import eventually
+from tests.support.service import make_folder, running
 
 # One node whose state and reason are in a file.
 NODE = """#!/bin/sh
@@ -53,7 +54,7 @@ def test_a_request_is_dry_until_act_is_set_and_is_shown(tmp_path: Path, programs
         slurm = up.service.slurm
         assert slurm is not None
         slurm.desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
-        wait_until(lambda: not slurm.desk.ledger.open, "the request has ended")
+        eventually(lambda: not slurm.desk.ledger.open, "the request has ended")
         view = up.client("admin").slurm()
         access = ["--controller", up.url, "--ca-file", str(up.ca)]
         words = ["slurm", *access, "--token-file", str(up.folder / "admin.token")]
@@ -96,7 +97,7 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
         assert slurm is not None
         slurm.desk.ask(SchedulerRequest("k", SchedulerAction.DRAIN, ("n1",), reason="slow"))
         desk = slurm.desk
-        wait_until(lambda: desk.ledger.history("n1").checked is not None, "the check has failed")
+        eventually(lambda: desk.ledger.history("n1").checked is not None, "the check has failed")
         (node,) = up.client("admin").slurm().nodes
         access = ["--controller", up.url, "--ca-file", str(up.ca)]
         status = ["status", "--nodes", *access, "--token-file"]
@@ -105,7 +106,7 @@ def test_a_drained_node_is_checked_and_returned_and_its_history_is_shown(
         of_user = CliRunner().invoke(cli, [*status, str(up.folder / "ann.token"), "--json"])
         page = generate_latest(up.service.measures.registry).decode()
         healthy.touch()
-        wait_until(lambda: bool(desk.ledger.history("n1").over), "the node is back")
+        eventually(lambda: bool(desk.ledger.history("n1").over), "the node is back")
         (back,) = up.client("admin").slurm().nodes
 
     assert (shown.exit_code, as_json.exit_code) == (0, 0), shown.output + as_json.output

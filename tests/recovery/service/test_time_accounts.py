@@ -1,76 +1,23 @@
 """The controller's series of where the time of jobs goes, of jobs that still run."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from recovery.goodput.held_sums import Counted, HeldSums
-from recovery.goodput.time_spent import TimeReading
-from recovery.goodput.time_window import CatchUp, catch_up
+from recovery.goodput.time_window import catch_up
 from recovery.goodput.timeline import TimePart
 from recovery.journal.attempt_records import Milestone, StepsSeen, WorkSeen
 from recovery.journal.hidden_seen import HiddenSeen
 from recovery.journal.job_records import JobOpened, LauncherStarted
-from recovery.journal.records import Entry
 from recovery.journal.store import Journal, open_readonly
 from recovery.journal.stored_journal import JournalFile
-from recovery.service.measures import Measures
 from recovery.service.past_sizes import PastSizes
 from recovery.service.time_accounts import TimeAccounts
-from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of, time_of
-from tests.support.service import make_folder, running, two_speakers, wait_until
-
-
-class SetClock:
-    """A clock that tells what it was set to."""
-
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def unix_s(self) -> float:
-        return 5000.0 + self.at_s
-
-
-def told(entries: Sequence[Entry]) -> CatchUp:
-    reading = None
-    for entry in entries:
-        yield
-        reading = reading or TimeReading(entry)
-        reading.take(entry)
-    return reading
-
-
-class Followed:
-    """Accounts of one job whose entries come one by one."""
-
-    def __init__(self, *before: Timed, past: PastSizes | None = None) -> None:
-        self.clock = SetClock()
-        self.accounts = TimeAccounts(self.clock, "boot-1", past=past)
-        self.measures = Measures()
-        self.measures.account(self.accounts)
-        self.number = len(before)
-        self.accounts.opened("job-1", "llama", told(entries_of(*before)))
-
-    def take(self, *records: Timed) -> None:
-        for at_s, record in records:
-            self.number += 1
-            entry = Entry(self.number, 5000.0 + at_s, at_s, "boot-1", record)
-            self.accounts.entry("job-1", entry)
-            self.until(at_s)
-
-    def until(self, at_s: float) -> None:
-        self.clock.at_s = at_s
-        self.accounts.turn()
-
-    def series(self, name: str) -> dict[str, float]:
-        text = self.measures.render().decode()
-        found = re.findall(rf"^rankmend_controller_{name}(?:\{{(.*)\}})? (\S+)$", text, re.M)
-        return {labels: float(value) for labels, value in found}
+from tests.support.eventually import eventually
+from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of, time_of
+from tests.support.service import make_folder, running, two_speakers
+from tests.support.service_bench import Followed, SetClock, told
 
 
 def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> None:
@@ -339,7 +286,7 @@ def test_controller_that_comes_back_journals_when_the_one_before_was_last_alive(
     with running(tmp_path) as up:
         two_speakers(up.client())
         alive = tmp_path / "state/watched/alive"
-        wait_until(lambda: alive.exists() and bool(alive.read_bytes()), "a sign of life")
+        eventually(lambda: alive.exists() and bool(alive.read_bytes()), "a sign of life")
 
     with running(tmp_path):
         (folder,) = (tmp_path / "state/jobs").iterdir()

@@ -28,15 +28,8 @@ from recovery.service.served_job import Job
 from recovery.service.views import view_nodes, view_planes
 from recovery.views.rank_view import view_ranks
 from tests.support.cluster_desk import make_desk
-from tests.support.service import (
-    LONG_S,
-    Running,
-    Speaker,
-    join_of,
-    make_folder,
-    running,
-    wait_until,
-)
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Running, Speaker, join_of, make_folder, running
 
 
 def start(up: Running, asked: Any) -> "Future[Any]":
@@ -51,18 +44,18 @@ def test_the_deciding_thread_goes_on_while_a_view_is_made(tmp_path: Path) -> Non
 
     def view(running: Sequence[Job]) -> list[str]:
         has_begun.set()
-        assert may_end.wait(LONG_S)
+        assert may_end.wait(DEADLINE_S)
         return [job.stored.join.name for job in running]
 
     with running(tmp_path / "files") as up:
         up.client().join(join_of("n1"))
         backend = up.service.backend
         looking = start(up, backend.look(view))
-        assert has_begun.wait(LONG_S)
-        decided = start(up, backend.ask(lambda: "decided")).result(LONG_S)
+        assert has_begun.wait(DEADLINE_S)
+        decided = start(up, backend.ask(lambda: "decided")).result(DEADLINE_S)
         was_looking = not looking.done()
         may_end.set()
-        seen = looking.result(LONG_S)
+        seen = looking.result(DEADLINE_S)
 
     assert decided == "decided"
     assert was_looking
@@ -93,7 +86,7 @@ def test_nodes_show_their_nvlink_domain_and_block_with_racks_of_the_configuratio
             (job,) = up.service.worker.jobs.running.values()
             return [(one.nvlink_domain, one.block, one.rack) for one in view_nodes(job, desk)]
 
-        wait_until(lambda: bool(places()), "the node's report")
+        eventually(lambda: bool(places()), "the node's report")
 
         assert places() == [("d.1", "b1", "r1")]
         assert desk.parts.rail_of("n1", "mlx5_0") == "0"
@@ -119,9 +112,9 @@ def test_nodes_show_their_leaf_and_rack_also_after_a_reload(tmp_path: Path) -> N
 
         def reload() -> None:
             asked = service.reload(service.config, service.api.doorman.tokens, service.policy)
-            start(up, asked).result(LONG_S)
+            start(up, asked).result(DEADLINE_S)
 
-        wait_until(lambda: bool(places()), "the node's report")
+        eventually(lambda: bool(places()), "the node's report")
         at_first = places()
         (tmp_path / "topology.conf").write_text("SwitchName=leaf8 Nodes=n1\n")
         reload()

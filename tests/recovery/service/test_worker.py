@@ -27,7 +27,8 @@ from recovery.service.served_job import OVERRIDE_FACTOR_MAX, Core, make_core, po
 from recovery.service.server import parts_of_service
 from recovery.service.stored_jobs import StateFolder
 from recovery.service.worker import Worker
-from tests.support.service import LONG_S, Speaker, join_of, wait_until
+from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.service import Speaker, join_of
 
 
 class FaultyCore:
@@ -89,7 +90,7 @@ class Bench:
 
     def ask(self, act: Callable[[], Any]) -> Any:
         asked: Future[Any] = self.worker.call(act)
-        return asked.result(LONG_S)
+        return asked.result(DEADLINE_S)
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         bench = Bench(tmp_path / name, **options)
         made.append(bench)
         bench.worker.start()
-        wait_until(lambda: bench.worker.is_taken_up, "jobs taken up")
+        eventually(lambda: bench.worker.is_taken_up, "jobs taken up")
         return bench
 
     yield start
@@ -134,16 +135,16 @@ def test_job_whose_core_raises_is_tried_again_and_takes_no_other_down(
     broken = bench.join(key="broken", name="broken")
     core.failures = 1
 
-    wait_until(lambda: bench.worker.jobs.running[broken].problem is not None, "the failure")
+    eventually(lambda: bench.worker.jobs.running[broken].problem is not None, "the failure")
     problem = bench.worker.jobs.running[broken].problem
-    wait_until(lambda: bench.worker.jobs.running[broken].controller is not None, "another try")
+    eventually(lambda: bench.worker.jobs.running[broken].controller is not None, "another try")
 
     assert problem == "RuntimeError: a fault of ours"
     assert bench.worker.jobs.running[sound].failures == 0
     assert bench.worker.jobs.running[sound].controller is not None
     assert core.made == 3
     assert b"rankmend_controller_job_failures_total 1.0" in bench.measures.render()
-    wait_until(lambda: bench.worker.jobs.running[broken].problem is None, "nothing wrong any more")
+    eventually(lambda: bench.worker.jobs.running[broken].problem is None, "nothing wrong any more")
 
 
 @pytest.mark.parametrize(
@@ -159,10 +160,10 @@ def test_only_a_defect_of_ours_is_logged_with_its_traceback(
     broken = bench.join(key="broken", name="broken")
     core.error, core.failures = error, 1
 
-    wait_until(lambda: bench.worker.jobs.running[broken].failures == 1, "the failure")
+    eventually(lambda: bench.worker.jobs.running[broken].failures == 1, "the failure")
 
     said = [record for record in caplog.records if record.levelname == "ERROR"]
-    wait_until(lambda: "cannot manage a job" in caplog.text, "it is logged")
+    eventually(lambda: "cannot manage a job" in caplog.text, "it is logged")
     assert sum(record.exc_info is not None for record in said) == tracebacks
 
 
@@ -171,7 +172,7 @@ def test_job_that_fails_again_and_again_is_tried_less_and_less(make: Callable[..
     bench = make(make_core=core)
     broken = bench.join(key="broken", name="broken")
     core.failures = 2
-    wait_until(lambda: bench.worker.jobs.running[broken].failures == 2, "the second failure")
+    eventually(lambda: bench.worker.jobs.running[broken].failures == 2, "the second failure")
 
     job = bench.worker.jobs.running[broken]
 
@@ -228,18 +229,18 @@ def test_reports_that_wait_are_dated_by_when_they_came_and_no_tick_looks_beyond_
     assert report is not None
     reports = worker_inbox.BATCH_MAX + 500
     may_go_on = threading.Event()
-    stuck = bench.worker.call(lambda: may_go_on.wait(LONG_S))
+    stuck = bench.worker.call(lambda: may_go_on.wait(DEADLINE_S))
 
     began_s = bench.worker.hearing.listened_s()
     for _ in range(reports):
         bench.worker.inbox.put_report(report, 1)
     came_s = bench.worker.hearing.listened_s()
-    wait_until(lambda: bench.worker.hearing.listened_s() > came_s + 0.3, "time in which they wait")
+    eventually(lambda: bench.worker.hearing.listened_s() > came_s + 0.3, "time in which they wait")
     late_s = bench.worker.inbox.lateness_s
     may_go_on.set()
-    wait_until(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
+    eventually(lambda: core.ticked and core.ticked[-1][0] == reports, "all heard")
 
-    assert stuck.result(LONG_S)
+    assert stuck.result(DEADLINE_S)
     assert late_s > 0.3
     assert began_s <= min(core.heard_at_s)
     assert max(core.heard_at_s) <= came_s
@@ -296,7 +297,7 @@ def test_job_that_had_ended_is_not_begun_again_by_a_start(make: Callable[..., Be
     journal.close()
 
     second = make()
-    wait_until(lambda: second.worker.jobs.known[job_id].outcome is not None, "the end")
+    eventually(lambda: second.worker.jobs.known[job_id].outcome is not None, "the end")
 
     assert second.worker.jobs.known[job_id].outcome == outcome
     assert stored_jobs.read_end(path) is not None

@@ -4,6 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from detectors.finding import Blame, Finding, Kind, Severity
+from recovery.journal.incident_machine import IncidentState, Phase
+from recovery.journal.incident_records import Failure, Plan, WaitsFor
+from recovery.journal.ledger import Ledger, Member, OpenIncident
+from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.store import Journal
 from recovery.slurm.client import SlurmClient
 from recovery.slurm.desk import SlurmDesk
@@ -113,3 +118,41 @@ class FakeSite:
     def end_check(self, exit_code: int | None, text: str = "") -> None:
         self.checks.started[-1].ended = CheckEnd(exit_code, text)
         self.turns()
+
+
+# A job of ours that finds no usable node in its allocation.
+FINDING = Finding(
+    kind=Kind.RANK_FAILED,
+    severity=Severity.CRITICAL,
+    blame=Blame.RANK,
+    summary="rank 2 was killed",
+    job_id="1",
+    attempt=1,
+    node="n3",
+    ranks=(2,),
+    victims=(),
+    since_age_s=1.0,
+)
+MOVE = Plan(PlanStep.MOVE, "leave n3; wait for a node", (), without=("n3",))
+FAILURE = Failure(1, FINDING, 137, 2, None, 40, False, (0, 1, 2))
+INCIDENT = OpenIncident(
+    IncidentState("inc-1", 20, phase=Phase.RESTORING),
+    FAILURE,
+    40,
+    FAILURE,
+    Policy(),
+    plan=MOVE,
+    waits=(MOVE, "too few nodes"),
+    waits_for=WaitsFor.NODES,
+)
+SLURM = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_RESTART_COUNT": "2"}
+
+
+def member(node: str, left: str | None = None) -> Member:
+    return Member(node, "l", "b", 1, None, 0.0, 1, 1, 0, left=left)
+
+
+LEDGER = Ledger(
+    incident=INCIDENT,
+    members={node: member(node) for node in ("n1", "n2", "n3")} | {"n4": member("n4", "silent")},
+)

@@ -2,18 +2,14 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 from recovery.slurm.node_check import LINE_MAX, CheckEnd, RunningCheck, start_check, words_for
+from tests.support.eventually import eventually
 
 
 def end_of(check: RunningCheck) -> CheckEnd:
-    until_s = time.monotonic() + 100.0
-    while (end := check.end()) is None:
-        assert time.monotonic() < until_s, "the check ends"
-        time.sleep(0.01)
-    return end
+    return eventually(check.end, "the check ends")
 
 
 def shell(script: str, timeout_s: float = 30.0) -> CheckEnd:
@@ -55,10 +51,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_gone(pid: int) -> None:
-    until_s = time.monotonic() + 60.0
-    while is_running(pid):
-        assert time.monotonic() < until_s, "what the check started is killed"
-        time.sleep(0.01)
+    eventually(lambda: not is_running(pid), "what the check started is killed")
 
 
 def test_what_a_check_leaves_behind_with_its_output_does_not_keep_it_open() -> None:
@@ -82,10 +75,7 @@ def test_a_command_that_is_not_there_fails() -> None:
 def test_a_stopped_check_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     check = start_check(["sh", "-c", f"echo $$ > {file}; exec sleep 600"], 600.0)
-    until_s = time.monotonic() + 60.0
-    while not file.exists() or not file.read_text():
-        assert time.monotonic() < until_s, "the check runs"
-        time.sleep(0.01)
+    eventually(lambda: file.exists() and file.read_text(), "the check runs")
 
     check.stop()
 

@@ -8,6 +8,7 @@ import pytest
 
 from rankmend.clock import SystemClock
 from recovery.snapshots.watch import SnapshotWatch
+from tests.support.eventually import DEADLINE_S
 from tests.support.snapshot_files import JOB_ID, write_snapshot
 
 
@@ -21,7 +22,7 @@ class Launcher:
     def settle(self, through: int) -> None:
         self.watch.settle(through)
         while self.watch.settled_through < through:
-            assert self.news.acquire(timeout=100)
+            assert self.news.acquire(timeout=DEADLINE_S)
 
     @property
     def points(self) -> list[tuple[int, int, int]]:
@@ -89,7 +90,7 @@ def test_snapshots_written_beside_training_are_digested(launcher: Launcher, tmp_
 
     launcher.watch.tick()
 
-    assert launcher.news.acquire(timeout=100)
+    assert launcher.news.acquire(timeout=DEADLINE_S)
     assert launcher.points == [(0, 1, 10)]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
-from tests.support.faults.storage import fill
 from tests.support.faults.mounts import tmpfs
+from tests.support.faults.storage import fill
 from tests.system.faults.harness import Job, kill, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

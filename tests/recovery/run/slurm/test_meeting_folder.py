@@ -9,6 +9,8 @@ import pytest
 from rankmend.errors import ConfigError
 from recovery.run.slurm.meeting_folder import make_meeting_folder
 
+pytestmark = pytest.mark.safety
+
 DAY_S = 86400.0
 
 

@@ -14,6 +14,8 @@ from recovery.run.meeting_note import HostFolder, HostNote
 from recovery.run.meeting_site import Site
 from recovery.run.options import Meeting, RunOptions
 
+pytestmark = pytest.mark.safety
+
 
 def note(beat: int, run: str) -> HostNote:
     return HostNote(

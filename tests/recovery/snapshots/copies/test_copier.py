@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,10 +42,9 @@ from recovery.snapshots.copies.copy_messages import (
     StartCopier,
 )
 from recovery.snapshots.files import OpenSnapshot
-from tests.support.service import wait_until
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.snapshot_files import JOB_ID, write_snapshot
 
-WAIT_S = 60.0
 MIB = 1 << 20
 
 
@@ -104,36 +102,37 @@ class Node:
 
     def wait(self, *kinds: type) -> CopierEvent:
         """Return the next event of one of these kinds."""
-        until_s = time.monotonic() + WAIT_S
-        while time.monotonic() < until_s:
+
+        def look() -> CopierEvent | None:
             self.events += self.copier.take_events()
             for number, event in enumerate(self.events):
                 if isinstance(event, kinds):
                     return self.events.pop(number)
-            time.sleep(0.01)
-        raise AssertionError(f"no {kinds} within {WAIT_S} s, but {self.events}")
+            return None
+
+        return eventually(look, lambda: f"one of {kinds}, but {self.events}")
 
     def fetch(self, command: FetchSnapshot) -> CopierEvent:
         """Ask again, as a launcher does, until the other copier has read what it serves."""
-        until_s = time.monotonic() + WAIT_S
-        while True:
+
+        def look() -> CopierEvent | None:
             self.copier.send(command)
             event = self.wait(SnapshotFetched, FetchFailed)
             is_early = isinstance(event, FetchFailed) and event.fault is CopyFault.MISSING
-            if not is_early or time.monotonic() > until_s:
-                return event
-            time.sleep(0.05)
+            return None if is_early else event
+
+        return eventually(look, "the other copier knows the snapshot", pause_s=0.05)
 
     def copy(self, command: SendCopy, fault: CopyFault) -> CopierEvent:
         """Ask again until the copy fails so: the other copier reads late what it is to expect."""
-        until_s = time.monotonic() + WAIT_S
-        while True:
+
+        def look() -> CopierEvent | None:
             self.copier.send(command)
             event = self.wait(CopySent, CopyFailed)
             is_as_wanted = isinstance(event, CopyFailed) and event.fault is fault
-            if is_as_wanted or isinstance(event, CopySent) or time.monotonic() > until_s:
-                return event
-            time.sleep(0.05)
+            return event if is_as_wanted or isinstance(event, CopySent) else None
+
+        return eventually(look, f"a copy that fails with {fault}", pause_s=0.05)
 
 
 Make = Callable[..., Node]
@@ -313,7 +312,7 @@ def relay_both(near: ssl.SSLSocket, far: ssl.SSLSocket) -> None:
             for source in ready:
                 target = far if source is near else near
                 source.settimeout(0.05)  # what is readable may be a session ticket and no data
-                target.settimeout(30.0)
+                target.settimeout(DEADLINE_S)
                 with contextlib.suppress(TimeoutError):
                     if not (data := source.recv(65536)):
                         return
@@ -422,15 +421,12 @@ def test_snapshot_that_is_overwritten_while_it_is_sent_is_not_held(make: Make, o
     slow = make("n1", bytes_per_s=2.0 * MIB)
     kept = slow.keep(os.urandom(8 * MIB))
     slow.copier.send(SendCopy(kept, other.peer))
-    wait_until(lambda: is_being_received(other), "a part of it")
+    eventually(lambda: is_being_received(other), "a part of it")
 
     slow.keep(os.urandom(8 * MIB), step=30, sequence=3)
 
     assert slow.wait(CopySent, CopyFailed).fault is CopyFault.CHANGED
-    deadline_s = time.monotonic() + WAIT_S
-    while list(other.copies.iterdir()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    eventually(lambda: not list(other.copies.iterdir()), "the part of it is gone")
 
 
 def test_missing_snapshot_is_told(one: Node, other: Node) -> None:
@@ -471,7 +467,7 @@ def test_copier_that_was_killed_is_replaced_at_its_port_with_its_copies(
     assert not lost.is_final
     assert other.wait(CopyHeld).snapshot == kept.snapshot
     assert other.port == port
-    wait_until(lambda: not damaged.exists(), "the damaged copy is gone")
+    eventually(lambda: not damaged.exists(), "the damaged copy is gone")
 
 
 def test_copies_are_freed_on_request(one: Node, other: Node) -> None:
