@@ -5,7 +5,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from recovery.journal.stored_journal import JournalFile, StoredJournal
 from recovery.postgres.leases import HeldByOtherError, JournalLease, Leases
 from recovery.postgres.postgres_journal import PostgresJournal, append_rows, read_entries
 from recovery.service.postgres_jobs import JournalRows
+from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, connected
 
 ROOT = Path(__file__).parents[2]
@@ -110,13 +110,13 @@ class PostgresPlace:
         self,
         lease_s: float = 30.0,
         port: int | None = None,
-        wait_s: float = 0.0,
+        waits: bool = False,
         **options: Any,
     ) -> Iterator[PostgresJournal]:
-        """Open it as a controller of its own does; ``wait_s``: for the lease of another one to end."""
+        """Open it as a controller of its own does; ``waits``: for the lease of another one to end."""
         url = self.server.url(self.database, "controller", port)
         with connected(url, lease_s=lease_s) as (database, leases):
-            lease = self.take(leases, wait_s)
+            lease = self.take(leases, waits=waits)
             journal = PostgresJournal(database, leases, lease, SystemClock(), "boot-1", **options)
             try:
                 yield journal
@@ -124,15 +124,18 @@ class PostgresPlace:
                 journal.close()
                 leases.release(lease)
 
-    def take(self, leases: Leases, wait_s: float = 0.0) -> JournalLease:
-        until_s = time.monotonic() + wait_s
-        while True:
+    def take(self, leases: Leases, *, waits: bool = False) -> JournalLease:
+        """Take the lease; ``waits``: once the one of another has ended."""
+
+        def look() -> JournalLease | None:
             try:
                 return leases.take(self.name)
             except HeldByOtherError:
-                if time.monotonic() >= until_s:
+                if not waits:
                     raise
-                time.sleep(0.05)
+                return None
+
+        return eventually(look, f"the lease of {self.name}", pause_s=0.05)
 
     def read(self) -> tuple[Entry, ...]:
         with connected(self.server.url(self.database, "controller")) as (database, _leases):

@@ -13,12 +13,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tests.support.agent import wait_for
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-BUILD_S_MAX = 300.0
-DEADLINE_S = 120.0  # machines are slow
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
@@ -103,7 +101,7 @@ def _top_level(one: Distribution) -> set[str]:
 
 def _run(*command: str, cwd: Path | None = None) -> None:
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=BUILD_S_MAX
+        command, capture_output=True, text=True, check=False, cwd=cwd, timeout=DEADLINE_S
     )
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
 
@@ -151,7 +149,7 @@ def started(
         if process.poll() is None:
             process.terminate()
         try:
-            process.wait(60)
+            process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -164,11 +162,7 @@ def wait_said(log: Path, text: str) -> str:
         lines = log.read_text(errors="replace").splitlines()
         return next((one for one in lines if text in one), "")
 
-    try:
-        wait_for(lambda: line() != "", text, DEADLINE_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{log.read_text(errors='replace')}") from None
-    return line()
+    return eventually(line, lambda: f"{text}\n{log.read_text(errors='replace')}")
 
 
 def has_child(pid: int, word: str) -> bool:

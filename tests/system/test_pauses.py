@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +14,12 @@ import pytest
 from agent.root_helper.client import HelperClient
 from agent.root_helper.questions import HelperQuery
 from rankmend.clock import SystemClock
-from tests.support.agent import ROOT, AgentProcess, is_listening, running_agent, wait_for
+from tests.support.agent import ROOT, AgentProcess, is_listening, running_agent
+from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.faults import process as faults
 from tests.support.faults.fault import Fault
 from tests.support.service import make_folder
 
-LONG_S = 60.0  # deadlines: machines are slow
 PAUSES = 8
 PING_S = 0.1  # the watchdog has the loop wait no longer: a pause need only outlast this
 PAUSE_S = 3 * PING_S
@@ -34,7 +33,7 @@ class Manager:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(path))
-        self.socket.settimeout(LONG_S)
+        self.socket.settimeout(DEADLINE_S)
         self.environment = {
             "NOTIFY_SOCKET": str(path),
             "WATCHDOG_USEC": str(int(2 * PING_S * 1e6)),
@@ -53,7 +52,7 @@ class Manager:
             while self.socket.recv(4096):
                 pass
         except BlockingIOError:
-            self.socket.settimeout(LONG_S)
+            self.socket.settimeout(DEADLINE_S)
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 def pause(agent: AgentProcess, manager: Manager, fault: Callable[[], Fault]) -> None:
     """Pause the agent for longer than its loop waits, and see the loop go on."""
     with fault():
-        time.sleep(PAUSE_S)  # the fault itself: how long it lasts
+        fault_lasts(PAUSE_S)
         manager.forget()
     manager.wait_for("WATCHDOG=1")
     assert agent.process.poll() is None
@@ -128,7 +127,7 @@ def test_sighup_while_the_agent_starts_is_neither_its_end_nor_lost(
     )
     try:
         pid = agent.process.pid
-        wait_for(lambda: has_signal(pid, "SigCgt", signal.SIGHUP), "a handler of SIGHUP", LONG_S)
+        eventually(lambda: has_signal(pid, "SigCgt", signal.SIGHUP), "a handler of SIGHUP")
         agent.process.send_signal(signal.SIGHUP)
 
         started = agent.wait_for_line("agent started")
@@ -152,7 +151,7 @@ def test_sighup_while_the_controller_starts_is_neither_its_end_nor_lost(tmp_path
     )
     try:
         pid = controller.pid
-        wait_for(lambda: has_signal(pid, "SigBlk", signal.SIGHUP), "SIGHUP to be blocked", LONG_S)
+        eventually(lambda: has_signal(pid, "SigBlk", signal.SIGHUP), "SIGHUP to be blocked")
         controller.send_signal(signal.SIGHUP)
 
         assert controller.stderr is not None
@@ -162,7 +161,7 @@ def test_sighup_while_the_controller_starts_is_neither_its_end_nor_lost(tmp_path
             if "configuration reloaded" in line:
                 break
         controller.send_signal(signal.SIGTERM)
-        lines.append(controller.communicate(timeout=LONG_S)[1])
+        lines.append(controller.communicate(timeout=DEADLINE_S)[1])
     finally:
         controller.kill()
         controller.communicate()
@@ -181,7 +180,7 @@ def running_helper(path: Path) -> Iterator["subprocess.Popen[str]"]:
         text=True,
     )
     try:
-        wait_for(lambda: is_listening(path), "the helper's socket", LONG_S)
+        eventually(lambda: is_listening(path), "the helper's socket")
         yield process
     finally:
         process.kill()
@@ -193,11 +192,11 @@ def test_root_helper_survives_pauses_and_sighup_and_answers_after_them(tmp_path:
     with running_helper(path) as helper:
         for _ in range(3):
             with faults.stop(helper):
-                time.sleep(1.2)  # the fault itself: its loop waits for 1 s
+                fault_lasts(1.2)  # its loop waits for 1 s
         helper.send_signal(signal.SIGHUP)
-        answer = HelperClient(path, SystemClock(), LONG_S).ask(HelperQuery.TRANSCEIVERS)
+        answer = HelperClient(path, SystemClock(), DEADLINE_S).ask(HelperQuery.TRANSCEIVERS)
         helper.send_signal(signal.SIGTERM)
-        _out, text = helper.communicate(timeout=LONG_S)
+        _out, text = helper.communicate(timeout=DEADLINE_S)
 
     assert answer.results[0].name == "all"
     assert helper.returncode == 0, text

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.agent.test_gpu_child import build as build_nvml_stub
-from tests.support.agent import FIXTURE, ROOT, wait_for
+from tests.support.agent import FIXTURE, ROOT
+from tests.support.eventually import eventually
 from tests.support.free_port import free_port
 from tests.support.nvml_stub.node import StubNode
 from tests.support.wheel import (
@@ -296,7 +297,7 @@ def test_two_launchers_need_no_extra_to_host_a_controller_and_copy_snapshots(
         first = stack.enter_context(launcher("a"))
         wait_said(tmp_path / "a.log", "hosts the controller")
         second = stack.enter_context(launcher("b"))
-        wait_for(lambda: has_child(second.pid, "copier_process"), "a copier", DEADLINE_S)
+        eventually(lambda: has_child(second.pid, "copier_process"), "a copier")
         wait_said(tmp_path / "a.log", "attempt 2 makes progress on 2 ranks")
         codes = [first.wait(DEADLINE_S), second.wait(DEADLINE_S)]
 
@@ -335,8 +336,8 @@ def test_agent_serves_gpus_of_its_child_and_plugins_of_others(
             )
             return done.stdout
 
-        wait_for(lambda: "rankmend_gpu_temperature_celsius{" in page(), "GPUs", DEADLINE_S)
-        wait_for(lambda: "rankmend_entropy_available_ratio{" in page(), "plugin", DEADLINE_S)
+        eventually(lambda: "rankmend_gpu_temperature_celsius{" in page(), "GPUs")
+        eventually(lambda: "rankmend_entropy_available_ratio{" in page(), "plugin")
         assert has_child(process.pid, "agent.nvml.child")
         assert 'rankmend_plugin_loaded{plugin="amd"} 1' in page()
         process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent import wait_for
+from tests.support.eventually import DEADLINE_S, eventually
 
 
 @contextmanager
@@ -30,13 +30,13 @@ def fuse_mount(
         path.mkdir(parents=True, exist_ok=True)
     server = subprocess.Popen([sys.executable, "-m", module, str(point), str(served), str(faults)])
     try:
-        wait_for(lambda: os.path.ismount(point), "the FUSE mount")
+        eventually(lambda: os.path.ismount(point), "the FUSE mount")
         yield
     finally:
         heal()
-        subprocess.run(["fusermount3", "-u", "-z", str(point)], timeout=20, check=False)
+        subprocess.run(["fusermount3", "-u", "-z", str(point)], timeout=DEADLINE_S, check=False)
         server.terminate()
         try:
-            server.wait(20)
+            server.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             server.kill()

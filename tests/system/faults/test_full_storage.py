@@ -12,7 +12,8 @@ import pytest
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
 from tests.agent.test_mounts import tmpfs
 from tests.recovery.checkpoints.test_unwritable import fill
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -37,7 +38,7 @@ def test_job_waits_for_room_and_goes_on_by_itself(
         fill(disk)
 
         kill(pids[1], number=signal.SIGKILL)
-        (waits,) = wait_for(lambda: job.records(PlanWaits), "the job is held")
+        (waits,) = eventually(lambda: job.records(PlanWaits), "the job is held")
         refused = ask(job, "approve", waits.incident_id, "--yes")
         shown = ask(job, "status", job.name)
 

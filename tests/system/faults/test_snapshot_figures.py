@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.agent import running_agent
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -42,7 +43,7 @@ def test_status_and_checkpoints_show_what_a_running_job_keeps_in_memory(
     job = make_lockstep(*LONG)
     job.start()
     job.pids_at_step(45)
-    kept = wait_for(lambda: (now := shown(job)) and now["interval_s"] and now, "an interval")
+    kept = eventually(lambda: (now := shown(job)) and now["interval_s"] and now, "an interval")
 
     assert kept["step"] % 2 == 0
     assert kept["step"] >= 42
@@ -82,7 +83,7 @@ def test_incidents_say_that_a_job_went_on_from_memory_and_how_many_steps_it_lost
 
     kill(job.pids_at_step(31)[1])
     job.pids_at_step(40, attempt=2)
-    told = wait_for(
+    told = eventually(
         lambda: (rows := incidents(job)) and rows[0]["steps_recomputed"] is not None and rows[0],
         "the recovery is verified",
     )
@@ -112,7 +113,7 @@ def test_agent_exports_what_ranks_keep_and_how_old_each_tier_is(make_lockstep: M
             tiers = ('tier="memory"', 'tier="checkpoint"', "controller_snapshot_interval_seconds{")
             return text if all(one in text for one in tiers) else None
 
-        text = wait_for(page, "both tiers have an age")
+        text = eventually(page, "both tiers have an age")
         stop(job)
 
     values = dict(
