@@ -116,6 +116,13 @@ def test_time_of_watched_jobs_is_told_after_kill_9_of_the_controller(
     judged_unix_s = agent.tell_until_judged(service)
     agent.tell_until_counted(service, 3.0)
     eventually((tmp_path / "state/watched/000001/journal.db").exists, "a journal")
+
+    def is_written() -> bool:
+        agent.tell(service)
+        told = report("--state-dir", str(tmp_path / "state"))
+        return {one["job"] for one in told["jobs"]} == {"job-0", "job-1"}
+
+    eventually(is_written, "both jobs are in the journal")
     service.process.send_signal(signal.SIGKILL)
     service.process.wait()
     dead = report("--state-dir", str(tmp_path / "state"))
