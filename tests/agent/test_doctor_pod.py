@@ -27,7 +27,8 @@ from detectors.doctor.kubernetes import (
     PodPart,
     VolumeFact,
 )
-from tests.support.kubernetes import Cluster, wait_until
+from tests.support.eventually import eventually
+from tests.support.kubernetes import Cluster
 from tests.support.nics import add_pci
 
 OK, LACKING, BROKEN = HostOutcome.OK, HostOutcome.LACKING, HostOutcome.BROKEN
@@ -427,7 +428,7 @@ def test_rights_that_are_taken_away_are_named_and_their_line_gives_them_back(
 
     def until_no(old: str) -> dict[str, CheckResult]:
         """Return what is missed once the server has heard of the change."""
-        wait_until(
+        eventually(
             lambda: look().get("pod_rights", None) is None or look()["pod_rights"].found != old, old
         )
         return look()

@@ -11,7 +11,8 @@ import yaml
 from agent.config import load as load_agent
 from recovery.service.controller_config import AGENT_PORT
 from recovery.service.controller_config import load as load_controller
-from tests.support.kubernetes import Cluster, wait_until
+from tests.support.eventually import eventually
+from tests.support.kubernetes import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -253,7 +254,7 @@ def test_accounts_have_their_rights_in_any_namespace_and_under_another_name(
         )
         return bool(told["status"]["allowed"])
 
-    wait_until(is_allowed, f"{name} in {space} may {verb} {path}")
+    eventually(is_allowed, f"{name} in {space} may {verb} {path}")
 
 
 def test_where_pod_security_is_enforced_the_agents_pods_are_allowed(

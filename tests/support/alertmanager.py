@@ -1,24 +1,27 @@
 """Real Alertmanagers with the shipped configuration, and what a person would receive from them."""
 
 import contextlib
+import itertools
 import json
 import shutil
 import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.support.bound_to_test import BOUND_TO_TEST
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60.0
+MARK = "RankmendMarkOfATest"  # an alert by which a test knows what is due by now
 # Shorter, in the proportions of what is shipped: a group's interval is longer than members wait for each other.
 _SHORTER = (
     ("group_wait: 15s", "group_wait: 2s"),
@@ -28,12 +31,16 @@ _SHORTER = (
 )
 
 
+_SERIAL = itertools.count(1)
+
+
 @dataclass
 class People:
     """What a pager and a mailbox have received: messages as Alertmanager sends them, by path."""
 
     pages: list[dict[str, Any]] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+    marks: list[dict[str, Any]] = field(default_factory=list)  # messages about `MARK`
 
     def groups(self) -> set[str]:
         """Return which threads of messages there are: a pager has one incident for each."""
@@ -48,8 +55,31 @@ class Alerting:
     urls: list[str]
     people: People
 
+    def settle(self) -> None:
+        """Wait until whatever was due when this was called has been sent.
+
+        An alert of its own begins and ends: it takes the wait and then the interval that every group
+        of messages to people has, and the same way, so that its second message comes after theirs.
+        """
+        name = f"mark-{next(_SERIAL)}"
+        mark = {
+            "labels": {"alertname": MARK, "incident": name, "to": "people", "severity": "critical"},
+            "annotations": {"summary": name},
+        }
+
+        def has_come(status: str) -> bool:
+            return any(
+                one["status"] == status and one["groupLabels"]["incident"] == name
+                for one in list(self.people.marks)
+            )
+
+        self.post([mark])
+        eventually(lambda: has_come("firing"), lambda: self.people.marks)
+        self.post([{**mark, "endsAt": datetime.now(timezone.utc).isoformat()}])
+        eventually(lambda: has_come("resolved"), lambda: self.people.marks)
+
     def active(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self.urls[0]}/api/v2/alerts", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.urls[0]}/api/v2/alerts", timeout=DEADLINE_S) as answer:
             found: list[dict[str, Any]] = json.loads(answer.read())
         return found
 
@@ -61,15 +91,7 @@ class Alerting:
                 data=json.dumps(alerts).encode(),
                 headers={"Content-Type": "application/json"},
             )
-            urllib.request.urlopen(request, timeout=10).close()
-
-
-def wait_for(is_so: Callable[[], Any], what: Callable[[], object]) -> Any:
-    until_s = time.monotonic() + DEADLINE_S
-    while not (value := is_so()):
-        assert time.monotonic() < until_s, f"never: {what()}"
-        time.sleep(0.05)
-    return value
+            urllib.request.urlopen(request, timeout=DEADLINE_S).close()
 
 
 def _receiver(people: People) -> ThreadingHTTPServer:
@@ -77,6 +99,8 @@ def _receiver(people: People) -> ThreadingHTTPServer:
         def do_POST(self) -> None:
             message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             kept = people.records if self.path == "/record" else people.pages
+            if message["groupLabels"].get("alertname") == MARK:
+                kept = people.marks
             kept.append({**message, "at_s": time.monotonic()})
             self.send_response(200)
             self.send_header("Content-Length", "0")
@@ -137,13 +161,13 @@ def alerting(folder: Path, members: int = 1) -> Iterator[Alerting]:
 
 
 def _wait_ready(url: str, peers: int, log: Path) -> None:
-    wait_for(lambda: _peers(url) >= peers, lambda: log.read_text()[-2000:])
+    eventually(lambda: _peers(url) >= peers, lambda: log.read_text()[-2000:])
 
 
 def _peers(url: str) -> int:
     """Return how many members of its cluster it knows; -1: it does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}/api/v2/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v2/status", timeout=DEADLINE_S) as answer:
             return len(json.loads(answer.read())["cluster"].get("peers", []))
     except OSError:
         return -1

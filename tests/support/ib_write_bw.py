@@ -109,7 +109,7 @@ def hang() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.fork()
     while True:
-        time.sleep(3600)
+        signal.pause()
 
 
 def run_server(options: "dict[str, str]", bound: str, fault: Fault) -> int:
@@ -217,7 +217,7 @@ def is_of_family(options: "dict[str, str]", address: str) -> bool:
 
 def begin(fault: Fault) -> None:
     """Do what comes after the connection: the real one sleeps for a second here, and pins its memory."""
-    time.sleep(0.1)
+    select.select([], [], [], 0.1)
     if fault is Fault.HANG:
         hang()
     if fault is Fault.MEMLOCK:

@@ -1,15 +1,26 @@
-"""The points at which `tests/system/test_framework_recovery.py` kills a job of each framework.
+"""The points at which `tests/system/test_framework_recovery.py` kills a job of each framework, and the job that is killed.
 
 docs/use/frameworks.md has the table, which `make docs` writes from here. Every job saves at steps 10, 20, 30
 and so on up to 80 and keeps two checkpoints; its attempts are killed in the order of `Point`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
+from recovery.journal.attempt_records import AttemptStarted
+from recovery.report.overview import list_folders, read_entries
+
 STEPS: Final = 80
+ROOT: Final = Path(__file__).resolve().parents[2]
+KILLS: Final = ROOT / "tests" / "support" / "faults" / "checkpoint_kills.py"
+RUN_S_MAX: Final = 600
 
 
 class Point(Enum):
@@ -286,3 +297,48 @@ def markdown_table() -> str:
     table = "".join("| " + " | ".join(row) + " |\n" for row in rows)
     listed = "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1))
     return f"{table}\n{listed}.\n"
+
+
+def run(
+    folder: Path, framework: Framework, kills: Sequence[Kill], found_by: Mapping[str, str]
+) -> list[str]:
+    """Run the job as the README does; return the last words of rank 0, one for each time it ended."""
+    folder.mkdir()
+    (folder / framework.folder).mkdir()
+    plan = json.dumps([asdict(kill) for kill in kills])
+    ranks = str(framework.ranks)
+    command = [
+        sys.executable,
+        "-m",
+        "rankmend.cli",
+        "run",
+        "--standalone",
+        "--nproc-per-node",
+        ranks,
+    ]
+    command += ["--checkpoint-dir", framework.folder, str(KILLS), framework.modules, plan]
+    command += [str(ROOT / "examples" / "frameworks" / framework.script), "--steps", str(STEPS)]
+    command += [*framework.arguments, *framework.resume]
+    environment = {
+        **os.environ,
+        **found_by,
+        "RANKMEND_STATE_DIR": str(folder / "state"),
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return [line.rpartition("final ")[2] for line in done.stdout.splitlines() if "final " in line]
+
+
+def started(folder: Path) -> dict[int, AttemptStarted]:
+    (job,) = list_folders(folder / "state")
+    records = [entry.record for entry in read_entries(job)]
+    return {record.attempt: record for record in records if isinstance(record, AttemptStarted)}

@@ -11,8 +11,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-START_S_MAX = 180.0
-WAIT_S_MAX = 60.0
+from tests.support.eventually import eventually
+
 NEEDED = ("etcd", "kube-apiserver")
 ADMIN_TOKEN = "admin-of-the-tests"
-KEEPER = Path(__file__).with_name("kubernetes_keeper.py")
+KEEPER = "tests.support.kubernetes_keeper"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def missing() -> str:
@@ -51,13 +51,19 @@ def start(shared: Path) -> "Cluster":
             ready.unlink(missing_ok=True)
             with (folder / "keeper.log").open("ab") as log:
                 subprocess.Popen(
-                    [sys.executable, str(KEEPER), str(folder), os.environ["KUBEBUILDER_ASSETS"]],
+                    [sys.executable, "-m", KEEPER, str(folder), os.environ["KUBEBUILDER_ASSETS"]],
+                    cwd=ROOT,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
-            _wait(ready.exists, "the API server is ready", START_S_MAX, folder / "keeper.log")
+            log_file = folder / "keeper.log"
+            eventually(
+                ready.exists,
+                lambda: f"the API server is ready\n{log_file.read_text(errors='replace')[-3000:]}",
+                pause_s=0.05,
+            )
         told = json.loads(ready.read_text())
     return Cluster(told["url"], folder)
 
@@ -72,18 +78,6 @@ def _lives(ready: Path) -> bool:
         return Path(f"/proc/{json.loads(ready.read_text())['keeper']}").exists()
     except (FileNotFoundError, ValueError):
         return False
-
-
-def _wait(is_done: Callable[[], bool], what: str, within_s: float, log: Path | None = None) -> None:
-    until_s = time.monotonic() + within_s
-    while not is_done():
-        tail = log.read_text(errors="replace")[-3000:] if log is not None else ""
-        assert time.monotonic() < until_s, f"not within {within_s:g} s: {what}\n{tail}"
-        time.sleep(0.05)
-
-
-def wait_until(is_done: Callable[[], bool], what: str) -> None:
-    _wait(is_done, what, WAIT_S_MAX)
 
 
 class Cluster:

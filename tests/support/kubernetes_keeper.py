@@ -1,22 +1,24 @@
 """Runs etcd, kube-apiserver and kube-controller-manager until no process in FOLDER/users is alive.
 
-Usage: python kubernetes_keeper.py FOLDER ASSETS. Writes FOLDER/ready.json once the API answers.
+Usage: python -m tests.support.kubernetes_keeper FOLDER ASSETS. Writes FOLDER/ready.json once the API answers.
 """
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
+from tests.support.eventually import DEADLINE_S, eventually
+
 ADMIN_TOKEN = "admin-of-the-tests"
-START_S_MAX = 170.0
+LOOK_S = 0.5
 PORT_TRIES = 5
 CONTROLLERS = "job,disruption,endpoint"
 
@@ -42,10 +44,20 @@ def answers(port: int) -> bool:
     request = urllib.request.Request(f"https://127.0.0.1:{port}/readyz")
     request.add_header("Authorization", f"Bearer {ADMIN_TOKEN}")
     try:
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S, context=context) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def becomes_ready(port: int, *programs: "subprocess.Popen[bytes]") -> bool:
+    """Wait until the API answers; not once a program has ended."""
+
+    def have_ended() -> bool:
+        return any(one.poll() is not None for one in programs)
+
+    eventually(lambda: have_ended() or answers(port), "an answer of the API", pause_s=0.1)
+    return not have_ended()
 
 
 def start(folder: Path, assets: Path) -> "tuple[int, list[subprocess.Popen[bytes]]]":
@@ -70,11 +82,8 @@ def start(folder: Path, assets: Path) -> "tuple[int, list[subprocess.Popen[bytes
             "--token-auth-file", str(folder / "tokens.csv"), "--allow-privileged",
             "--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
         )  # fmt: skip
-        until_s = time.monotonic() + START_S_MAX
-        while time.monotonic() < until_s and etcd.poll() is None and server.poll() is None:
-            if answers(port):
-                return port, [etcd, server]
-            time.sleep(0.1)
+        if becomes_ready(port, etcd, server):
+            return port, [etcd, server]
         for one in (server, etcd):
             one.kill()
             one.wait()
@@ -132,8 +141,9 @@ def main() -> None:
     draft = folder / "ready.new"
     draft.write_text(json.dumps(ready))
     draft.replace(folder / "ready.json")
-    while has_users(folder) and all(one.poll() is None for one in processes):
-        time.sleep(0.5)
+    ends = [os.pidfd_open(one.pid) for one in processes]
+    while has_users(folder) and not select.select(ends, [], [], LOOK_S)[0]:
+        pass
     (folder / "ready.json").unlink(missing_ok=True)
     for one in reversed(processes):
         one.kill()

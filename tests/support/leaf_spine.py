@@ -5,14 +5,13 @@ Needs root, iproute2 and util-linux, as test hosts do. All of it ends with the t
 
 import re
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.eventually import eventually
 from tests.support.hosts.network import run_in_network
 
-_UP_S = 120.0
 _SETTINGS = {
     "net.ipv4.ip_forward": 1,
     # Addresses, protocol and ports, as policy 1, which takes the hash of the sender's socket where a packet has one. Over a real cable it
@@ -94,13 +93,14 @@ class LeafSpine:
         )
 
     def _wait_until_apart(self, name: str) -> None:
-        own, deadline_s = Path("/proc/self/ns/uts").readlink(), time.monotonic() + _UP_S
+        own = Path("/proc/self/ns/uts").readlink()
         process = Path(f"/proc/{self.pid(name)}")
-        while (process / "ns/uts").readlink() == own or b"sleep" not in (
-            process / "cmdline"
-        ).read_bytes().split(b"\0")[0]:
-            assert time.monotonic() < deadline_s, f"{name} has no namespace of its own"
-            time.sleep(0.005)
+
+        def is_apart() -> bool:
+            program = (process / "cmdline").read_bytes().split(b"\0")[0]
+            return (process / "ns/uts").readlink() != own and b"sleep" in program
+
+        eventually(is_apart, f"{name} has a namespace of its own")
 
     def _lay(self) -> None:
         for name in self._processes:

@@ -10,18 +10,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support.bound_to_test import BOUND_TO_TEST
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
-START_S_MAX = 60.0
-COMMAND_S_MAX = 120.0
-JOB_S_MAX = 200.0  # less than a test may take, so that its logs are seen
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 
 
@@ -55,20 +52,24 @@ class SlurmCluster:
             env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **self.environment, **variables},
             capture_output=True,
             text=True,
-            timeout=COMMAND_S_MAX,
+            timeout=DEADLINE_S,
             check=False,
         )
 
-    def wait_job(self, number: str, deadline_s: float = JOB_S_MAX) -> str:
+    def wait_job(self, number: str) -> str:
         """Return the state in which a job has ended. `sbatch --wait` asks less and less often, for minutes in the end."""
-        until_s = time.monotonic() + deadline_s
-        while True:
-            told = self.run("scontrol", "show", "job", number, "--oneliner").stdout
-            state = told.partition("JobState=")[2].partition(" ")[0]
-            if state not in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
-                return state
-            assert time.monotonic() < until_s, f"job {number} is {state}\n{told}\n{self.logs()}"
-            time.sleep(0.2)
+
+        def show() -> str:
+            return self.run("scontrol", "show", "job", number, "--oneliner").stdout
+
+        def look() -> str | None:
+            state = show().partition("JobState=")[2].partition(" ")[0]
+            is_over = state not in ("", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+            return state if is_over else None
+
+        return eventually(
+            look, lambda: f"job {number} has ended\n{show()}\n{self.logs()}", pause_s=0.2
+        )
 
     def start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
@@ -84,17 +85,19 @@ class SlurmCluster:
 
     def wait_until_idle(self, *, has_rebooted: bool = False) -> None:
         """Wait for all nodes. ``has_rebooted``: slurmctld may take the boot of one for unexpected and set it down."""
-        until_s = time.monotonic() + START_S_MAX
-        while True:
+
+        def states() -> dict[str, str]:
             # After a reboot sinfo calls a node mixed for as long as a minute, without a job.
             shown = self.run("scontrol", "show", "nodes", "--oneliner").stdout
-            told = dict(re.findall(r"^NodeName=(\S+) .*? State=(\S+) ", shown, re.MULTILINE))
-            if told == dict.fromkeys(self.nodes, "IDLE"):
-                return
+            return dict(re.findall(r"^NodeName=(\S+) .*? State=(\S+) ", shown, re.MULTILINE))
+
+        def are_idle() -> bool:
+            told = states()
             for node in [name for name, state in told.items() if has_rebooted and state == "DOWN"]:
                 self.run("scontrol", "update", f"nodename={node}", "state=resume")
-            assert time.monotonic() < until_s, f"nodes are {told}\n{self.logs()}"
-            time.sleep(0.1)
+            return told == dict.fromkeys(self.nodes, "IDLE")
+
+        eventually(are_idle, lambda: f"nodes are idle: {states()}\n{self.logs()}", pause_s=0.1)
 
     def logs(self) -> str:
         paths = sorted(self.folder.glob("*.out")) + sorted(self.folder.glob("log/*"))
@@ -105,7 +108,7 @@ class SlurmCluster:
             process = self.processes[name]
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(DEADLINE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -153,7 +156,7 @@ def slurm_cluster(
             f"--socket={munge}/sock", f"--pid-file={munge}/pid", f"--log-file={munge}/log",
             f"--seed-file={munge}/seed",
         )  # fmt: skip
-        _wait_for(munge / "sock", cluster)
+        eventually((munge / "sock").exists, cluster.logs)
         cluster.start("slurmctld", "slurmctld", "-D", "-f", str(folder / "slurm.conf"), "-c", "-i")
         for node in cluster.nodes:
             cluster.start(node, "slurmd", "-D", "-N", node, "-f", str(folder / "slurm.conf"))
@@ -162,13 +165,6 @@ def slurm_cluster(
     finally:
         cluster.stop()
         shutil.rmtree(spool, ignore_errors=True)
-
-
-def _wait_for(path: Path, cluster: SlurmCluster) -> None:
-    until_s = time.monotonic() + START_S_MAX
-    while not path.exists():
-        assert time.monotonic() < until_s, cluster.logs()
-        time.sleep(0.02)
 
 
 def _free_ports(count: int) -> list[int]:

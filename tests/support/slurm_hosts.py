@@ -5,15 +5,14 @@ slurmctld has the fleet's last host. `Host.power_off` takes everything of a node
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support import slurm
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hosts import Fleet, Host, Process, why_not
 
-START_S_MAX = 90.0
 MUNGE_SOCKET = "/run/munge.sock"  # of each host its own
 
 
@@ -113,7 +112,7 @@ class SlurmHosts:
     def kill(self, name: str) -> None:
         """Kill slurmctld, or slurmd of a node; what it started lives on."""
         self.daemons[name].kill()
-        self.daemons[name].wait(20)
+        self.daemons[name].wait(DEADLINE_S)
 
     def _start(self, host: Host, name: str, *words: str) -> Process:
         with (self.folder / "log" / f"{name}.{host.name}.out").open("ab") as out:
@@ -149,13 +148,8 @@ class SlurmHosts:
         path = self.folder / "log" / f"job.{number}.out"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait(self, is_so: Callable[[], object], what: str, deadline_s: float = START_S_MAX) -> None:
-        until_s = time.monotonic() + deadline_s
-        while not is_so():
-            assert time.monotonic() < until_s, (
-                f"never within {deadline_s:.0f} s: {what}\n{self.logs()}"
-            )
-            time.sleep(0.1)
+    def wait(self, is_so: Callable[[], object], what: str) -> None:
+        eventually(is_so, lambda: f"{what}\n{self.logs()}", pause_s=0.1)
 
     def wait_idle(self) -> None:
         def is_idle() -> bool:

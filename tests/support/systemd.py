@@ -12,11 +12,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.eventually import DEADLINE_S, eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMD = Path("/lib/systemd/systemd")
@@ -33,8 +34,6 @@ _ENTER = (
     "-r",
     "-w",
 )  # mount, pid, uts, ipc, net, cgroup, root, folder
-_UP_S = 120.0
-_GONE_S = 120.0
 
 # The keeper: bash out here, whose standard input ends when the test is over, or is killed. Then it takes the bed away.
 _OUTER = r"""
@@ -194,13 +193,12 @@ class Bed:
         self.stop(unit)
         self.drop_in(unit, "")
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = 180.0) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not condition():
-            if time.monotonic() > deadline_s:
-                journal = self.run("journalctl", "--no-pager", "-n", "60", check=False).stdout
-                raise AssertionError(f"waited {timeout_s} s for: {what}\n{journal}")
-            time.sleep(0.05)
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        def state() -> str:
+            journal = self.run("journalctl", "--no-pager", "-n", "60", check=False).stdout
+            return f"{what}\n{journal}"
+
+        eventually(condition, state, pause_s=0.05)
 
     def get(self, url: str) -> str:
         """Fetch a page as somebody within would; empty when nobody answers."""
@@ -256,7 +254,7 @@ def running_systemd(files: Path, *, has_rankmend: bool = True) -> Iterator[Bed]:
         yield bed
     finally:
         keeper.stdin.close()
-        keeper.wait(_GONE_S)
+        keeper.wait(DEADLINE_S)
 
 
 def _own_cgroups(name: str) -> list[Path]:
@@ -281,15 +279,20 @@ def _own_cgroups(name: str) -> list[Path]:
 
 
 def _wait_for_pid_1(keeper: subprocess.Popen[bytes], console: Path) -> int:
-    deadline_s = time.monotonic() + _UP_S
-    while time.monotonic() < deadline_s and keeper.poll() is None:
+    def look() -> int | None:
+        assert keeper.poll() is None, _shown(console)
         for unshare in _children_of(keeper.pid):
             for pid in _children_of(unshare):
                 with contextlib.suppress(OSError):
                     if Path(f"/proc/{pid}/comm").read_text(encoding="ascii") == "systemd\n":
                         return pid
-        time.sleep(0.02)
-    raise AssertionError(f"systemd did not start: {console.read_text(errors='replace')[-4000:]}")
+        return None
+
+    return eventually(look, lambda: _shown(console))
+
+
+def _shown(console: Path) -> str:
+    return f"systemd starts: {console.read_text(errors='replace')[-4000:]}"
 
 
 def _children_of(pid: int) -> list[int]:
@@ -301,9 +304,9 @@ def _children_of(pid: int) -> list[int]:
 
 
 def _wait_until_up(bed: Bed, keeper: subprocess.Popen[bytes], console: Path) -> None:
-    deadline_s = time.monotonic() + _UP_S
-    while time.monotonic() < deadline_s and keeper.poll() is None:
-        if bed.run("systemctl", "is-active", "testbed.target", check=False).returncode == 0:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"systemd is not up: {console.read_text(errors='replace')[-4000:]}")
+    def is_up() -> bool:
+        assert keeper.poll() is None, _shown(console)
+        told = bed.run("systemctl", "is-active", "testbed.target", check=False)
+        return told.returncode == 0
+
+    eventually(is_up, lambda: _shown(console), pause_s=0.05)

@@ -6,70 +6,14 @@ parameters are those of an undisturbed run. `tests.support.kill_points` has the 
 """
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from recovery.journal.attempt_records import AttemptStarted
-from recovery.report.overview import list_folders, read_entries
 from tests.support.framework_saves import require
-from tests.support.kill_points import FRAMEWORKS, STEPS, Framework, Kill, Point
+from tests.support.kill_points import FRAMEWORKS, Kill, Point, run, started
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
-
-ROOT = Path(__file__).parents[2]
-KILLS = ROOT / "tests" / "support" / "faults" / "checkpoint_kills.py"
-TIMEOUT_S = 600
-
-
-def run(
-    folder: Path, framework: Framework, kills: Sequence[Kill], found_by: Mapping[str, str]
-) -> list[str]:
-    """Run the job as the README does; return the last words of rank 0, one for each time it ended."""
-    folder.mkdir()
-    (folder / framework.folder).mkdir()
-    plan = json.dumps([dataclasses.asdict(kill) for kill in kills])
-    ranks = str(framework.ranks)
-    command = [
-        sys.executable,
-        "-m",
-        "rankmend.cli",
-        "run",
-        "--standalone",
-        "--nproc-per-node",
-        ranks,
-    ]
-    command += ["--checkpoint-dir", framework.folder, str(KILLS), framework.modules, plan]
-    command += [str(ROOT / "examples" / "frameworks" / framework.script), "--steps", str(STEPS)]
-    command += [*framework.arguments, *framework.resume]
-    environment = {
-        **os.environ,
-        **found_by,
-        "RANKMEND_STATE_DIR": str(folder / "state"),
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [line.rpartition("final ")[2] for line in done.stdout.splitlines() if "final " in line]
-
-
-def started(folder: Path) -> dict[int, AttemptStarted]:
-    (job,) = list_folders(folder / "state")
-    records = [entry.record for entry in read_entries(job)]
-    return {record.attempt: record for record in records if isinstance(record, AttemptStarted)}
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

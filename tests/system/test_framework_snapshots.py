@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.framework_saves import require
-from tests.support.kill_points import FRAMEWORKS, Kill
-from tests.system.test_framework_recovery import run, started
+from tests.support.kill_points import FRAMEWORKS, Kill, run, started
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(600)]
 EVERY = 2  # so that none of the checkpoints, of steps 10, 20 and so on, is newer

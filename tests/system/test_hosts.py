@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rankmend.clock import read_boot_id
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import kill, stop
@@ -36,7 +37,6 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 7007
-DEADLINE_S = 60.0
 SILENT_S = 1.0  # a host that is reached answers within about 1 ms
 ECHO = f"""
 import socket, threading
@@ -56,13 +56,6 @@ while True:
 """
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    until_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until_s, f"never within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.02)
-
-
 def start_echo(host: Host) -> None:
     process = host.popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -71,7 +64,9 @@ def start_echo(host: Host) -> None:
 
 def is_answered(host: Host, address: Address) -> bool:
     with host.network(), contextlib.suppress(OSError):
-        with socket.create_connection((address.ip, PORT), timeout=SILENT_S) as connection:
+        with socket.socket() as connection:
+            connection.settimeout(SILENT_S)
+            connection.connect((address.ip, PORT))
             connection.sendall(b"there?")
             return connection.recv(64) == b"there?"
     return False
@@ -82,7 +77,7 @@ def reaches(host: Host, other: Host, plane: int = 0) -> bool:
 
 
 def wait_until_reached(host: Host, other: Host, plane: int = 0) -> None:
-    wait_for(lambda: reaches(host, other, plane), f"{host} reaches {other}")
+    eventually(lambda: reaches(host, other, plane), f"{host} reaches {other}")
 
 
 def count_answers(host: Host, other: Host, sent: int) -> int:
@@ -185,7 +180,7 @@ def test_process_has_a_true_pid_exit_status_and_signals(fleet: Fleet) -> None:
 
     assert failed.wait(DEADLINE_S) == 7
     # Within execve(2) a process has no command line for a moment.
-    wait_for(lambda: psutil.Process(killed.pid).cmdline() == ["sleep", "600"], "it is sleep")
+    eventually(lambda: psutil.Process(killed.pid).cmdline() == ["sleep", "600"], "it is sleep")
     assert host.run(["cat", f"/proc/{killed.inner_pid}/comm"]).stdout == "sleep\n"
     assert [each.pid for each in host.processes("sleep")] == [killed.pid]
     kill(killed, signal.SIGTERM)
@@ -195,7 +190,7 @@ def test_process_has_a_true_pid_exit_status_and_signals(fleet: Fleet) -> None:
         host.run(["no-such-program"])
     with pytest.raises(subprocess.TimeoutExpired):
         host.run(["sh", "-c", "sleep 600; true"], timeout_s=0.1)
-    wait_for(lambda: not host.processes("sleep"), "what ran past its time is gone")
+    eventually(lambda: not host.processes("sleep"), "what ran past its time is gone")
 
 
 def test_orphans_are_adopted_and_reaped_by_the_host(fleet: Fleet) -> None:
@@ -203,8 +198,8 @@ def test_orphans_are_adopted_and_reaped_by_the_host(fleet: Fleet) -> None:
 
     host.run(["sh", "-c", "sleep 0.05 >/dev/null 2>&1 </dev/null &"])
 
-    wait_for(lambda: not host.processes("sleep"), "the orphan ends")
-    wait_for(
+    eventually(lambda: not host.processes("sleep"), "the orphan ends")
+    eventually(
         lambda: "Z" not in host.run(["ps", "-e", "-o", "stat="]).stdout, "the orphan is reaped"
     )
 
@@ -300,7 +295,7 @@ def test_loss_loses_some_and_all_arrive_again_after_it(fleet: Fleet) -> None:
         answers = count_answers(h1, h4, sent=200)
 
     assert 20 < answers < 180  # 0.7 x 0.7 of 200 is 98; these bounds are 11 standard deviations off
-    wait_for(lambda: count_answers(h1, h4, sent=100) == 100, "all datagrams are answered")
+    eventually(lambda: count_answers(h1, h4, sent=100) == 100, "all datagrams are answered")
 
 
 def test_slow_link_carries_no_more_than_its_rate(fleet: Fleet) -> None:
@@ -315,7 +310,7 @@ def test_slow_link_carries_no_more_than_its_rate(fleet: Fleet) -> None:
     assert slow_s > (300_000 - 32 * 1024) / 500_000
     queues = h2.run(["tc", "qdisc", "show", "dev", "eth0"]).stdout
     assert "tbf" not in queues
-    wait_for(lambda: send_through(h1, h2, 300_000) < slow_s, "the link is as fast as before")
+    eventually(lambda: send_through(h1, h2, 300_000) < slow_s, "the link is as fast as before")
 
 
 def test_delayed_link_takes_its_time_and_other_faults_of_it_go_on(fleet: Fleet) -> None:
@@ -337,7 +332,7 @@ def test_delayed_link_takes_its_time_and_other_faults_of_it_go_on(fleet: Fleet) 
         assert round_trip_s() > 0.2
 
     wait_until_reached(h1, h3)
-    wait_for(lambda: round_trip_s() < 0.2, "the link is as fast as before")
+    eventually(lambda: round_trip_s() < 0.2, "the link is as fast as before")
 
 
 def test_dead_leaf_switch_takes_the_carrier_of_its_hosts_only(fleet: Fleet) -> None:
@@ -367,7 +362,8 @@ def test_host_without_power_is_silent_and_boots_with_a_new_boot_id(fleet: Fleet)
     sleeper = h2.popen(["sleep", "600"])
     h2.run(["touch", "/dev/shm/memory", h2.state / "disk"])
     with h1.network():
-        connection = socket.create_connection((h2.address, PORT), timeout=SILENT_S)
+        connection = socket.create_connection((h2.address, PORT), timeout=DEADLINE_S)
+    connection.settimeout(SILENT_S)
 
     with connection, h2.power_off():
         assert not h2.is_up
@@ -420,8 +416,8 @@ def test_stopped_process_stands_until_the_end(fleet: Fleet) -> None:
     state = psutil.Process(sleeper.pid).status
 
     with stop(sleeper):
-        wait_for(lambda: state() == psutil.STATUS_STOPPED, "stopped")
-    wait_for(lambda: state() == psutil.STATUS_SLEEPING, "resumed")
+        eventually(lambda: state() == psutil.STATUS_STOPPED, "stopped")
+    eventually(lambda: state() == psutil.STATUS_SLEEPING, "resumed")
 
     sleeper.kill()
     assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
@@ -616,15 +612,15 @@ def test_nothing_is_left_of_a_fleet_however_its_process_ends(end: str, tmp_path:
             assert leftover_cgroups(f"rankmend-hosts-{token}")
             test.kill()
             namespaces = traces["namespaces"]
-            wait_for(lambda: not users_of(namespaces), f"{namespaces} are gone")
+            eventually(lambda: not users_of(namespaces), f"{namespaces} are gone")
             cgroups = f"rankmend-hosts-{token}"
-            wait_for(lambda: not leftover_cgroups(cgroups), "the cgroups are gone")
+            eventually(lambda: not leftover_cgroups(cgroups), "the cgroups are gone")
         test.wait(DEADLINE_S)
 
-        wait_for(lambda: not any(traces_of(tmp_path).values()), "nothing of the fleet is left")
+        eventually(lambda: not any(traces_of(tmp_path).values()), "nothing of the fleet is left")
         if end != "sys.stdin.read()":
             status = psutil.Process(bystander.pid).status
-            wait_for(lambda: status() == psutil.STATUS_SLEEPING, "the bystander goes on")
+            eventually(lambda: status() == psutil.STATUS_SLEEPING, "the bystander goes on")
     finally:
         for process in (test, bystander):
             process.kill()

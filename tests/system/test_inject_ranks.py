@@ -8,15 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from recovery.journal.incident_records import IncidentOpened
 from recovery.report.overview import read_entries, view_ranks
+from tests.support.eventually import DEADLINE_S, eventually
 
-DEADLINE_S = 120.0
 SCRIPT = """
 import sys, time
 import rankmend
@@ -29,14 +29,6 @@ while True:
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
-
-
-def wait_for(get: Callable[[], object], what: str) -> object:
-    until_s = time.monotonic() + DEADLINE_S
-    while not (found := get()):
-        assert time.monotonic() < until_s, f"never within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 class DrilledJob:
@@ -77,7 +69,7 @@ class DrilledJob:
             found = [one.pid for one in view_ranks(runtime, time.monotonic) if one.step]
             return found[0] if found and Path(f"/proc/{found[0]}").exists() else None
 
-        pid = wait_for(look, "a step")
+        pid = eventually(look, "a step")
         assert isinstance(pid, int)
         return pid
 
@@ -92,7 +84,7 @@ class DrilledJob:
                 [*command, *places, *options],
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=ENVIRONMENT,
             )  # fmt: skip
-        wait_for(lambda: process.poll() is not None or "in force" in self.said.read_text(), fault)
+        eventually(lambda: process.poll() is not None or "in force" in self.said.read_text(), fault)
         return process
 
     def is_clean(self) -> bool:
@@ -126,10 +118,10 @@ def test_stopped_rank_goes_on_when_its_injector_ends(job: DrilledJob, number: in
     pid = job.rank()
 
     process = job.inject("stop")
-    wait_for(lambda: state_of(pid) == "T", "the rank stands still")
+    eventually(lambda: state_of(pid) == "T", "the rank stands still")
     end(process, number)
 
-    wait_for(lambda: state_of(pid) != "T" and job.is_clean(), "it goes on")
+    eventually(lambda: state_of(pid) != "T" and job.is_clean(), "it goes on")
 
 
 def test_fault_of_a_named_moment_is_made_then_and_lasts_from_then_on(job: DrilledJob) -> None:
@@ -137,7 +129,7 @@ def test_fault_of_a_named_moment_is_made_then_and_lasts_from_then_on(job: Drille
 
     process = job.inject("stop", f"--at={at_unix_s}", "--for=1")
     made_unix_s = time.time()
-    wait_for(lambda: process.poll() is not None, "its time is over")
+    eventually(lambda: process.poll() is not None, "its time is over")
 
     assert made_unix_s >= at_unix_s
     assert '"ended_by": "time"' in job.said.read_text()
@@ -158,7 +150,7 @@ def test_second_fault_of_the_same_thing_is_refused_and_the_first_is_undone_as_ev
 
     assert code == 1
     assert f"{fault} on rank:drilled/0 stands" in said
-    wait_for(lambda: state_of(pid) != "T" and job.is_clean(), "it is undone")
+    eventually(lambda: state_of(pid) != "T" and job.is_clean(), "it is undone")
     assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == before
 
 
@@ -177,7 +169,7 @@ def test_limit_of_file_sizes_is_given_back_after_a_kill_9(job: DrilledJob) -> No
     during = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     end(process, signal.SIGKILL)
 
-    wait_for(job.is_clean, "it is undone")
+    eventually(job.is_clean, "it is undone")
     assert during[0] == 0
     assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == before
 
@@ -193,7 +185,7 @@ def test_rank_returns_to_its_control_group_after_a_kill_9(job: DrilledJob) -> No
     during = Path(f"/proc/{pid}/cgroup").read_text()
     end(process, signal.SIGKILL)
 
-    wait_for(job.is_clean, "it is undone")
+    eventually(job.is_clean, "it is undone")
     made = re.search(r"rankmend-inject-[^\s/]+", during)
     assert made is not None
     assert Path(f"/proc/{pid}/cgroup").read_text() == before
@@ -208,7 +200,7 @@ def test_load_on_the_cores_ends_with_a_kill_9(job: DrilledJob) -> None:
     end(process, signal.SIGKILL)
 
     assert loads
-    wait_for(lambda: job.is_clean() and not any(map(_runs, loads)), "the load ends")
+    eventually(lambda: job.is_clean() and not any(map(_runs, loads)), "the load ends")
 
 
 def _loads(folder: Path) -> list[int]:
@@ -231,10 +223,10 @@ def test_leak_is_freed_when_its_injector_is_killed(job: DrilledJob) -> None:
     before = _resident_bytes(pid)
 
     process = job.inject("memory-leak", "--rate=100M", "--most=100M")
-    wait_for(lambda: _resident_bytes(pid) > before + 60e6, "the leak")
+    eventually(lambda: _resident_bytes(pid) > before + 60e6, "the leak")
     end(process, signal.SIGKILL)
 
-    wait_for(lambda: _resident_bytes(pid) < before + 50e6 and job.is_clean(), "it is freed")
+    eventually(lambda: _resident_bytes(pid) < before + 50e6 and job.is_clean(), "it is freed")
 
 
 def _resident_bytes(pid: int) -> int:
@@ -245,11 +237,11 @@ def test_grandchild_ends_when_its_injector_is_killed(job: DrilledJob) -> None:
     pid = job.rank()
 
     process = job.inject("grandchild")
-    grandchildren = wait_for(lambda: _grandchildren(job, pid), "a grandchild")
+    grandchildren = eventually(lambda: _grandchildren(job, pid), "a grandchild")
     end(process, signal.SIGKILL)
 
     assert isinstance(grandchildren, list)
-    wait_for(lambda: job.is_clean() and not any(map(_runs, grandchildren)), "it ends")
+    eventually(lambda: job.is_clean() and not any(map(_runs, grandchildren)), "it ends")
 
 
 def _grandchildren(job: DrilledJob, rank: int) -> list[int]:
@@ -275,10 +267,10 @@ def test_rank_that_was_made_to_fail_is_restarted(
     pid, before = job.rank(), len(job.errors())
 
     process = job.inject(*words)
-    wait_for(lambda: not _runs(pid), "the rank ends")
+    eventually(lambda: not _runs(pid), "the rank ends")
 
     assert process.wait(DEADLINE_S) == 0, job.said.read_text()
-    wait_for(lambda: job.rank() != pid and len(job.errors()) > before, "another attempt")
+    eventually(lambda: job.rank() != pid and len(job.errors()) > before, "another attempt")
     assert said in job.errors()[-1]
     assert job.is_clean()
 

@@ -25,7 +25,6 @@ RestartSec=100ms
 """
 ALERTMANAGER = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
 MARKS = '[drills]\nallow = ["rankmend"]\n'
-DEADLINE_S = 60.0
 
 
 def why_no_stage() -> str:
@@ -112,7 +111,7 @@ class Injecting:
             assert "rankmend: in force" in text or "rankmend:" not in text, text
             return "in force" in text
 
-        self.bed.wait_for(look, "the fault is in force", DEADLINE_S)
+        self.bed.wait_for(look, "the fault is in force")
 
     def end(self, number: int) -> None:
         """End the injector, and wait until nothing is left to undo."""
@@ -120,7 +119,7 @@ class Injecting:
         is_left = f"ls {UNDO} | grep -q json"
         self.bed.wait_for(
             lambda: self.bed.run("sh", "-c", is_left, check=False).returncode != 0,
-            "all is undone", DEADLINE_S,
+            "all is undone",
         )  # fmt: skip
 
 
@@ -135,7 +134,7 @@ def pid_of(bed: Bed, service: str) -> str:
         name = bed.run("cat", f"/proc/{found[0]}/comm", check=False).stdout.strip()
         return found[0] != "0" and name.startswith(word)
 
-    bed.wait_for(look, f"{unit} runs", DEADLINE_S)
+    bed.wait_for(look, f"{unit} runs")
     return found[0]
 
 
@@ -146,7 +145,7 @@ def test_stopped_service_goes_on_after_a_kill_9_of_the_injector(bed: Bed, servic
     injecting = Injecting(bed, "service-stop", service)
     injecting.wait_until_in_force()
     # A process stops when it next gets a processor.
-    bed.wait_for(lambda: bed.status_of(pid)["State"].startswith("T"), "it stands still", DEADLINE_S)
+    bed.wait_for(lambda: bed.status_of(pid)["State"].startswith("T"), "it stands still")
     injecting.end(signal.SIGKILL)
 
     assert not bed.status_of(pid)["State"].startswith("T")
@@ -160,9 +159,7 @@ def test_killed_service_runs_again_after_a_kill_9_of_the_injector(bed: Bed, serv
 
     injecting = Injecting(bed, "service-kill", service)
     injecting.wait_until_in_force()
-    bed.wait_for(
-        lambda: bed.show(f"drilled-{service}", "MainPID") != pid, "it is killed", DEADLINE_S
-    )
+    bed.wait_for(lambda: bed.show(f"drilled-{service}", "MainPID") != pid, "it is killed")
     injecting.end(signal.SIGKILL)
 
     assert pid_of(bed, service) != pid

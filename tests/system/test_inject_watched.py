@@ -4,19 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rankmend.watch.hook_folder import make_hook_folder
 from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.watched_jobs import OPTIMIZER
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
-DEADLINE_S = 120.0
 TRAIN = """
 import time
 from torch.optim.optimizer import SGD
@@ -25,14 +24,6 @@ while True:
     optimizer.step()
     time.sleep(0.01)
 """
-
-
-def wait_for(get: Callable[[], object], what: str) -> object:
-    until_s = time.monotonic() + DEADLINE_S
-    while not (found := get()):
-        assert time.monotonic() < until_s, f"never within {DEADLINE_S:.0f} s: {what}"
-        time.sleep(0.05)
-    return found
 
 
 class WatchedPair:
@@ -70,8 +61,8 @@ class WatchedPair:
         """Start rank 1 again, as its launcher would, and wait until both ranks are seen."""
         if self.ranks[1].poll() is not None:
             self.ranks[1] = self._start(1)
-        wait_for(lambda: len(self.found()) == 2, "both ranks are seen")
-        wait_for(self.found()[1].drill_file.exists, "rank 1 listens")
+        eventually(lambda: len(self.found()) == 2, "both ranks are seen")
+        eventually(self.found()[1].drill_file.exists, "rank 1 listens")
 
     def inject(self, fault: str, rank: int, *options: str) -> "subprocess.CompletedProcess[str]":
         argv = [

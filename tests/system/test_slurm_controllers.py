@@ -17,13 +17,12 @@ from recovery.api.controller_errors import UnreachableError
 from recovery.api.operator_client import OperatorClient
 from recovery.slurm.commands import PROGRAMS
 from tests.support.controllers import ControllerProcess, controller_process
+from tests.support.eventually import eventually
 from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, running_server
-from tests.support.service import wait_until
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
-WAIT_S_MAX = 120.0
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 AGAIN_S = 15.0  # after which a rank dies again, where the alert came too late for the first death
 # Counts the drains that were asked for and that Slurm has done; with the file `hold` the next one comes to nothing, and says so.
 SCONTROL = """#!/bin/sh
@@ -73,7 +72,7 @@ class Site:
                 self.job.fail_rank("kill", Random(1))
             return is_so()
 
-        wait_until(look, what, WAIT_S_MAX)
+        eventually(look, what)
 
     def _accuse(self, node: str) -> None:
         labels = {
@@ -143,14 +142,12 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     site: Site,
 ) -> None:
     site.job.begin()
-    wait_until(lambda: len(site.training()) == 2 and site.has_owner(), "the job trains", WAIT_S_MAX)
+    eventually(lambda: len(site.training()) == 2 and site.has_owner(), "the job trains")
     first = site.training()[0]
     site.break_gpu(
         first, lambda: site.state(first).startswith("drained rankmend: "), "it is drained"
     )
-    wait_until(
-        lambda: len(site.training()) == 2 and first not in site.training(), "it goes on", WAIT_S_MAX
-    )
+    eventually(lambda: len(site.training()) == 2 and first not in site.training(), "it goes on")
     second = site.training()[0]
     (site.programs / "hold").touch()
 
@@ -159,22 +156,18 @@ def test_a_node_that_a_job_leaves_is_drained_once_though_the_controller_dies_bet
     dead = site.owner()
     dead.kill()
 
-    wait_until(
-        lambda: site.state(second).startswith("drained rankmend: "), "the other does it", WAIT_S_MAX
-    )
+    eventually(lambda: site.state(second).startswith("drained rankmend: "), "the other does it")
     assert site.owner() is not dead
     client = OperatorClient([url for url in site.urls if not dead.port_in(url)])
-    wait_until(
+    eventually(
         lambda: all(one.outcome == "done" for one in client.slurm().requests),
         "both ended",
-        WAIT_S_MAX,
     )
     client.close()
     assert [site.drains(node) for node in (first, second)] == [1, 1]
     assert [site.drains(node, "begun") for node in (first, second)] == [1, 2]
     assert all("drain" not in site.state(node) for node in {*site.slurm.nodes} - {first, second})
-    wait_until(
+    eventually(
         lambda: len(site.training()) == 2 and second not in site.training(),
         "it goes on",
-        WAIT_S_MAX,
     )

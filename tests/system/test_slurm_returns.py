@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from recovery.slurm.ledger import NodeHistory
 from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from recovery.slurm.return_rules import Stay
+from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
-END_S_MAX = 120.0
 # Passes where a file says that the node is repaired.
 CHECK = (
     "import os, sys; node = os.path.join(sys.argv[1], sys.argv[2]); "
@@ -78,15 +77,18 @@ class Site:
         self._open()
 
     def turn_until(self, is_so: Callable[[], bool], what: str) -> None:
-        until_s = time.monotonic() + END_S_MAX
-        while not is_so():
-            assert time.monotonic() < until_s, f"{what}: {self.desk.ledger.nodes}"
-            time.sleep(self.desk.turn() / 2)
+        def look() -> bool:
+            if not is_so():
+                self.desk.turn()
+                return False
+            return True
 
-    def turn_for(self, seconds: float) -> None:
-        until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s:
-            time.sleep(self.desk.turn() / 2)
+        eventually(look, lambda: f"{what}: {self.desk.ledger.nodes}", pause_s=0.1)
+
+    def check_another(self, node: str, key: str) -> None:
+        """Drain a node that is not repaired, and have it checked twice: so often were all nodes looked at."""
+        self.drain(node, key)
+        self.turn_until(lambda: self.past(node).check_count >= 2, "two checks have failed")
 
     def drain(self, node: str, key: str) -> None:
         self.desk.ask(SchedulerRequest(key, SchedulerAction.DRAIN, (node,), reason="GPU 3 is bad"))
@@ -146,7 +148,7 @@ def test_a_node_is_not_checked_before_its_job_has_ended(site: Site, slurm: Slurm
     site.turn_until(lambda: site.state("node1").startswith(("alloc", "mix")), "the job runs")
     site.drain("node1", "inc-2")
     site.turn_until(lambda: site.stay("node1") is Stay.BUSY, "the node is looked at")
-    site.turn_for(2.0)
+    site.check_another("node2", "inc-2-other")
     assert site.past("node1").check_count == 0
 
     slurm.run("scancel", number)
@@ -165,7 +167,7 @@ def test_a_node_whose_reason_a_person_has_changed_is_left_alone(
 
     site.turn_until(lambda: not site.past("node2").is_ours, "the change is seen")
     checks = site.past("node2").check_count
-    site.turn_for(3.0)
+    site.check_another("node1", "inc-3-other")
 
     assert site.state("node2") == "drained fan is loud"
     assert site.past("node2").check_count == checks
@@ -179,7 +181,7 @@ def test_a_third_offence_keeps_a_node_out_until_a_person_returns_it(site: Site) 
         site.turn_until(lambda: not site.past("node1").is_ours, "the node is back")
     site.drain("node1", "inc-4-2")
     site.turn_until(lambda: site.stay("node1") is Stay.OFFENDER, "the offence is seen")
-    site.turn_for(2.0)
+    site.check_another("node2", "inc-4-other")
     assert site.state("node1").startswith("drained rankmend: GPU 3 is bad #")
     assert site.past("node1").check_count == 0
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,12 +18,12 @@ from recovery.api import wire
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from recovery.slurm.limits import SlurmLimits
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 400.0
 STEPS = 100
 
 
@@ -64,11 +63,10 @@ def example(name: str) -> str:
 
 
 def wait_for(condition: Callable[[], object], what: str, output: Path) -> None:
-    until_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        said = output.read_text() if output.exists() else "nothing"
-        assert time.monotonic() < until_s, f"not {what}: {said}"
-        time.sleep(0.1)
+    def said() -> str:
+        return output.read_text() if output.exists() else "nothing"
+
+    eventually(condition, lambda: f"{what}: {said()}", pause_s=0.1)
 
 
 def processes(place: Path, node: str, *, ranks: bool) -> list[int]:
@@ -153,7 +151,7 @@ def test_commands_of_the_quick_start_train_on_three_nodes_and_keep_a_spare(
     ]  # fmt: skip
 
     (job,) = re.findall(r"Submitted batch job (\d+)", "".join(told))
-    state = slurm.wait_job(job, DEADLINE_S)
+    state = slurm.wait_job(job)
     out = (place / "digits.out").read_text()
     assert state == "COMPLETED", out + slurm.logs()
     assert out.count(f"from Slurm job {job}, step 0: 4 nodes, of which 1 spare") == 1
@@ -176,7 +174,7 @@ def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
         os.kill(pid, signal.SIGKILL)
     wait_for((place / "result.json").exists, "done", output)
 
-    state = slurm.wait_job(job, DEADLINE_S)
+    state = slurm.wait_job(job)
     out = output.read_text()
     assert state == "COMPLETED", out  # though srun tells of the launcher that was killed
     assert "attempt 3 makes progress on 3 ranks" in out
@@ -193,7 +191,7 @@ def test_planned_stop_saves_and_the_requeued_job_goes_on_as_the_same_one(
 
     assert slurm.run("scancel", "--signal=TERM", job).returncode == 0
     wait_for(lambda: "restart 1: 4 nodes" in output.read_text(), "requeued", output)
-    state = slurm.wait_job(job, DEADLINE_S)
+    state = slurm.wait_job(job)
 
     out = output.read_text()
     assert state == "COMPLETED", out + slurm.logs()
@@ -208,7 +206,7 @@ def test_eight_runs_of_a_sweep_in_one_allocation_are_eight_jobs(
 ) -> None:
     job = submit(slurm, place, example("sweep.sbatch"), "--steps=30")
 
-    state = slurm.wait_job(job, DEADLINE_S)
+    state = slurm.wait_job(job)
 
     outs = [path.read_text() for path in sorted(place.glob("sweep-*.out"))]
     assert state == "COMPLETED", outs
@@ -232,7 +230,7 @@ def test_second_step_with_the_same_checkpoints_is_refused_on_every_node(
     )
     job = submit(slurm, place, "--nodes=4", "--output=two-steps.out", str(place / "two.sh"))
 
-    slurm.wait_job(job, DEADLINE_S)
+    slurm.wait_job(job)
 
     told = (place / "two.out").read_text()
     assert (place / "two-steps.out").read_text().split() == ["second", "75", "first", "143"], told
@@ -286,7 +284,7 @@ def test_job_without_a_spare_is_requeued_without_the_bad_node(
         for pid in processes(place, victim, ranks=False):
             os.kill(pid, signal.SIGKILL)
 
-        state = slurm.wait_job(job, DEADLINE_S)
+        state = slurm.wait_job(job)
         (request,) = requeues(up)
 
     out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
@@ -315,7 +313,7 @@ def test_job_without_a_controller_has_itself_requeued_without_the_bad_node(
     for pid in processes(place, victim, ranks=False):
         os.kill(pid, signal.SIGKILL)
 
-    state = slurm.wait_job(job, DEADLINE_S)
+    state = slurm.wait_job(job)
 
     out, told = output.read_text(), slurm.run("scontrol", "show", "job", job).stdout
     assert state == "COMPLETED", out + slurm.logs()

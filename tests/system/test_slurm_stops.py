@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.system.cluster.bed import LOCKSTEP
 from tests.system.faults.conftest import run_undisturbed
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 RANKS = 2
-DEADLINE_S = 150.0
 # As in examples/slurm/nodes_and_spares.sbatch.
 REQUEUE = """
 code=$?
@@ -78,10 +78,7 @@ class Job:
         return self.output.read_text() if self.output.exists() else ""
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
-        until_s = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert time.monotonic() < until_s, f"not {what}: {self.said()}\n{self.slurm.logs()}"
-            time.sleep(0.1)
+        eventually(is_so, lambda: f"{what}: {self.said()}\n{self.slurm.logs()}", pause_s=0.1)
 
     def published(self) -> int:
         path = self.folder / "published"
@@ -94,7 +91,7 @@ class Job:
     def end(self, number: str, tmp_path: Path) -> None:
         """Have the job end, and compare it with one that nothing has stopped."""
         (self.folder / "enough").touch()
-        state = self.slurm.wait_job(number, DEADLINE_S)
+        state = self.slurm.wait_job(number)
         assert state == "COMPLETED", self.said() + self.slurm.logs()
         last = json.loads((self.folder / "result.json").read_text())
         (tmp_path / "undisturbed").mkdir()

@@ -3,13 +3,13 @@
 import errno
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.eventually import fault_lasts
 from tests.support.faults.fuse_mount import fuse_mount
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def _serve(mountpoint: str, served: Path, faults: Path) -> None:
             (faults / f"hang-{name}").exists() for name in path.split("/")
         ):
             (faults / "waiting").touch()
-            time.sleep(0.02)
+            fault_lasts(0.02)
         return served / path.lstrip("/")
 
     def told(call: Callable[[], T]) -> T:

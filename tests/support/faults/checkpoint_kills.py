@@ -20,9 +20,9 @@ import json
 import os
 import re
 import runpy
+import select
 import signal
 import sys
-import time
 from pathlib import Path
 
 COUNT = Path("kills")
@@ -54,7 +54,7 @@ class Kill:
 
     def die(self):
         while self.behind and not Path(self.behind).exists():
-            time.sleep(0.01)
+            select.select([], [], [], 0.01)
         for path in Path().glob(self.cut) if self.cut else ():
             os.truncate(path, int(path.stat().st_size * self.kept_ratio))
         with COUNT.open("a") as file:

@@ -6,8 +6,8 @@ import os
 import select
 import struct
 import termios
-import time
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.faults.fault import Fault
 
 _SMALL_BYTES = 4096  # the smallest that a pipe can hold
@@ -29,25 +29,21 @@ class Console:
             os.close(self.inner)
             self.inner = -1
 
-    def read_until(self, wanted: bytes, deadline_s: float = 60.0) -> None:
+    def read_until(self, wanted: bytes) -> None:
         """Read until this is shown; the end of the output is a failure, too."""
-        until_s = time.monotonic() + deadline_s
         while wanted not in self.shown:
-            left_s = until_s - time.monotonic()
-            assert left_s > 0, f"never within {deadline_s:.0f} s: {wanted!r} in {self.shown!r}"
-            assert self._read(left_s), f"ended before {wanted!r}: {self.shown!r}"
+            assert self._read(), f"ended before {wanted!r}: {self.shown!r}"
 
-    def read_all(self, deadline_s: float = 60.0) -> bytes:
+    def read_all(self) -> bytes:
         """Read until the last writer has closed it."""
-        until_s = time.monotonic() + deadline_s
-        while self._read(max(0.1, until_s - time.monotonic())):
-            assert time.monotonic() < until_s, f"not closed within {deadline_s:.0f} s"
+        while self._read():
+            pass
         return self.shown
 
-    def _read(self, timeout_s: float) -> bool:
-        readable, _, _ = select.select([self._outer], [], [], timeout_s)
-        if not readable:
-            return True
+    def _read(self) -> bool:
+        """Read what comes next; return whether more may come."""
+        readable, _, _ = select.select([self._outer], [], [], DEADLINE_S)
+        assert readable, f"nothing more within {DEADLINE_S:.0f} s: {self.shown!r}"
         try:
             data = os.read(self._outer, 65536)
         except OSError:  # EIO: the last writer of a terminal has gone

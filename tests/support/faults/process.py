@@ -4,9 +4,9 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
+from tests.support.eventually import eventually
 from tests.support.faults.fault import Fault
 
 
@@ -50,12 +50,13 @@ def freeze(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fa
         for left in (ice / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 (home / "cgroup.procs").write_text(left)
-        for _ in range(500):  # a dead process leaves its cgroup a little later
-            try:
+
+        def is_gone() -> bool:
+            with contextlib.suppress(OSError):  # a dead process leaves its cgroup a little later
                 ice.rmdir()
-                return
-            except OSError:
-                time.sleep(0.01)
+            return not ice.exists()
+
+        eventually(is_gone, f"{ice} is empty")
 
     fault = Fault(f"process {pid} frozen", thaw)
     try:

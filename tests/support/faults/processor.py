@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.eventually import DEADLINE_S
+
 _NICE_MOST = -20
 
 
@@ -37,4 +39,4 @@ def taken_core(core: int, *, share: float, limit_s: float) -> Iterator[None]:
         yield
     finally:
         hog.terminate()
-        hog.wait(20)
+        hog.wait(DEADLINE_S)

@@ -3,12 +3,12 @@
 import errno
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.eventually import fault_lasts
 from tests.support.faults.fuse_mount import fuse_mount
 
 
@@ -77,7 +77,7 @@ def _serve(mountpoint: str, served: Path, faults: Path) -> None:
             if (faults / f"fail-{name}").exists():
                 raise mfusepy.FuseOSError(errno.EIO)
             while (faults / f"hang-{name}").exists():
-                time.sleep(0.02)
+                fault_lasts(0.02)
             return os.pread(fh, size, offset)
 
     mfusepy.FUSE(Serving(), mountpoint, foreground=True, fsname="nas:/export")

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import IO, Any
 
 import psutil
 
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults import storage
 from tests.support.faults.fault import Fault
 from tests.support.faults.network import loss_rules, partition_rules
@@ -44,8 +44,6 @@ _NAMESPACES = ("ipc", "mnt", "net", "pid", "time", "uts")
 _CGROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "freezer")
 _HOSTS_MAX = 250  # the last byte of an address
-_UP_S = 120.0  # a boot takes 30 ms on a quiet machine
-_DOWN_S = 120.0
 # What speaks of the machine underneath, not of the host.
 _FOREIGN_VARIABLES = ("TMPDIR", "XDG_", "SLURM", "RANKMEND_NODE")
 _FOLDER_BYTES_MAX = 256 << 20  # snapshots of the tests' jobs are a few MiB, and a test may fill it
@@ -139,10 +137,10 @@ class _Power:
 
     def wait_until_up(self) -> None:
         assert self._supply.stdout is not None
-        is_ready = select.select([self._supply.stdout], [], [], _UP_S)[0]
+        is_ready = select.select([self._supply.stdout], [], [], DEADLINE_S)[0]
         line = self._supply.stdout.readline() if is_ready else b""
         said: dict[str, Any] = (
-            json.loads(line) if line else {"error": f"nothing heard of it in {_UP_S} s"}
+            json.loads(line) if line else {"error": f"nothing heard of it in {DEADLINE_S} s"}
         )
         if said["error"]:
             raise HostError(f"{self._name} did not start: {said['error']}")
@@ -157,19 +155,19 @@ class _Power:
             self._supply.stdin.write(
                 b"q"
             )  # its end alone could wait for a fork that holds the pipe
-        deadline_s = time.monotonic() + _DOWN_S
-        while self._supply.poll() is None:
+
+        def is_off() -> bool:
             for child in children:  # PID 1 is gone only when each of its namespace is reaped
                 child.poll()
-            if time.monotonic() > deadline_s:
-                raise HostError(f"{self._name} is not gone {_DOWN_S} s after its PID 1 was killed")
-            time.sleep(0.002)
+            return self._supply.poll() is not None
+
+        eventually(is_off, f"{self._name} is gone: its PID 1 was killed", pause_s=0.002)
         self._supply.stdin.close()
         self._supply.stdout.close()
         if self.pidfd >= 0:
             os.close(self.pidfd)
         for child in children:
-            child.wait(_DOWN_S)
+            child.wait(DEADLINE_S)
 
 
 class Host:
@@ -246,7 +244,7 @@ class Host:
     def run(
         self,
         argv: Sequence[str | Path],
-        timeout_s: float = 60.0,
+        timeout_s: float = DEADLINE_S,
         *,
         check: bool = True,
         text: str = "",
@@ -313,8 +311,8 @@ class Host:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(number)
         for child in self._children:
-            child.wait(_DOWN_S)
-        psutil.wait_procs(mine, _DOWN_S)
+            child.wait(DEADLINE_S)
+        psutil.wait_procs(mine, DEADLINE_S)
 
     def freeze(self) -> Fault:
         """Have every process of the host stand still, unlike SIGSTOP unseen by parents. Needs cgroups."""
@@ -329,12 +327,17 @@ class Host:
         file.write_text(text, encoding="ascii")
         self._is_frozen = True
         fault = self._fleet.fault(f"{self.name} frozen", self._thaw)
-        deadline_s = time.monotonic() + _UP_S
-        while not {"FROZEN", "frozen 1"} & set(shown.read_text(encoding="ascii").splitlines()):
-            if time.monotonic() > deadline_s:
-                fault.end()
-                raise HostError(f"{self.name} did not freeze: {shown.read_text()!r}")
-            time.sleep(0.002)
+
+        def is_frozen() -> bool:
+            return not {"FROZEN", "frozen 1"}.isdisjoint(shown.read_text().splitlines())
+
+        try:
+            eventually(
+                is_frozen, lambda: f"{self.name} is frozen: {shown.read_text()!r}", pause_s=0.002
+            )
+        except BaseException:
+            fault.end()
+            raise
         return fault
 
     def fill(self, folder: str | Path = "/dev/shm") -> Fault:
@@ -428,14 +431,14 @@ class Host:
             capture_output=True,
             text=True,
             check=True,
-            timeout=_UP_S,
+            timeout=DEADLINE_S,
         ).stdout.strip()
         try:
             self.run(["mkdir", "-p", folder])
             self.run(["mount", device, folder])
         finally:
             # While it is mounted this only marks the device: it goes when the last mount goes.
-            subprocess.run(["losetup", "--detach", device], check=True, timeout=_UP_S)
+            subprocess.run(["losetup", "--detach", device], check=True, timeout=DEADLINE_S)
 
     def _running(self) -> _Power:
         if self._power is None:

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.faults import slow_cable
 from tests.support.hosts.machine import CLONE_NEWNET, setns
 
-_TIMEOUT_S = 120.0
 _TBF_BURST_BYTES_MIN = 32 * 1024
 _TICKS_PER_S = 100  # the slowest kernel timer; tbf needs a burst of at least one tick's bytes
 _TBF_LATENCY_MS = 50  # how long a packet may queue before it is dropped: a switch's buffer
@@ -40,7 +40,7 @@ def run_in_network(pid: int, argv: Sequence[str], text: str = "") -> str:
         input=text,
         capture_output=True,
         text=True,
-        timeout=_TIMEOUT_S,
+        timeout=DEADLINE_S,
         check=False,
     )
     if done.returncode != 0:
@@ -265,7 +265,7 @@ class Network:
             start_new_session=True,
         )
         assert cable.delayer.stdout is not None
-        is_heard = select.select([cable.delayer.stdout], [], [], _TIMEOUT_S)[0]
+        is_heard = select.select([cable.delayer.stdout], [], [], DEADLINE_S)[0]
         if not is_heard or cable.delayer.stdout.readline() != b"ready\n":
             _end(cable)
             raise NetworkError(f"the program that delays {address.port} did not start")

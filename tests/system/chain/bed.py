@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,12 +27,12 @@ from recovery.api.operator_client import OperatorClient
 from recovery.service.roles import Role
 from recovery.service.tokens import add_token, make_token
 from tests.support.bound_to_test import BOUND_TO_TEST
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 from tests.support.service import make_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 NODES = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
-DEADLINE_S = 150.0  # machines are slow
 # Short, so that the tests are; in the proportions of the defaults.
 POLICY = """
 [quarantine]
@@ -50,16 +49,6 @@ retry_pause_s = 0.2
 [hang]
 stopped_floor_s = 2
 """
-
-
-def wait_for(is_so: Callable[[], Any], what: Callable[[], str] | str) -> Any:
-    until_s = time.monotonic() + DEADLINE_S
-    while True:
-        value = is_so()
-        if value:
-            return value
-        assert time.monotonic() < until_s, f"never: {what if isinstance(what, str) else what()}"
-        time.sleep(0.05)
 
 
 def deployed(path: str, *changes: tuple[str, str]) -> str:
@@ -219,7 +208,7 @@ class Bed:
     def start_controller(self) -> None:
         argv = ("-m", "rankmend.cli", "controller", "run", "--config")
         self.spawn("service", sys.executable, *argv, f"{self.files}/controller.toml")
-        wait_for(self._is_ready, lambda: f"controller ready:\n{self.log('service')}")
+        eventually(self._is_ready, lambda: f"controller ready:\n{self.log('service')}")
         if self.client is None:
             self.client = OperatorClient(
                 [self.url], ca_file=self.files / "ca.crt", token_file=self.files / "admin.token"
@@ -227,7 +216,7 @@ class Bed:
 
     def _is_ready(self) -> bool:
         try:
-            return self.http.request("GET", f"{self.url}/readyz", timeout=5.0).status == 200
+            return self.http.request("GET", f"{self.url}/readyz", timeout=DEADLINE_S).status == 200
         except urllib3.exceptions.HTTPError:
             return False
 
@@ -241,13 +230,13 @@ class Bed:
             "--rules.alert.resend-delay=1s",
             "--log.level=warn",
         )
-        wait_for(self._scrapes, lambda: f"Prometheus reads all nodes:\n{self.log('prometheus')}")
+        eventually(self._scrapes, lambda: f"Prometheus reads all nodes:\n{self.log('prometheus')}")
 
     def _scrapes(self) -> bool:
         """Return whether the exporters of all nodes that the controller knows are read."""
         url = f"http://127.0.0.1:{self.prometheus_port}/api/v1/targets"
         try:
-            answer = json.loads(self.http.request("GET", url, timeout=5.0).data)
+            answer = json.loads(self.http.request("GET", url, timeout=DEADLINE_S).data)
         except (urllib3.exceptions.HTTPError, ValueError):
             return False
         up = [one for one in answer["data"]["activeTargets"] if one["health"] == "up"]
@@ -312,7 +301,7 @@ class Bed:
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
         process.kill()
-        process.wait(60)
+        process.wait(DEADLINE_S)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-4000:]
@@ -326,7 +315,7 @@ class Bed:
         for node in NODES:
             if node in self.running and "service" in self.running:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.running[node].wait(20)
+                    self.running[node].wait(DEADLINE_S)
         for name in list(self.running):
             self.kill(name)
         for server, thread in self.exporters:
@@ -344,7 +333,7 @@ class Bed:
     @property
     def job_id(self) -> str:
         assert self.client is not None
-        return wait_for(lambda: self.client and self.client.jobs(), "a job")[0].job_id
+        return eventually(lambda: self.client and self.client.jobs(), "a job")[0].job_id
 
     def placed(self) -> tuple[int, tuple[str, ...]]:
         """Return the newest attempt and its nodes."""
@@ -369,7 +358,7 @@ class Bed:
                 for line in story.lines
             )
 
-        wait_for(trains, lambda: f"attempt {attempt} trains:\n{self.story()}\n{self.logs}")
+        eventually(trains, lambda: f"attempt {attempt} trains:\n{self.story()}\n{self.logs}")
         return self.placed()
 
     def story(self) -> str:
@@ -408,7 +397,7 @@ class Bed:
         """End the fault, wait until nobody tells of it, and give the node back to the job."""
         assert self.client is not None
         self._gpu(node).set(0)
-        wait_for(lambda: not self.accusing(node), f"nothing is active about {node}")
+        eventually(lambda: not self.accusing(node), f"nothing is active about {node}")
 
     def active(self, node: str) -> list[dict[str, Any]]:
         answer = self.http.request("GET", f"{self.alertmanager}/api/v2/alerts", timeout=60.0)

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from recovery.messages.outside import PersonAct
-from tests.system.chain.bed import NODES, Bed, missing_daemons, wait_for
+from tests.support.eventually import eventually
+from tests.system.chain.bed import NODES, Bed, missing_daemons
 
 pytestmark = [
     pytest.mark.real,
@@ -88,7 +89,7 @@ def test_resolved_by_the_death_of_prometheus_gives_the_node_nothing_back(
     bad = moved.bad
 
     bed.kill("prometheus")
-    wait_for(lambda: bed.wire.heard("resolved", bad), lambda: f"resolved: {bed.wire.arrived}")
+    eventually(lambda: bed.wire.heard("resolved", bad), lambda: f"resolved: {bed.wire.arrived}")
 
     assert bed.client is not None
     (view,) = [one for one in bed.client.job(bed.job_id).nodes if one.node == bad]
@@ -107,7 +108,7 @@ def test_alerts_that_fired_while_the_controller_was_down_are_read_at_its_start(b
     bed.wire.is_lost = True  # Alertmanager believes that it was heard
     bed.hang(attempt)
     bed.break_gpu(bad)
-    wait_for(lambda: bed.accusing(bad), "an active alert")
+    eventually(lambda: bed.accusing(bad), "an active alert")
     bed.start_controller()
 
     moved_off(bed, bad, attempt)
@@ -134,9 +135,9 @@ def test_an_old_alert_about_a_node_whose_ranks_train_is_kept_and_not_acted_upon(
         taken = [one for record in bed.records("evidence_taken") for one in record["evidence"]]
         return any(one["device"] == "GPU-old" and one["since_age_s"] > 7000 for one in taken)
 
-    wait_for(kept, lambda: f"the alert on record:\n{bed.story()}")
+    eventually(kept, lambda: f"the alert on record:\n{bed.story()}")
     highest = bed.records("milestone")[-1]["step"]
-    wait_for(lambda: bed.records("milestone")[-1]["step"] > highest, "the job trains on")
+    eventually(lambda: bed.records("milestone")[-1]["step"] > highest, "the job trains on")
     assert bed.placed() == (attempt, nodes)
     assert len(bed.records("incident_opened")) == incidents
     bed.post([{"labels": labels, "endsAt": datetime.now(timezone.utc).isoformat()}])
@@ -168,7 +169,7 @@ def test_a_thousand_alerts_of_a_switch_are_one_incident_with_one_plan(bed: Bed) 
 def test_a_node_whose_agent_is_gone_hushes_its_gpus(bed: Bed) -> None:
     dead = {"alertname": "RankmendAgentDown", "node": "dead", "severity": "critical"}
     bed.post([{"labels": dead}])
-    wait_for(lambda: bed.wire.heard("firing", "dead"), "the controller hears of the agent")
+    eventually(lambda: bed.wire.heard("firing", "dead"), "the controller hears of the agent")
 
     bed.post(
         [
@@ -181,10 +182,10 @@ def test_a_node_whose_agent_is_gone_hushes_its_gpus(bed: Bed) -> None:
         gpus = [one for one in bed.active("dead") if "uuid" in one["labels"]]
         return len(gpus) == 8 and all(one["status"]["inhibitedBy"] for one in gpus)
 
-    wait_for(hushed, lambda: f"inhibited: {bed.active('dead')}")
+    eventually(hushed, lambda: f"inhibited: {bed.active('dead')}")
     # of the same group, so in the message in which the devices would be, too
     bed.post([{"labels": {"alertname": "RankmendHostFull", "node": "dead"}}])
-    wait_for(lambda: bed.wire.heard("firing", "dead") >= 3, "both alerts about the host")
+    eventually(lambda: bed.wire.heard("firing", "dead") >= 3, "both alerts about the host")
     names = {labels["alertname"] for labels in bed.wire.about("dead")}
     assert names == {"RankmendAgentDown", "RankmendHostFull"}
 
@@ -196,13 +197,13 @@ def test_a_reload_with_a_wrong_policy_keeps_the_old_and_a_right_one_takes_effect
 
     path.write_text(good + "\n[budgets]\nnodes_held_max = -1\n")
     bed.running["service"].send_signal(signal.SIGHUP)
-    wait_for(lambda: "the old one stays" in bed.log("service"), "the log names the mistake")
+    eventually(lambda: "the old one stays" in bed.log("service"), "the log names the mistake")
     assert "nodes_held_max" in bed.log("service")
     assert bed.policy()["budgets"]["nodes_held_max"] == 20
 
     path.write_text(good + "\n[budgets]\nnodes_held_max = 7\n")
     bed.running["service"].send_signal(signal.SIGHUP)
-    wait_for(lambda: bed.policy()["budgets"]["nodes_held_max"] == 7, "the new policy")
+    eventually(lambda: bed.policy()["budgets"]["nodes_held_max"] == 7, "the new policy")
 
 
 def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> None:
@@ -221,7 +222,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
             and message["status"] == alert["status"] == status
         ]
 
-    (alert,) = wait_for(
+    (alert,) = eventually(
         lambda: told("firing"), lambda: f"a person is told, after {bed.people}:\n{bed.logs}"
     )
     assert alert["job_id"] == job_id
@@ -242,7 +243,7 @@ def test_an_escalation_reaches_a_person_until_it_is_acknowledged(bed: Bed) -> No
         timeout=60.0,
     )
     assert answer.status == 200, answer.data
-    (ended,) = wait_for(lambda: told("resolved"), "the alert ends")
+    (ended,) = eventually(lambda: told("resolved"), "the alert ends")
     assert ended["incident"] == alert["incident"]
     assert len(told("firing")) == 1, "one message, although the controller was killed"
     accused = [one for message, _status in bed.wire.arrived for one in message["alerts"]]
@@ -260,7 +261,7 @@ def test_what_an_agent_repeats_of_a_slow_rank_is_hushed_and_never_comes_to_the_c
         "node": "slow",
     }
     bed.post([{"labels": own}])
-    wait_for(lambda: bed.active("slow"), "the mark of the controller's own message")
+    eventually(lambda: bed.active("slow"), "the mark of the controller's own message")
 
     bed.post([{"labels": slow}])
 
@@ -268,8 +269,8 @@ def test_what_an_agent_repeats_of_a_slow_rank_is_hushed_and_never_comes_to_the_c
         agents = [one for one in bed.active("slow") if "to" not in one["labels"]]
         return len(agents) == 1 and bool(agents[0]["status"]["inhibitedBy"])
 
-    wait_for(hushed, lambda: f"inhibited: {bed.active('slow')}")
+    eventually(hushed, lambda: f"inhibited: {bed.active('slow')}")
     # of the same group, so in the message in which the slow rank would be, too
     bed.post([{"labels": {"alertname": "RankmendHostFull", "node": "slow"}}])
-    wait_for(lambda: bed.wire.heard("firing", "slow"), "the alert about the host")
+    eventually(lambda: bed.wire.heard("firing", "slow"), "the alert about the host")
     assert bed.wire.heard("firing", "slow") == 1

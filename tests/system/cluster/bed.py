@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,11 +22,11 @@ from recovery.api.wire import NodeView
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import MarkKind, ProcessRef, is_alive, pids, read_mark
 from recovery.service.setup import init, make_node_files
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, Host, Process
-from tests.system.faults.harness import JOBS, wait_for
+from tests.system.faults.harness import JOBS
 
-DEADLINE_S = 200.0
 LOOK_S = 0.1
 PORT = 9477
 # Short, so that the tests are; in the proportions of the defaults, and long enough for a machine whose processes wait
@@ -109,26 +108,21 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.controller.kill()
-        self.controller.wait(60)
+        self.controller.wait(DEADLINE_S)
 
-    def ask(
-        self, get: Callable[[OperatorClient], T | None], what: str, deadline_s: float = DEADLINE_S
-    ) -> T:
+    def ask(self, get: Callable[[OperatorClient], T | None], what: str) -> T:
         """Return what the controller answers once it is something."""
 
-        def look() -> T | None:
+        def look() -> tuple[T] | None:
             with self.home.network():
                 try:
-                    return get(self.client)
+                    found = get(self.client)
                 except ControllerError:
                     assert self.controller.poll() is None, f"{what}:\n{self.log.read_text()}"
                     return None
+            return None if found is None or found is False else (found,)
 
-        until_s = time.monotonic() + deadline_s
-        while (found := look()) is None or found is False:
-            assert time.monotonic() < until_s, f"never within {deadline_s:.0f} s: {what}"
-            time.sleep(LOOK_S)  # a person may read 50 times a second
-        return found
+        return eventually(look, what, pause_s=LOOK_S)[0]  # a person may read 50 times a second
 
     @property
     def client(self) -> OperatorClient:
@@ -342,15 +336,11 @@ class Training:
 
     def wait_step(self, step: int) -> None:
         """Wait until a checkpoint of this step or a later one lies there."""
-        try:
-            wait_for(lambda: self.steps()[-1:] >= [step], f"step {step}", DEADLINE_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.account}") from None
+        eventually(lambda: self.steps()[-1:] >= [step], lambda: f"step {step}\n{self.account}")
 
     def wait_ends(self, *nodes: str) -> list[int]:
-        until_s = time.monotonic() + DEADLINE_S
         try:
-            return [self.launchers[node].wait(max(1, until_s - time.monotonic())) for node in nodes]
+            return [self.launchers[node].wait(DEADLINE_S) for node in nodes]
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running:\n{self.account}") from None
 
@@ -364,7 +354,7 @@ class Training:
         for process in self.launchers.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(60)
+                process.wait(DEADLINE_S)
 
 
 def _marked(pid: int, job_id: str) -> ProcessRef | None:
@@ -384,6 +374,7 @@ class Watch:
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
         self._is_over = threading.Event()
+        self._look_s = LOOK_S
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self.together: list[tuple[ProcessRef, ProcessRef]] = []
         self.attempts: set[int] = set()
@@ -398,7 +389,7 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._is_over.wait(LOOK_S):
+        while not self._is_over.wait(self._look_s):
             self.looks += 1
             found = [ref for pid in pids() if (ref := _marked(pid, self._job_id)) is not None]
             newest = max(found, key=lambda ref: ref.attempt or 0, default=None)

@@ -7,7 +7,6 @@ test ends the job and compares each checkpoint ever published with those of an u
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.eventually import eventually, fault_lasts
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import stop
@@ -32,11 +32,11 @@ from tests.system.cluster.bed import (
     running,
 )
 from tests.system.faults.conftest import run_undisturbed
-from tests.system.faults.harness import wait_for
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.long,
+    pytest.mark.safety,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
 RANKS = 6  # three nodes of two; the fourth is the spare
@@ -151,7 +151,7 @@ def test_the_spare_takes_the_place_of_a_node_whose_launcher_was_killed(calm: Tra
     was_there = calm.ranks_on(lost)
 
     calm.launchers[lost.name].kill()
-    wait_for(lambda: not calm.ranks_on(lost), "no rank outlives its launcher")
+    eventually(lambda: not calm.ranks_on(lost), "no rank outlives its launcher")
 
     after = calm.placed(after=before)
     assert len(was_there) == 2
@@ -207,7 +207,7 @@ def test_a_link_that_is_cut_for_less_than_the_lease_stops_nothing(calm: Training
     ranks = calm.ranks_on(used[0])
 
     with calm.cluster.fleet.cut(used[0]):
-        time.sleep(1)  # how long the fault lasts
+        fault_lasts(1)
     calm.wait_step(calm.steps()[-1] + 50)
 
     assert calm.attempt == before
@@ -220,7 +220,7 @@ def test_a_host_that_reaches_its_peers_but_not_the_controller_trains_on(calm: Tr
     ranks = calm.ranks_on(used[0])
 
     with calm.cluster.fleet.partition([used[0]], [calm.cluster.home]):
-        time.sleep(LEASE_S + KILL_BOUND_S)  # how long the fault lasts
+        fault_lasts(LEASE_S + KILL_BOUND_S)
     calm.wait_step(calm.steps()[-1] + 50)
 
     assert calm.attempt == before
@@ -353,7 +353,7 @@ def test_a_controller_that_is_killed_in_mid_recovery_finishes_it_once(calm: Trai
         calm.wait_told(wanted, last)
         cluster.kill_controller()
         cluster.start_controller()
-        time.sleep(random.uniform(0, 1.5))  # a moment that nobody has chosen
+        fault_lasts(random.uniform(0, 1.5))  # until a moment that nobody has chosen
         cluster.kill_controller()
         cluster.start_controller()
 
@@ -380,7 +380,7 @@ def test_agents_show_the_ranks_on_their_host_and_are_believed_by_the_controller(
 
     for host in used:
         for rank in calm.ranks_on(host):
-            wait_for(
+            eventually(
                 lambda host=host, rank=rank: (
                     f'job_id="{job_id}"' in page(host) and f'rank="{rank}"' in page(host)
                 ),

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.hosts import Host, why_not
 from tests.system.cluster.bed import Cluster, Training, running
-from tests.system.faults.harness import JOBS, wait_for
+from tests.system.faults.harness import JOBS
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.long,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]
-DEADLINE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,7 @@ def wait_saved(training: Training, host: Host, step: int) -> None:
         found = disk(training, host).glob("session/*/iter_*_local.pt")
         return any(int(path.name.split("_")[1]) >= step for path in found)
 
-    try:
-        wait_for(is_saved, f"step {step} on {host.name}", DEADLINE_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{training.account}") from None
+    eventually(is_saved, lambda: f"step {step} on {host.name}\n{training.account}")
 
 
 def told(training: Training, kind: str) -> list[dict[str, Any]]:

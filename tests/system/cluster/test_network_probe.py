@@ -12,10 +12,11 @@ import pytest
 
 from recovery.journal.probe_records import ProbeEnd
 from recovery.messages.outside import PersonAct
+from tests.support.eventually import eventually
 from tests.support.fabric import LINK_BYTES_PER_S, SLOW_BYTES_PER_S
 from tests.support.hosts import Fleet, why_not
-from tests.system.cluster.bed import DEADLINE_S, Cluster, Training
-from tests.system.faults.harness import JOBS, wait_for
+from tests.system.cluster.bed import Cluster, Training
+from tests.system.faults.harness import JOBS
 
 pytestmark = [
     pytest.mark.real,
@@ -123,8 +124,7 @@ def test_a_spare_that_is_needed_is_taken_in_the_middle_of_a_probe(story: Story) 
     assert (ended["probe_id"], ended["end"]) == (asked["probe_id"], ProbeEnd.YIELDED.value)
     assert story.other_node not in placed
     assert placed < set(asked["nodes"]), "a node that was testing"  # type: ignore[arg-type]
-    wait_for(
+    eventually(
         lambda: not any(host.processes("probe_child") for host in cluster.nodes),
         "nothing tests the network any more",
-        DEADLINE_S,
     )

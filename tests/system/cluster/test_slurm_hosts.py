@@ -24,10 +24,10 @@ from tests.system.faults.conftest import run_undisturbed
 pytestmark = [
     pytest.mark.real,
     pytest.mark.long,
+    pytest.mark.safety,
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]
 RANKS = 3
-DEADLINE_S = 150.0
 POLICY = """
 [policy]
 lease_s = 3
@@ -93,7 +93,7 @@ class Job:
             return is_so() or state in ("FAILED", "CANCELLED", "NODE_FAIL")
 
         try:
-            self.cluster.wait(look, what, DEADLINE_S)
+            self.cluster.wait(look, what)
             assert is_so(), f"{what}: the job has ended"
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.cluster.output(self.number)[-6000:]}") from None
@@ -210,7 +210,7 @@ def test_a_killed_slurmd_does_not_stop_the_job(job: Job, tmp_path: Path) -> None
 def test_a_killed_slurmctld_does_not_stop_the_job(job: Job, tmp_path: Path) -> None:
     job.cluster.kill("slurmctld")
     before = len(job.attempts())
-    job.cluster.wait(lambda: len(job.attempts()) > before + 2, "it trains on", DEADLINE_S)
+    job.cluster.wait(lambda: len(job.attempts()) > before + 2, "it trains on")
     job.cluster.start_controller()
     job.cluster.wait(
         lambda: job.cluster.job_field(job.number, "JobState") == "RUNNING", "slurmctld knows it"
@@ -270,7 +270,7 @@ def test_a_preempted_job_goes_on_once_the_urgent_one_has_ended(job: Job, tmp_pat
     urgent = job.cluster.submit(
         f"touch {job.folder}/urgent", "--partition=urgent", "--nodes=5", "--exclusive"
     )
-    job.cluster.wait((job.folder / "urgent").exists, "the urgent job runs", DEADLINE_S)
+    job.cluster.wait((job.folder / "urgent").exists, "the urgent job runs")
     assert job.cluster.job_field(job.number, "JobState") == "PENDING"
 
     job.wait_training(after=1)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent import FIXTURE, ROOT
+from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
 pytestmark = [
@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 SCRIPTS = ROOT / "deploy" / "slurm"
-DEADLINE_S = 120.0
 USER = "nobody"
 
 
@@ -56,12 +55,7 @@ class Site:
         return {name: reason for name, (state, reason) in self.nodes().items() if "dra" in state}
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
-        until_s = time.monotonic() + DEADLINE_S
-        while not is_so():
-            assert time.monotonic() < until_s, (
-                f"never: {what}\n{self.nodes()}\n{self.cluster.logs()}"
-            )
-            time.sleep(0.2)
+        eventually(is_so, lambda: f"{what}\n{self.nodes()}\n{self.cluster.logs()}", pause_s=0.2)
 
     def log(self) -> list[dict[str, object]]:
         path = self.folder / "actions.jsonl"

@@ -3,10 +3,14 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.eventually import DEADLINE_S
+from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
+from tests.system.faults.nodes import LET_GO, POLICY, Nodes, Service, run_controller
 
 
 @pytest.fixture
@@ -85,3 +89,56 @@ def run_undisturbed(folder: Path, *arguments: str, world_size: int = 4) -> dict[
         return job.result()
     finally:
         job.close()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
+    made: list[Nodes] = []
+
+    def make_nodes(nnodes: str, *flags: str, steps: int = 600, **fields: Any) -> Nodes:
+        folder = fields.pop("folder", tmp_path)
+        (folder / "policy.toml").write_text(fields.pop("policy", POLICY))
+        arguments = [
+            f"--checkpoint-dir={folder / 'checkpoints'}",
+            f"--result={folder / 'result.json'}",
+            f"--steps={steps}",
+            f"--let-go={folder / LET_GO}",
+        ]
+        fields.setdefault("arguments", arguments)
+        made.append(Nodes(folder, nnodes, flags=list(flags), **fields))
+        return made[-1]
+
+    yield make_nodes
+    for nodes in made:
+        nodes.close()
+
+
+@pytest.fixture
+def make_meeting(make: Callable[..., Nodes], tmp_path: Path) -> Callable[..., Nodes]:
+    def make_nodes(nnodes: str, **fields: Any) -> Nodes:
+        flags = [f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--config={tmp_path}/policy.toml"]
+        return make(nnodes, *flags, **fields)
+
+    return make_nodes
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[str]:
+    """A controller that runs as a service, on this machine alone."""
+    with run_controller(tmp_path, POLICY) as url:
+        yield url
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
+    made: list[Service] = []
+
+    def make_service(name: str) -> Service:
+        made.append(Service(tmp_path, name))
+        return made[-1]
+
+    yield make_service
+    for one in made:
+        if one.running is not None and one.running.poll() is None:
+            one.running.terminate()
+            one.running.wait(DEADLINE_S)

@@ -7,37 +7,26 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import IncidentOpened
-from recovery.journal.job_records import JobEnded
+from recovery.journal.job_records import JobEnded, OutcomeKind
 from recovery.journal.records import Entry
-from recovery.launcher.processes.process_tree import find_marked
+from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
+from recovery.launcher.processes.process_tree import find_marked, read_state
 from recovery.report.overview import read_entries, view_ranks
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.console import Console
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 JOBS = Path(__file__).resolve().parent / "jobs"
-DEADLINE_S = 150.0
 # Launchers heed what the tests' own shell may ignore: under nohup, or as a job in the background.
 HEEDING = ("env", "--default-signal=HUP,INT,QUIT")
 T = TypeVar("T")
-
-
-def wait_for(get: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """Return what ``get`` returns once it is something."""
-    until_s = time.monotonic() + deadline_s
-    while True:
-        value = get()
-        if value:
-            return value
-        assert time.monotonic() < until_s, f"never within {deadline_s:.0f} s: {what}"
-        time.sleep(0.01)
 
 
 @dataclass
@@ -114,21 +103,23 @@ class Job:
             assert is_there or not has_ended, f"never printed: {text}\n{self.output}"
             return is_there
 
-        wait_for(is_told, f"the launcher prints {text!r}")
+        eventually(is_told, f"the launcher prints {text!r}")
 
     @property
     def let_go(self) -> Path:
         """A job may make its last step once this file is there."""
         return self.folder / "let-go"
 
-    def wait(self, deadline_s: float = DEADLINE_S) -> int:
+    def wait(self) -> int:
         """Let the job end, and return its exit code once it has."""
         assert self.process is not None
         self.let_go.touch()
         try:
-            return self.process.wait(deadline_s)
+            return self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running after {deadline_s} s:\n{self.output}") from None
+            raise AssertionError(
+                f"still running after {DEADLINE_S:.0f} s:\n{self.output}"
+            ) from None
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -138,9 +129,9 @@ class Job:
         """Leave nothing behind, whatever the test did."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(60)
+            self.process.wait(DEADLINE_S)
         if self.has_state:
-            wait_for(lambda: not find_marked(str(self.job_id)), "the job's processes are gone")
+            eventually(lambda: not find_marked(str(self.job_id)), "the job's processes are gone")
 
     @property
     def has_state(self) -> bool:
@@ -149,7 +140,9 @@ class Job:
     @property
     def state_folder(self) -> Path:
         """The job's folder, once its journal, the last file that is made there, exists."""
-        return wait_for(lambda: next(self.state.glob("jobs/*/journal.db"), None), "journal").parent
+        return eventually(
+            lambda: next(self.state.glob("jobs/*/journal.db"), None), "journal"
+        ).parent
 
     @property
     def job_id(self) -> str:
@@ -197,8 +190,8 @@ class Job:
                 return None
             return {rank.rank: rank.pid for rank in ranks}
 
-        pids = wait_for(look, f"step {step} of attempt {attempt} on every rank")
-        wait_for(
+        pids = eventually(look, f"step {step} of attempt {attempt} on every rank")
+        eventually(
             lambda: any(one.attempt == attempt for one in self.records(AttemptVerified)),
             f"attempt {attempt} is verified",
         )
@@ -218,3 +211,82 @@ def _attempt_of(runtime: Path) -> int | None:
 def kill(*pids: int, number: int = signal.SIGKILL) -> None:
     for pid in pids:
         os.kill(pid, number)
+
+
+def assert_recovered(job: Job, undisturbed: dict[str, object], incidents: int) -> None:
+    assert job.wait() == 0, job.output
+    assert job.result() == undisturbed
+    assert len(job.incidents) == incidents
+    assert job.ended[-1].outcome.kind is OutcomeKind.DONE
+    assert not find_marked(job.job_id)
+    assert not job.runtime.exists()
+
+
+def kill_launcher(job: Job) -> None:
+    job.signal(signal.SIGKILL)
+    job.wait()
+    eventually(lambda: not find_marked(job.job_id), "no orphan is left")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process; nothing where it has gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def guardian_of(job: Job) -> int:
+    assert job.process is not None
+    words = "recovery.launcher.guardian.main"
+    (pid,) = [one for one in children(job.process.pid) if words in command_of(one)]
+    return pid
+
+
+def kill_with_guardian(job: Job) -> None:
+    """Kill the launcher and its guardian before either can act on the other's end: the ranks are left."""
+    assert job.process is not None
+    guardian = guardian_of(job)
+    kill(guardian, number=signal.SIGSTOP)
+    kill(job.process.pid, guardian)
+    job.wait()
+
+
+def ready_server(job: Job) -> int:
+    """Return the pid of this job's fork server once it has done its imports."""
+
+    def look() -> int | None:
+        marked = find_marked(job.job_id)
+        waiting = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
+        pids = [pid for pid in waiting if session_of(pid) == pid]  # the others wait for a rank
+        is_importing = list(job.runtime.glob("fork-server-*.log"))
+        return pids[0] if len(pids) == 1 and not is_importing else None
+
+    return eventually(look, "the fork server is ready")
+
+
+def session_of(pid: int) -> int | None:
+    state = read_state(pid)
+    return None if state is None else state.session
+
+
+def is_alive(pid: int) -> bool:
+    state = read_state(pid)
+    return state is not None and not state.is_gone
+
+
+def status(job: Job) -> list[dict[str, Any]]:
+    """Return what `rankmend status --json` says of the ranks."""
+    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    told = json.loads(done.stdout)
+    ranks: list[dict[str, Any]] = (told["jobs"] if isinstance(told, dict) else told)[0]["ranks"]
+    return ranks
+
+
+def starts(job: Job) -> set[tuple[str, str | None]]:
+    return {(rank["start"], rank["why_not_forked"]) for rank in status(job)}

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
-from tests.system.faults.harness import JOBS, Job, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import JOBS, Job
 
 LONGER_AFTER_S = 25.0  # a rank is named after four looks of 2 s
 SLOWER_S = 0.2  # on a busy machine the steps of 30 ms take 100 ms, and vary by as much
@@ -66,7 +67,7 @@ def past(job: Job, rank: int) -> Past:
         named, told, ended = of_rank
         return Past(named, told) if named == ended else None
 
-    return wait_for(look, f"rank {rank} is as fast as the others")
+    return eventually(look, f"rank {rank} is as fast as the others")
 
 
 def found(job: Job, rank: int, section: str, since: Past = Past()) -> SlowFound:
@@ -86,7 +87,7 @@ def found(job: Job, rank: int, section: str, since: Past = Past()) -> SlowFound:
         named = [one for one in job.records(SlowFound) if one.rank == rank][since.named :]
         return next((one for one in named if one.section == section), None)
 
-    return wait_for(look, f"rank {rank} is named for its {section}")
+    return eventually(look, f"rank {rank} is named for its {section}")
 
 
 def explained(job: Job, rank: int, since: Past = Past()) -> SlowExplained:
@@ -96,7 +97,7 @@ def explained(job: Job, rank: int, since: Past = Past()) -> SlowExplained:
         told = [one for one in job.records(SlowExplained) if one.rank == rank]
         return next(iter(told[since.explained :]), None)
 
-    return wait_for(look, f"why rank {rank} is slow is known")
+    return eventually(look, f"why rank {rank} is slow is known")
 
 
 def why(job: Job) -> str:

@@ -14,10 +14,10 @@ import pytest
 
 from recovery.journal.job_records import TailCut
 from recovery.launcher.processes.process_tree import find_marked
-from tests.system.faults.harness import Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.safety]
 Make = Callable[..., Job]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file system: needs root")
 
@@ -275,12 +275,12 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
     job.start()
     assert job.process is not None
     inside = Path(f"/proc/{job.process.pid}/root{job.state}")
-    folder = wait_for(
+    folder = eventually(
         lambda: inside.is_dir() and next(inside.glob("jobs/*/job.json"), None), "the job's folder"
     ).parent
-    job_id = wait_for(lambda: read_job_id(folder / "job.json"), "its id")
+    job_id = eventually(lambda: read_job_id(folder / "job.json"), "its id")
     runtime = Path("/dev/shm") / f"rankmend-{os.getuid()}" / job_id
-    ranks = wait_for(lambda: read_pids(runtime, 4), "four ranks")
+    ranks = eventually(lambda: read_pids(runtime, 4), "four ranks")
     fill = inside / "fill"
     with fill.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):  # noqa: PT012
         while True:
@@ -288,7 +288,7 @@ def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unr
 
     os.kill(ranks[3], signal.SIGSTOP)  # the others end by themselves once a peer is gone
     kill(ranks[1])
-    wait_for(lambda: "journal can't be written" in job.output, "the full disk is told")
+    eventually(lambda: "journal can't be written" in job.output, "the full disk is told")
     assert "restart: attempt 2" not in job.output
     assert find_marked(job_id), "nobody was fenced without a record"
     fill.unlink()

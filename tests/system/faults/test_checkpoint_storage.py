@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import IncidentOpened
+from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -40,7 +41,7 @@ def test_faults_are_found_while_the_checkpoint_storage_hangs(
         disk.hang()
         pids = job.pids_at_step(150)  # and on it trains; its milestones go beside the checkpoints
         kill(pids[1], number=number)
-        wait_for(lambda: job.incidents, f"an incident: {kind}")
+        eventually(lambda: job.incidents, f"an incident: {kind}")
         shown = ask(job, "status", job.name)
 
         disk.heal()

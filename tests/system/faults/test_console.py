@@ -10,8 +10,9 @@ import pytest
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.launcher.processes.process_tree import read_state
 from recovery.report.overview import view_ranks
+from tests.support.eventually import eventually
 from tests.support.faults.console import Console, Pipe, Terminal
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -68,7 +69,7 @@ def test_a_console_that_is_gone_ends_no_training(make_lockstep: Make) -> None:
     kill(job.pids_at_step(25)[1])
 
     assert job.wait() == 0
-    assert len(wait_for(lambda: job.records(AttemptVerified), "verified")) == 2
+    assert len(eventually(lambda: job.records(AttemptVerified), "verified")) == 2
 
 
 ASKING = """
@@ -130,7 +131,7 @@ def test_a_launcher_suspended_by_ctrl_z_says_so_and_its_ranks_train_on(make_lock
 
     job.signal(signal.SIGTSTP)
 
-    wait_for(lambda: (state := read_state(pid)) and state.letter == "T", "the launcher stops")
+    eventually(lambda: (state := read_state(pid)) and state.letter == "T", "the launcher stops")
     job.expect_output("suspended by Ctrl-Z")
     job.pids_at_step(job_step(job) + 20)
     job.signal(signal.SIGCONT)

@@ -5,9 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from recovery.launcher.processes.process_tree import find_marked
-from tests.system.faults.harness import Job, kill
-from tests.system.faults.test_fork_server import is_alive, ready_server, starts
-from tests.system.faults.test_launcher_deaths import children
+from tests.system.faults.harness import Job, children, is_alive, kill, ready_server, starts
 
 pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
 Make = Callable[..., Job]

@@ -6,15 +6,12 @@ import pytest
 
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.postgres.postgres_journal import read_entries
+from tests.support.eventually import eventually
 from tests.support.faults import process
 from tests.support.postgres import PostgresServer, connected, running_server
-from tests.system.faults.harness import wait_for
-from tests.system.faults.test_lost_state import Service, newest
-from tests.system.faults.test_lost_state import services as services  # noqa: PLC0414 - a fixture
-from tests.system.faults.test_nodes import Nodes
-from tests.system.faults.test_nodes import make as make  # noqa: PLC0414 - a fixture
+from tests.system.faults.nodes import Nodes, Service, newest
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 LEASE_S = 3.0
 
 
@@ -90,4 +87,4 @@ def test_a_rank_that_dies_while_the_database_is_away_is_recovered_once_it_is_bac
     nodes.wait_step(newest(nodes) + 50)
 
     assert attempts(database) == [1, 2]
-    wait_for(lambda: "PostgreSQL" not in service.ask("status").stdout, "the note is over", 60)
+    eventually(lambda: "PostgreSQL" not in service.ask("status").stdout, "the note is over")

@@ -9,19 +9,11 @@ import pytest
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.journal.job_records import OutcomeKind
 from recovery.launcher.processes.process_tree import find_marked, read_state
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 Make = Callable[..., Job]
-
-
-def assert_recovered(job: Job, undisturbed: dict[str, object], incidents: int) -> None:
-    assert job.wait() == 0, job.output
-    assert job.result() == undisturbed
-    assert len(job.incidents) == incidents
-    assert job.ended[-1].outcome.kind is OutcomeKind.DONE
-    assert not find_marked(job.job_id)
-    assert not job.runtime.exists()
 
 
 def test_an_undisturbed_job_ends_with_0_and_leaves_nothing(
@@ -163,13 +155,13 @@ def test_a_daemon_that_a_rank_left_is_gone_before_the_next_attempt(
     job = make_lockstep(f"--grandchild={pid_file}")
     job.start()
     pids = job.pids_at_step(25)
-    daemon = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
+    daemon = int(eventually(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
     assert read_state(daemon) is not None
 
     kill(pids[0])
     job.pids_at_step(30, attempt=2)
 
-    wait_for(lambda: read_state(daemon) is None, "the daemon is reaped")
+    eventually(lambda: read_state(daemon) is None, "the daemon is reaped")
     assert_recovered(job, undisturbed, incidents=1)
 
 

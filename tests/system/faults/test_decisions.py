@@ -16,7 +16,8 @@ from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind, PersonActed
 from recovery.messages.outside import PersonAct
-from tests.system.faults.harness import Job, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -63,7 +64,7 @@ def shown(job: Job, *words: str) -> dict[str, Any]:
 
 
 def held(job: Job) -> PlanWaits:
-    waits = wait_for(lambda: next(iter(job.records(PlanWaits)), None), "the job is held")
+    waits = eventually(lambda: next(iter(job.records(PlanWaits)), None), "the job is held")
     assert waits.cause is WaitCause.CHECKPOINT
     return waits
 
@@ -81,7 +82,7 @@ def test_held_job_is_shown_approved_and_begins_at_zero(job: Job) -> None:
     done = shown(job, "approve", incident, "--yes", "--reason=woken")
     assert done["plan"] == plan["plan"]
 
-    second = wait_for(lambda: job.attempts[1:], "the next attempt")[0]
+    second = eventually(lambda: job.attempts[1:], "the next attempt")[0]
     assert second.choice.restore is None
     (acted,) = job.records(PersonActed)
     assert (acted.command.who, acted.command.reason) == (f"uid {os.geteuid()}", "woken")
@@ -99,7 +100,7 @@ def test_plan_of_a_running_job_is_foreseen_and_its_people_pause_restart_and_stop
     (job.folder / "checkpoints").mkdir()
     (job.folder / "checkpoints" / "step_5.npz").write_bytes(b"PK" + bytes(100))
     job.start()
-    wait_for(lambda: job.has_state and job.attempts, "the first attempt")
+    eventually(lambda: job.has_state and job.attempts, "the first attempt")
 
     plan = shown(job, "plan", job.name)
     assert not plan["is_waiting"]
@@ -108,7 +109,7 @@ def test_plan_of_a_running_job_is_foreseen_and_its_people_pause_restart_and_stop
     assert shown(job, "plan", job.name)["plan"]["judgement"] == "wait"
     assert ask(job, "resume", f"--job={job.name}")[0] == 0
     assert ask(job, "restart", job.name, "--yes")[0] == 0
-    wait_for(lambda: job.attempts[1:], "the ranks are restarted")
+    eventually(lambda: job.attempts[1:], "the ranks are restarted")
     assert ask(job, "stop", job.name, "--yes")[0] == 0
 
     job.wait()
@@ -167,7 +168,7 @@ def test_held_start_is_shown_and_approved_by_the_name_of_its_job(job: Job) -> No
     assert job.wait() == 0
     kept.write_bytes(kept.read_bytes()[:50])
     job.start()
-    wait_for(lambda: job.records(StartWaits), "the start is held")
+    eventually(lambda: job.records(StartWaits), "the start is held")
 
     plan = shown(job, "plan", job.name)
     assert (plan["is_waiting"], plan["plan"]["step"]) == (True, "start")

@@ -12,8 +12,10 @@ from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.node_records import FinderChosen
 from recovery.journal.records import Record
 from recovery.report.overview import list_folders, read_entries
-from tests.system.faults.harness import JOBS, wait_for
-from tests.system.faults.test_nodes import DEADLINE_S, POLICY, Nodes, free_port
+from tests.support.eventually import eventually
+from tests.support.free_port import free_port
+from tests.system.faults.harness import JOBS
+from tests.system.faults.nodes import POLICY, Nodes
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -52,9 +54,7 @@ def attempts(state: Path) -> list[AttemptStarted]:
 
 
 def wait_attempt(nodes: Nodes, state: Path, number: int) -> AttemptStarted:
-    wait_for(
-        lambda: len(attempts(state)) >= number, f"attempt {number}:\n{nodes.output}", DEADLINE_S
-    )
+    eventually(lambda: len(attempts(state)) >= number, f"attempt {number}:\n{nodes.output}")
     return attempts(state)[number - 1]
 
 
@@ -67,7 +67,7 @@ def test_a_flipped_byte_in_one_nodes_share_is_found_there_and_the_save_before_is
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b", "c", "d")
     marker = nodes.checkpoints / "step-60" / ".metadata"
-    wait_for(marker.exists, f"the last save:\n{nodes.output}", DEADLINE_S)
+    eventually(marker.exists, f"the last save:\n{nodes.output}")
     state = tmp_path / "state-a"
     (first,) = attempts(state)
     shard = nodes.checkpoints / "step-60" / "__6_0.distcp"

@@ -11,15 +11,12 @@ import pytest
 from detectors.finding import Kind
 from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import Decided, EvidenceCollected
-from recovery.report.overview import read_entries
+from tests.support.eventually import eventually
 from tests.support.faults.mounts import hanging_mount
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
-BOUND_S = 5.0
-# From the decision to the next attempt: the bound, the kill, and a busy machine.
-RESTART_S_MAX = BOUND_S + 30.0
 
 
 def evidence_of(job: Job) -> tuple[EvidenceCollected, Path]:
@@ -30,17 +27,10 @@ def evidence_of(job: Job) -> tuple[EvidenceCollected, Path]:
 
 
 def assert_in_time(job: Job) -> None:
-    """Check by the journal that evidence came before the restart and held it up within bounds."""
-    entries = read_entries(job.state_folder)
-    decided = next(entry for entry in entries if isinstance(entry.record, Decided))
-    again = [
-        entry
-        for entry in entries
-        if isinstance(entry.record, AttemptStarted) and entry.record.attempt == 2
-    ]
-    record, _folder = evidence_of(job)
-    assert record.saved[0].took_s <= BOUND_S
-    assert again[0].monotonic_s - decided.monotonic_s < RESTART_S_MAX
+    """Check by the journal that evidence was saved once, after the decision and before the restart."""
+    kinds = (Decided, EvidenceCollected, AttemptStarted)
+    told = [type(entry.record) for entry in job.entries if isinstance(entry.record, kinds)]
+    assert told[:4] == [AttemptStarted, Decided, EvidenceCollected, AttemptStarted]
 
 
 @pytest.fixture
@@ -105,11 +95,10 @@ def test_a_rank_stuck_in_the_kernel_holds_up_nothing(make_lockstep: Make, tmp_pa
 
         job.start()
 
-        record = wait_for(lambda: next(iter(job.records(EvidenceCollected)), None), "evidence")
+        record = eventually(lambda: next(iter(job.records(EvidenceCollected)), None), "evidence")
         mounted.answer_again()  # before that, no signal ends the rank
         assert job.wait() == 0, job.output
     folder = Path(record.saved[0].folder)
-    assert record.saved[0].took_s <= BOUND_S
     assert "fuse" in (folder / "processes-rank-1.txt").read_text()
     assert "_receive" in (folder / "stacks-rank-0.txt").read_text()
 

@@ -4,51 +4,24 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
-from recovery.launcher.processes.process_tree import find_marked, read_state
-from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from recovery.launcher.processes.process_tree import find_marked
+from tests.support.eventually import eventually
+from tests.system.faults.harness import (
+    EXAMPLES,
+    Job,
+    assert_recovered,
+    is_alive,
+    kill,
+    ready_server,
+    starts,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
-
-
-def ready_server(job: Job) -> int:
-    """Return the pid of this job's fork server once it has done its imports."""
-
-    def look() -> int | None:
-        marked = find_marked(job.job_id)
-        waiting = [ref.pid for ref in marked if ref.attempt == STANDBY_ATTEMPT]
-        pids = [pid for pid in waiting if session_of(pid) == pid]  # the others wait for a rank
-        is_importing = list(job.runtime.glob("fork-server-*.log"))
-        return pids[0] if len(pids) == 1 and not is_importing else None
-
-    return wait_for(look, "the fork server is ready")
-
-
-def session_of(pid: int) -> int | None:
-    state = read_state(pid)
-    return None if state is None else state.session
-
-
-def status(job: Job) -> list[dict[str, Any]]:
-    """Return what `rankmend status --json` says of the ranks."""
-    command = [sys.executable, "-m", "rankmend.cli", "status", f"--state-dir={job.state}", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
-    told = json.loads(done.stdout)
-    ranks: list[dict[str, Any]] = (told["jobs"] if isinstance(told, dict) else told)[0]["ranks"]
-    return ranks
-
-
-def starts(job: Job) -> set[tuple[str, str | None]]:
-    return {(rank["start"], rank["why_not_forked"]) for rank in status(job)}
 
 
 def test_ranks_are_forked_at_each_restart_and_end_with_the_same_result(
@@ -117,7 +90,7 @@ def test_a_killed_launcher_leaves_no_forked_rank_and_no_server(make_lockstep: Ma
     job.signal(signal.SIGKILL)
     job.wait()
 
-    wait_for(lambda: not find_marked(job.job_id), "no process is left")
+    eventually(lambda: not find_marked(job.job_id), "no process is left")
 
 
 def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
@@ -131,7 +104,7 @@ def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
     ready_server(job)
     kill(job.pids_at_step(5)[3])
     ranks = job.pids_at_step(15, attempt=2)
-    daemon = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
+    daemon = int(eventually(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
 
     kill(ranks[1])
     job.pids_at_step(20, attempt=3)
@@ -204,7 +177,9 @@ def test_the_next_runs_first_ranks_are_forked_and_a_kill_soon_after_costs_little
     job = make_lockstep("--steps=600")
     another = job.folder / "another"
     job.start("--job=another", f"--checkpoint-dir={another}", f"--state-dir={another}-state")
-    kept = wait_for(lambda: list(job.folder.glob("another-state/imports/*.json")), "a list is kept")
+    kept = eventually(
+        lambda: list(job.folder.glob("another-state/imports/*.json")), "a list is kept"
+    )
     assert job.wait() == 0, job.output
     job.let_go.unlink()
     shutil.rmtree(job.checkpoints)
@@ -231,7 +206,7 @@ def test_a_job_that_is_interrupted_while_its_ranks_wait_for_the_server_ends_with
     slow.write_text("import time; time.sleep(600)")
     job.environment = {"PYTHONPATH": str(packages)}
     job.start("--job=another", f"--state-dir={job.folder / 'another'}")
-    kept = wait_for(lambda: list(job.folder.glob("another/imports/*.json")), "a list is kept")
+    kept = eventually(lambda: list(job.folder.glob("another/imports/*.json")), "a list is kept")
     assert job.wait() == 0, job.output
     job.let_go.unlink()
     shutil.rmtree(job.checkpoints)
@@ -241,8 +216,8 @@ def test_a_job_that_is_interrupted_while_its_ranks_wait_for_the_server_ends_with
     shutil.copytree(kept[0].parent, job.state / "imports")
     job.state.chmod(0o700)
     job.start()
-    wait_for(lambda: job.has_state and find_marked(job.job_id), "the server imports")
-    wait_for(lambda: job.attempts, "the ranks are ordered")
+    eventually(lambda: job.has_state and find_marked(job.job_id), "the server imports")
+    eventually(lambda: job.attempts, "the ranks are ordered")
 
     job.signal(signal.SIGINT)
 
@@ -261,8 +236,3 @@ def test_without_a_fork_server_there_is_none(make_lockstep: Make) -> None:
     assert starts(job) == {("fresh", None)}
     assert {ref.attempt for ref in find_marked(job.job_id)} == {2}
     assert job.wait() == 0, job.output
-
-
-def is_alive(pid: int) -> bool:
-    state = read_state(pid)
-    return state is not None and not state.is_gone

@@ -11,14 +11,23 @@ import pytest
 from rankmend.hook import forking
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.launcher.processes.process_tree import find_marked
+from tests.support.eventually import eventually
 from tests.support.faults.storage import fill
 from tests.system.faults.conftest import run_undisturbed
-from tests.system.faults.harness import Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
-from tests.system.faults.test_fork_server import is_alive, ready_server, session_of, starts
-from tests.system.faults.test_launcher_deaths import command_of, guardian_of, kill_launcher
+from tests.system.faults.harness import (
+    Job,
+    assert_recovered,
+    command_of,
+    guardian_of,
+    is_alive,
+    kill,
+    kill_launcher,
+    ready_server,
+    session_of,
+    starts,
+)
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 Make = Callable[..., Job]
 SUPPORT = Path(__file__).parents[2] / "support"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
@@ -49,7 +58,7 @@ def test_a_launcher_killed_at_any_stage_of_a_forked_rank_is_taken_over(
     job.environment = {"PYTHONPATH": str(site), "STOP_AT": stage, "STOPPED": str(stopped)}
     ready(job)
     kill(job.pids_at_step(5)[1])
-    wait_for(lambda: stopped.exists() and stopped.read_text(), "a rank that stops at the stage")
+    eventually(lambda: stopped.exists() and stopped.read_text(), "a rank that stops at the stage")
 
     kill_launcher(job)
     job.environment = {}
@@ -68,7 +77,7 @@ def test_a_launcher_killed_while_forked_ranks_train_is_taken_over(
     ranks = job.pids_at_step(12, attempt=2)
 
     kill_launcher(job)
-    wait_for(lambda: not any(map(is_alive, ranks.values())), "the kernel is done with the ranks")
+    eventually(lambda: not any(map(is_alive, ranks.values())), "the kernel is done with the ranks")
     job.start()
 
     assert_recovered(job, undisturbed_long, incidents=1)
@@ -192,7 +201,7 @@ def test_ranks_come_back_while_shared_memory_is_full(
     job.prefix = ["unshare", "-m", "sh", "-c"]
     job.prefix += ['mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"', "sh"]
     job.start()
-    wait_for(lambda: job.has_state and job.records(AttemptVerified), "the first attempt trains")
+    eventually(lambda: job.has_state and job.records(AttemptVerified), "the first attempt trains")
     assert job.process is not None
 
     fill(Path(f"/proc/{job.process.pid}/root/dev/shm"))
@@ -208,7 +217,7 @@ def test_a_server_that_fails_while_it_imports_does_no_harm(
     job.start()
     ranks = job.pids_at_step(3)
     known = {*ranks.values(), guardian_of(job), os.getpid()}
-    server = wait_for(
+    server = eventually(
         lambda: next(
             (one.pid for one in find_marked(job.job_id) if "fork_server" in command_of(one.pid)),
             None,

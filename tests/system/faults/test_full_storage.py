@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from recovery.journal.incident_records import PlanWaits, TryFailed, WaitCause, WaitsFor
+from tests.support.eventually import eventually
 from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -37,7 +38,7 @@ def test_job_waits_for_room_and_goes_on_by_itself(
         full = fill(disk)
 
         kill(pids[1], number=signal.SIGKILL)
-        (waits,) = wait_for(lambda: job.records(PlanWaits), "the job is held")
+        (waits,) = eventually(lambda: job.records(PlanWaits), "the job is held")
         refused = ask(job, "approve", waits.incident_id, "--yes")
         shown = ask(job, "status", job.name)
 

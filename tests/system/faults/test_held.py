@@ -9,7 +9,8 @@ import pytest
 
 from recovery.journal.attempt_records import StartWaits
 from recovery.journal.incident_records import PlanWaits, WaitCause
-from tests.system.faults.harness import Job, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -33,7 +34,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def held(job: Job) -> PlanWaits:
-    return wait_for(lambda: next(iter(job.records(PlanWaits)), None), "the job is held")
+    return eventually(lambda: next(iter(job.records(PlanWaits)), None), "the job is held")
 
 
 def test_held_recovery_goes_on_once_a_checkpoint_is_whole(job: Job) -> None:
@@ -59,7 +60,7 @@ def test_held_start_waits_until_a_person_starts_it_from_scratch(job: Job) -> Non
     kept.write_bytes(kept.read_bytes()[:50])
 
     job.start()
-    (waits,) = wait_for(lambda: job.records(StartWaits), "the start is held")
+    (waits,) = eventually(lambda: job.records(StartWaits), "the start is held")
     assert str(kept) in waits.reason
     assert len(job.attempts) == 1
     job.signal(signal.SIGINT)

@@ -3,7 +3,6 @@
 import json
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +11,18 @@ from recovery.journal.fold.entry_fold import fold_all
 from recovery.journal.incident_machine import Phase
 from recovery.journal.job_records import OutcomeKind
 from recovery.launcher.processes.process_tree import find_marked
-from tests.system.faults.harness import Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.support.eventually import eventually
+from tests.system.faults.harness import (
+    Job,
+    assert_recovered,
+    guardian_of,
+    kill,
+    kill_launcher,
+    kill_with_guardian,
+)
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 Make = Callable[..., Job]
-
-
-def kill_launcher(job: Job) -> None:
-    job.signal(signal.SIGKILL)
-    job.wait()
-    wait_for(lambda: not find_marked(job.job_id), "no orphan is left")
 
 
 def phase_of(job: Job) -> Phase | None:
@@ -50,7 +50,7 @@ def test_a_launcher_killed_before_the_first_step_is_taken_over(
 ) -> None:
     job = make_lockstep()
     job.start()
-    wait_for(lambda: job.has_state and job.attempts, "the first attempt is journaled")
+    eventually(lambda: job.has_state and job.attempts, "the first attempt is journaled")
 
     kill_launcher(job)
     job.start()
@@ -79,7 +79,7 @@ def freeze_in(job: Job, phase: Phase) -> int:
     """Kill ranks until the launcher could be stopped in ``phase``; return how many it took."""
     for number in range(1, 11):
         kill(job.pids_at_step(20 * number, attempt=number)[1])
-        wait_for(lambda wanted=number: len(job.incidents) == wanted, "the incident is journaled")
+        eventually(lambda wanted=number: len(job.incidents) == wanted, "the incident is journaled")
         while fold_all(job.entries).incident is not None:  # it ends by itself, and in time
             if phase_of(job) is phase:
                 job.signal(signal.SIGSTOP)
@@ -100,34 +100,6 @@ def test_the_guardian_and_the_launcher_killed_together_are_cleaned_up_by_the_nex
     job.start()
 
     assert_recovered(job, undisturbed, incidents=0)
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def command_of(pid: int) -> str:
-    """Return the command line of a process; nothing where it has gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def guardian_of(job: Job) -> int:
-    assert job.process is not None
-    words = "recovery.launcher.guardian.main"
-    (pid,) = [one for one in children(job.process.pid) if words in command_of(one)]
-    return pid
-
-
-def kill_with_guardian(job: Job) -> None:
-    """Kill the launcher and its guardian before either can act on the other's end: the ranks are left."""
-    assert job.process is not None
-    guardian = guardian_of(job)
-    kill(guardian, number=signal.SIGSTOP)
-    kill(job.process.pid, guardian)
-    job.wait()
 
 
 @pytest.mark.parametrize(
@@ -169,13 +141,17 @@ def test_a_time_limit_is_a_planned_stop(make_lockstep: Make) -> None:
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(make_lockstep: Make) -> None:
-    job = make_lockstep("--steps=100000", "--ignore-sigterm", flags=["--grace=1"])
+    job = make_lockstep("--steps=100000", "--ignore-sigterm")
+    job.flags = [
+        "--grace=1",
+        "--shutdown-timeout=1h",
+    ]  # by the second alone it would outlive the test
     job.start()
     job.pids_at_step(5)
 
     job.signal(signal.SIGTERM)
 
-    assert job.wait(50) == 143, job.output  # the grace without the flag is 60 s
+    assert job.wait() == 143, job.output
     assert not find_marked(job.job_id)
 
 
@@ -185,7 +161,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(make_lockstep: Make) -> 
     job.pids_at_step(5)
 
     job.signal(signal.SIGINT)
-    wait_for(lambda: "stopping" in job.output, "the first interrupt is noticed")
+    eventually(lambda: "stopping" in job.output, "the first interrupt is noticed")
     job.signal(signal.SIGINT)
 
     assert job.wait() == 130, job.output
@@ -194,7 +170,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(make_lockstep: Make) -> 
 def test_user_signals_are_passed_on_to_the_ranks(make_job: Make) -> None:
     job = make_job("wait_for_signal.py", world_size=2)
     job.start()
-    wait_for(lambda: job.output.count("ready") == 2, "both ranks wait")
+    eventually(lambda: job.output.count("ready") == 2, "both ranks wait")
 
     job.signal(signal.SIGUSR1)
 

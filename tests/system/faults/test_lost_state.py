@@ -1,90 +1,17 @@
 """A controller that loses its state folder, or is away, under launchers that know another one."""
 
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from recovery.journal.attempt_records import Adopted, AttemptStarted
 from recovery.journal.incident_records import PlanWaits
-from recovery.report.overview import list_folders, read_entries
+from recovery.report.overview import list_folders
+from tests.support.eventually import eventually
 from tests.support.faults import process, storage
-from tests.system.faults.harness import wait_for
-from tests.system.faults.test_nodes import POLICY, Nodes, free_port
-from tests.system.faults.test_nodes import make as make  # noqa: PLC0414 - a fixture
+from tests.system.faults.nodes import Nodes, Service, newest
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
-
-
-class Service:
-    """A controller of this machine alone."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.state = folder / name
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.config = folder / f"{name}.toml"
-        policy = folder / "cluster.toml"
-        policy.write_text(POLICY)
-        self.config.write_text(
-            f'listen = "127.0.0.1:{self.port}"\nstate_dir = "{self.state}"\n'
-            f'policy_file = "{policy}"\n'
-        )
-        self.log = folder / f"{name}.log"
-        self.running: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> "Service":
-        self.state.mkdir(exist_ok=True)
-        command = ("-m", "rankmend.cli", "controller", "run", f"--config={self.config}")
-        with self.log.open("ab") as out:
-            self.running = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
-        return self
-
-    def kill(self) -> None:
-        assert self.running is not None, "called while it runs"
-        process.kill(self.running)
-        self.running.wait(60)
-
-    def ask(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "rankmend.cli", *words, f"--controller={self.url}"]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
-
-    def journaled(self, kind: type[Any]) -> list[Any]:
-        return [
-            entry.record
-            for job in list_folders(self.state)
-            if (job / "journal.db").is_file()
-            for entry in read_entries(job)
-            if isinstance(entry.record, kind)
-        ]
-
-    def wait_logged(self, text: str, times: int = 1) -> None:
-        try:
-            wait_for(lambda: self.log.read_text().count(text) >= times, f"{text!r} in the log", 90)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log.read_text()}") from None
-
-
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Callable[[str], Service]]:
-    made: list[Service] = []
-
-    def make_service(name: str) -> Service:
-        made.append(Service(tmp_path, name))
-        return made[-1]
-
-    yield make_service
-    for one in made:
-        if one.running is not None and one.running.poll() is None:
-            one.running.terminate()
-            one.running.wait(200)
-
-
-def newest(nodes: Nodes) -> int:
-    return max(int(path.stem[5:]) for path in nodes.checkpoints.glob("step-*.npz"))
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 
 
 @pytest.mark.real_fault("controller's state lost")
@@ -114,9 +41,9 @@ def test_a_job_trains_on_under_a_controller_that_has_lost_its_folder_and_is_reco
     assert "adopted: attempt 1 runs" in service.ask("why", nodes.name).stdout
 
     process.kill(ranks[placed[0]][0])
-    wait_for(lambda: service.journaled(PlanWaits), "a plan waits", 150)
-    wait_for(
-        lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits", 150
+    eventually(lambda: service.journaled(PlanWaits), "a plan waits")
+    eventually(
+        lambda: "waits: the journal was lost" in service.ask("status").stdout, "a plan waits"
     )
     assert service.journaled(AttemptStarted) == []
     confirmed = service.ask("reset-budgets", nodes.name, "--yes", "--reason=looked")
@@ -170,11 +97,11 @@ def test_launchers_that_joined_different_controllers_meet_at_the_first_of_the_li
     first, second = services("ctl"), services("ctl-2").start()
     nodes = make("2", f"--controller={first.url},{second.url}", steps=100_000)
     nodes.start("a")
-    wait_for(lambda: list_folders(second.state), "a joins the second", 150)
+    eventually(lambda: list_folders(second.state), "a joins the second")
     second.kill()
     first.start()
     nodes.start("b")
-    wait_for(lambda: list_folders(first.state), "b joins the first", 150)
+    eventually(lambda: list_folders(first.state), "b joins the first")
 
     second.start()
 

@@ -13,7 +13,8 @@ import pytest
 from rankmend.unsaved import Unsaved
 from recovery.journal.attempt_records import SavesMissing
 from tests.support.agent import running_agent
-from tests.system.faults.harness import JOBS, Job, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import JOBS, Job
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -44,7 +45,7 @@ def shown(job: Job) -> dict[str, Any] | None:
 def test_launcher_and_status_tell_it_while_the_job_trains_until_it_saves(job: Job) -> None:
     job.start()
 
-    told = wait_for(lambda: job.records(SavesMissing), "the controller tells it")
+    told = eventually(lambda: job.records(SavesMissing), "the controller tells it")
 
     assert [one.cause for one in told] == [Unsaved.NOTHING_FOUND]
     said = f"nothing that looks like a checkpoint has been saved in {job.checkpoints}"
@@ -56,7 +57,7 @@ def test_launcher_and_status_tell_it_while_the_job_trains_until_it_saves(job: Jo
     assert f"{said}: a restart would begin at step 0; does the script save" in status(job)
 
     (job.folder / "mended").touch()
-    wait_for(lambda: shown(job) is None, "status says it no more")
+    eventually(lambda: shown(job) is None, "status says it no more")
     (job.folder / "enough").touch()
     assert job.wait() == 0
     assert job.output.count(said) == 1
@@ -73,9 +74,9 @@ def test_agent_shows_it_of_a_job_that_no_service_manages(job: Job) -> None:
             page = agent.get(port, "/metrics")[1]
             return next((one for one in page.splitlines() if one.startswith(series)), None)
 
-        text = wait_for(line, "the agent shows the series")
+        text = eventually(line, "the agent shows the series")
         (job.folder / "mended").touch()
-        wait_for(lambda: line() is None, "the series ends with a save")
+        eventually(lambda: line() is None, "the series ends with a save")
         (job.folder / "enough").touch()
         assert job.wait() == 0
 

@@ -1,17 +1,11 @@
 """Jobs on several nodes under the real `rankmend run`: launchers of one machine, and test hosts."""
 
-import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,201 +13,18 @@ from recovery.journal.attempt_records import AttemptEnded, AttemptStarted, Proof
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.job_records import JobEnded
 from recovery.journal.node_records import LaunchersEnded, NodesOff
-from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
-from recovery.launcher.processes.process_tree import descendants, pids, read_mark, read_processes
 from recovery.report.overview import list_folders, read_entries
+from tests.support.eventually import eventually
 from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
-from tests.support.free_port import free_port
-from tests.support.hosts import Fleet, Host, Process, why_not
+from tests.support.hosts import Fleet, why_not
 from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
-from tests.system.faults.harness import EXAMPLES, JOBS, wait_for
+from tests.system.faults.harness import EXAMPLES
+from tests.system.faults.nodes import POLICY, Nodes, journaled, run_controller, signal_all
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
-DEADLINE_S = 120.0
 DAY_S = 86_400.0
-LET_GO = "let-go"  # the job makes its last step once this file is there: no fault comes too late
-# Short, so that the tests are; in the proportions of the defaults.
-POLICY = """
-[policy]
-lease_s = 3
-kill_bound_s = 2
-lease_margin_s = 1
-node_silent_s = 2
-join_wait_s = 3
-"""
-
-
-@dataclass
-class Nodes:
-    """The launchers of one job, each a node, in a folder that they share."""
-
-    folder: Path
-    nnodes: str
-    arguments: list[str]
-    flags: list[str] = field(default_factory=list)
-    script: Path = JOBS / "lockstep.py"
-    hosts: dict[str, Host] = field(default_factory=dict)  # where a node is one; else this machine
-    clocks: dict[str, FakeClock] = field(default_factory=dict)  # of nodes on this machine
-    running: dict[str, subprocess.Popen[bytes] | Process] = field(default_factory=dict)
-    name: str = field(default_factory=lambda: f"nodes-{uuid.uuid4().hex[:8]}")
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    def start(self, *names: str) -> None:
-        self.checkpoints.mkdir(exist_ok=True)
-        for name in names:
-            host = self.hosts.get(name)
-            state = self.folder / f"state-{name}" if host is None else host.state
-            argv = [
-                *(sys.executable, "-m", "rankmend.cli", "run", f"--nnodes={self.nnodes}"),
-                *("--nproc-per-node=2", f"--job={self.name}", f"--node-name={name}"),
-                *(f"--state-dir={state}", f"--checkpoint-dir={self.checkpoints}"),
-                *(f"--agent-socket={state}/none", *self.flags),
-                *(str(self.script), *self.arguments),
-            ]
-            with self.log(name).open("ab") as out:
-                if host is None:
-                    self.running[name] = subprocess.Popen(
-                        argv,
-                        cwd=self.folder,
-                        env={
-                            **os.environ,
-                            **(self.clocks[name].environment if name in self.clocks else {}),
-                        },
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                else:
-                    self.running[name] = host.popen(
-                        argv,
-                        cwd=self.folder,
-                        stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=subprocess.STDOUT,
-                    )
-
-    def log(self, name: str) -> Path:
-        return self.folder / f"{name}.log"
-
-    def said(self, name: str) -> str:
-        return self.log(name).read_text(errors="replace")
-
-    @property
-    def output(self) -> str:
-        return "\n".join(f"== {name}\n{self.said(name)}" for name in self.running)
-
-    def wait_said(self, name: str, text: str) -> None:
-        wait_for(
-            lambda: text in self.said(name), f"{name} says {text!r}:\n{self.output}", DEADLINE_S
-        )
-
-    def wait_step(self, step: int) -> None:
-        """Wait until a checkpoint of this step or a later one lies there."""
-
-        def newest() -> int:
-            names = [path.stem for path in self.checkpoints.glob("step-*.npz")]
-            return max((int(name.partition("-")[2]) for name in names), default=0)
-
-        try:
-            wait_for(lambda: newest() >= step, f"step {step}", DEADLINE_S)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; step {newest()}\n{self.output}") from None
-
-    def wait_ends(self, *names: str) -> list[int]:
-        """Let the job end, and return the launchers' exit codes once they have."""
-        (self.folder / LET_GO).touch()
-        until_s = time.monotonic() + DEADLINE_S
-        try:
-            return [self.running[name].wait(max(1, until_s - time.monotonic())) for name in names]
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still running:\n{self.output}") from None
-
-    def kill(self, name: str) -> None:
-        """Kill a launcher, and nothing else."""
-        self.running[name].send_signal(signal.SIGKILL)
-        self.running[name].wait(60)
-
-    def freeze(self, name: str) -> list[int]:
-        """Stop everything on a node, so that it falls silent and may wake up; return the processes."""
-        launcher = self.running[name]
-        assert isinstance(launcher, subprocess.Popen), "a node on this machine"
-        launcher.send_signal(signal.SIGSTOP)
-        below = [one.pid for one in descendants(launcher.pid, read_processes())]
-        signal_all(below, signal.SIGSTOP)
-        return [launcher.pid, *below]
-
-    def vanish(self, name: str) -> None:
-        """Kill everything on a node before any process can send a last word."""
-        signal_all(self.freeze(name), signal.SIGKILL)
-        self.running[name].wait(60)
-
-    def rank_pids(self, name: str) -> list[int]:
-        """Return the processes of a node's ranks, by their mark."""
-        found = []
-        for job_file in (self.folder / f"state-{name}").glob("nodes/*/jobs/*/job.json"):
-            job_id = json.loads(job_file.read_text())["job_id"]
-            for pid in pids():
-                with contextlib.suppress(PermissionError):
-                    marked = read_mark(pid, job_id, node=name)
-                    if marked is not None and marked[1].attempt not in (None, STANDBY_ATTEMPT):
-                        found.append(pid)
-        return found
-
-    def result(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return told
-
-    def close(self) -> None:
-        for process in self.running.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait(60)
-        for name in self.running:
-            if name not in self.hosts:
-                wait_for(lambda name=name: not self.rank_pids(name), f"{name} is empty")
-
-
-def signal_all(processes: list[int], number: int) -> None:
-    for pid in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Nodes]]:
-    made: list[Nodes] = []
-
-    def make_nodes(nnodes: str, *flags: str, steps: int = 600, **fields: Any) -> Nodes:
-        folder = fields.pop("folder", tmp_path)
-        (folder / "policy.toml").write_text(fields.pop("policy", POLICY))
-        arguments = [
-            f"--checkpoint-dir={folder / 'checkpoints'}",
-            f"--result={folder / 'result.json'}",
-            f"--steps={steps}",
-            f"--let-go={folder / LET_GO}",
-        ]
-        fields.setdefault("arguments", arguments)
-        made.append(Nodes(folder, nnodes, flags=list(flags), **fields))
-        return made[-1]
-
-    yield make_nodes
-    for nodes in made:
-        nodes.close()
-
-
-@pytest.fixture
-def make_meeting(make: Callable[..., Nodes], tmp_path: Path) -> Callable[..., Nodes]:
-    def make_nodes(nnodes: str, **fields: Any) -> Nodes:
-        flags = [f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--config={tmp_path}/policy.toml"]
-        return make(nnodes, *flags, **fields)
-
-    return make_nodes
 
 
 def test_two_nodes_survive_a_rank_a_launcher_and_the_host_with_the_same_result(
@@ -295,10 +106,9 @@ def test_two_spares_that_race_for_one_place_get_one_place_each_in_turn(
     first, second = (name for name in "abcd" if name not in spares)
 
     nodes.kill(first)
-    taken = wait_for(
+    taken = eventually(
         lambda: [name for name in spares if "attempt 2: ranks" in nodes.said(name)],
         "a spare takes the place",
-        DEADLINE_S,
     )
     nodes.wait_said(second, "attempt 2: ranks")
     assert len(taken) == 1, nodes.output
@@ -352,39 +162,6 @@ def test_a_person_speaks_to_a_job_whose_launcher_hosts_its_controller(
     assert (gone.returncode, "has ended" in gone.stderr) == (2, True), gone.stderr
 
 
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[str]:
-    """A controller that runs as a service, on this machine alone."""
-    with run_controller(tmp_path, POLICY) as url:
-        yield url
-
-
-@contextlib.contextmanager
-def run_controller(tmp_path: Path, policy: str, more: str = "") -> Iterator[str]:
-    port = free_port()
-    (tmp_path / "ctl").mkdir()
-    (tmp_path / "cluster.toml").write_text(policy)
-    config = tmp_path / "controller.toml"
-    config.write_text(
-        f'listen = "127.0.0.1:{port}"\nstate_dir = "{tmp_path}/ctl"\n'
-        f'policy_file = "{tmp_path}/cluster.toml"\n{more}'
-    )
-    argv = [sys.executable, "-m", "rankmend.cli", "controller", "run", f"--config={config}"]
-    with (tmp_path / "controller.log").open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def journaled(nodes: Nodes, kind: type[Any]) -> list[Any]:
-    """Return what the service has journaled of the job."""
-    (job,) = list_folders(nodes.folder / "ctl")
-    return [one.record for one in read_entries(job) if isinstance(one.record, kind)]
-
-
 def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     make: Callable[..., Nodes], controller: str
 ) -> None:
@@ -403,7 +180,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_and_a_scheduler_stops_all(
     nodes.wait_said(lost, "it is a spare")
     nodes.running[lost].send_signal(signal.SIGTERM)
     assert nodes.wait_ends(lost) == [143], nodes.output
-    wait_for(
+    eventually(
         lambda: [one.launchers[0].node for one in journaled(nodes, LaunchersEnded)] == [lost] * 2,
         "both ends are on record: by the guardian's word, and by its own",
     )
@@ -434,7 +211,7 @@ def test_a_spare_takes_the_place_of_a_node_without_power_and_waits_for_no_lease(
             lost, kept = (name for name in "abc" if name != spare)
 
             nodes.vanish(lost)
-            wait_for(lambda: bmc.readings > 0, "the controller reads the power state", DEADLINE_S)
+            eventually(lambda: bmc.readings > 0, "the controller reads the power state")
             assert len(journaled(nodes, AttemptStarted)) == 1  # On proves nothing
             bmc.power = "Off"
 
@@ -532,9 +309,7 @@ def test_a_torch_job_meets_over_two_hosts_again_after_a_rank_was_killed(
             ],
         )
         nodes.start("h1", "h2")
-        wait_for(
-            lambda: next(nodes.checkpoints.glob("epoch-*.pt"), None), "a checkpoint", DEADLINE_S
-        )
+        eventually(lambda: next(nodes.checkpoints.glob("epoch-*.pt"), None), "a checkpoint")
         ranks = hosts["h2"].run(["pgrep", "-f", "--", "-u .*unchanged/train.py"]).stdout.split()
 
         hosts["h2"].run(["kill", "-KILL", ranks[0]])

@@ -9,8 +9,8 @@ import pytest
 from detectors.finding import Kind
 from detectors.numbers.wrong import ToldNumber, Trouble
 from recovery.journal.number_records import GoesBack, NumbersWrong
-from tests.system.faults.harness import Job, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, assert_recovered
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -83,6 +83,6 @@ def test_job_with_nothing_to_go_back_to_trains_on(make_lockstep: Make, tmp_path:
     job = make_lockstep("--nan-rank=1", "--nan-step=5", "--step-s=0.1", "--every=10", "--steps=30")
     job.start(with_policy(tmp_path, "numbers_rollbacks_max = 2"))
 
-    wait_for(lambda: job.has_state and job.records(NumbersWrong), "the NaN is found", 60)
+    eventually(lambda: job.has_state and job.records(NumbersWrong), "the NaN is found")
     assert job.wait() == 0, job.output
     assert begun_at(job) == [None]

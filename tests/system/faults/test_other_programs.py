@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
 Make = Callable[..., Job]
@@ -80,7 +81,7 @@ def test_steps_are_counted_behind_a_program_and_its_python_is_restarted_when_it_
     (incident,) = job.incidents
     assert incident.failure.step is not None
     assert incident.failure.step >= 25
-    restored = wait_for(lambda: job.attempts[1].choice.restore, "a checkpoint is restored")
+    restored = eventually(lambda: job.attempts[1].choice.restore, "a checkpoint is restored")
     assert restored.step == 20
     assert ("starts ranks of its own" in job.output) is (behind is in_torchrun)
 

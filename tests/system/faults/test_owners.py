@@ -15,10 +15,10 @@ import pytest
 from recovery.journal.job_records import ClaimProof, ClaimTaken
 from recovery.launcher.processes.process_tree import find_marked
 from recovery.ownership.claim_folder import ClaimFolder
-from tests.system.faults.harness import JOBS, Job, wait_for
-from tests.system.faults.test_launcher_deaths import kill_with_guardian
+from tests.support.eventually import eventually
+from tests.system.faults.harness import JOBS, Job, kill_with_guardian
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
 Make = Callable[..., Job]
 ENDLESS_STEP = 30
 OTHER_NAMESPACE = ["unshare", "-mpf", "--kill-child", "--mount-proc"]
@@ -157,7 +157,7 @@ def test_launcher_that_is_stopped_before_its_ranks_start_releases_the_folder(
 ) -> None:
     job = make_lockstep()
     job.start()
-    wait_for(lambda: claims(job).newest(), "it has taken the folder")
+    eventually(lambda: claims(job).newest(), "it has taken the folder")
     job.signal(number)
 
     assert job.wait() == code, job.output

@@ -13,9 +13,9 @@ import pytest
 
 from detectors.finding import Kind
 from recovery.launcher.processes.process_tree import find_marked, read_processes, read_status
+from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hook import each_python
-from tests.system.faults.harness import Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.system.faults.harness import Job, assert_recovered, kill
 
 pytestmark = [
     pytest.mark.real,
@@ -130,7 +130,7 @@ def test_a_killed_launcher_leaves_no_rank_in_a_container(make_lockstep: Make, to
     job.start()
 
     job.pids_at_step(25, attempt=2)
-    wait_for(
+    eventually(
         lambda: not any(Path("/proc", str(pid)).exists() for pid in pids.values()), "all are reaped"
     )
 
@@ -215,5 +215,5 @@ def test_prefix_that_makes_no_sense_is_refused(make_lockstep: Make, prefix: str,
     job.start()
 
     assert job.process is not None
-    assert job.process.wait(60) != 0
+    assert job.process.wait(DEADLINE_S) != 0
     assert said in job.output

@@ -7,8 +7,9 @@ import pytest
 
 from recovery.journal.attempt_records import CheckpointPutBack
 from tests.support.framework_saves import require
+from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
-from tests.system.faults.test_nodes import POLICY, Nodes, free_port
+from tests.system.faults.nodes import POLICY, Nodes
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]

@@ -13,7 +13,8 @@ import pytest
 
 from recovery.journal.attempt_records import CheckpointSeen, StallSource
 from tests.support.agent import running_agent
-from tests.system.faults.harness import JOBS, Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import JOBS, Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -42,7 +43,7 @@ def shown(job: Job) -> dict[str, Any] | None:
 
 def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None:
     job.start()
-    seen = wait_for(
+    seen = eventually(
         lambda: [one for one in job.records(CheckpointSeen) if one.saves and one.saves.interval_s],
         "two saves are measured",
     )[0]
@@ -66,8 +67,8 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
     assert "this job had none in" in text
 
     kill(job.pids_at_step(told["step"])[1], number=signal.SIGKILL)
-    wait_for(lambda: job.incidents, "the incident")
-    failed = wait_for(
+    eventually(lambda: job.incidents, "the incident")
+    failed = eventually(
         lambda: (now := shown(job)) and now["repair_s"] and now, "the recovery is counted"
     )
     assert 0.99 < failed["failures"] <= 1
@@ -79,7 +80,7 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
 def test_script_without_sections_is_told_a_bound_of_the_stall(job: Job) -> None:
     job.arguments = ["unmarked"]
     job.start()
-    wait_for(
+    eventually(
         lambda: [one for one in job.records(CheckpointSeen) if one.saves and one.saves.stall_s],
         "the steps around a save are compared",
     )
@@ -104,7 +105,7 @@ def test_agent_exports_the_checkpoints_of_a_job_that_no_service_manages(job: Job
             page = agent.get(port, "/metrics")[1]
             return page if "rankmend_controller_checkpoint_interval_seconds{" in page else None
 
-        text = wait_for(page, "the agent shows the figures")
+        text = eventually(page, "the agent shows the figures")
         told = shown(job)
         (job.folder / "enough").touch()
         assert job.wait() == 0

@@ -19,9 +19,10 @@ import pytest
 from recovery.journal.slow_rank_records import SlowEnded, SlowExplained, SlowFound
 from recovery.report.overview import slow_ranks, view_job
 from tests.support.agent import AgentProcess, running_agent
+from tests.support.eventually import eventually, fault_lasts
 from tests.support.faults.processor import prefer, taken_core
 from tests.system.faults import slowness
-from tests.system.faults.harness import Job, wait_for
+from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 CPU_GROUP = Path("/sys/fs/cgroup/cpu")  # version 1
@@ -65,8 +66,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def named_while_all_were_slow(bed: Bed) -> list[SlowFound]:
     slowness.slow_down(bed.job, "all", "compute", 0.05)
-    until_s = time.monotonic() + QUIET_S
-    wait_for(lambda: time.monotonic() >= until_s, "slow steps of everyone")
+    fault_lasts(QUIET_S)
     named = bed.job.records(SlowFound)
     slowness.make_well(bed.job)
     return named
@@ -94,7 +94,7 @@ def told(bed: Bed, explained: dict[int, SlowExplained]) -> Told:
         )
         return page if is_told else None
 
-    shown = wait_for(page, "the agent shows the slow ranks")
+    shown = eventually(page, "the agent shows the slow ranks")
     findings = json.loads(bed.agent.get(bed.port, "/api/v1/findings")[1])["findings"]
     return Told(shown, findings)
 
@@ -103,13 +103,13 @@ def told(bed: Bed, explained: dict[int, SlowExplained]) -> Told:
 def well_again(bed: Bed, told: Told) -> str:
     """Make nobody slow any more, and return the agent's page once it shows nobody."""
     slowness.make_well(bed.job)
-    wait_for(lambda: not slow_ranks(bed.job.entries), "nobody is slow")
+    eventually(lambda: not slow_ranks(bed.job.entries), "nobody is slow")
 
     def page() -> str | None:
         page = bed.page()
         return None if "rankmend_rank_slow_ratio{" in page else page
 
-    return wait_for(page, "the agent shows nobody any more")
+    return eventually(page, "the agent shows nobody any more")
 
 
 def test_healthy_job_and_one_in_which_everyone_becomes_slow_name_nobody(
@@ -131,7 +131,7 @@ def test_each_of_several_slow_ranks_is_named_with_the_section(
     assert (named.rank, named.section) == (rank, section)
     assert named.factor > 1.1
     assert named.step_factor > 1.05
-    wait_for(lambda: named.finding.summary in bed.job.output, "it is told on stderr")
+    eventually(lambda: named.finding.summary in bed.job.output, "it is told on stderr")
     assert any(line.startswith(named.finding.summary) for line in shown), "told by status"
 
 
@@ -142,7 +142,7 @@ def test_hardware_that_shows_nothing_is_said_to_show_nothing(
 
     assert why.reason.startswith("hardware shows nothing") or why.cause, why
     assert any("checked: " in one.text for one in why.evidence) or why.cause, why
-    wait_for(lambda: why.reason in bed.job.output, "it is told on stderr")
+    eventually(lambda: why.reason in bed.job.output, "it is told on stderr")
     assert not any("no node agent answers" in one.text for one in why.evidence)
 
 

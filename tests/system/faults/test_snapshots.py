@@ -15,9 +15,9 @@ import pytest
 from recovery.journal.attempt_records import Choice
 from recovery.journal.snapshot_records import ReplicasDiffer
 from recovery.launcher.processes.process_tree import find_marked
+from tests.support.eventually import eventually
 from tests.system.faults.conftest import run_undisturbed
-from tests.system.faults.harness import Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.system.faults.harness import Job, assert_recovered, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -111,7 +111,7 @@ def test_damaged_snapshot_is_not_restored(
     job.start()
     pids = job.pids_at_step(59)  # the last but one, at which the job waits
     # What changes before its first digest was made, by a thread of low priority, can't be told.
-    wait_for(lambda: step_in_memory(job) == 59, "each rank's snapshot has its digest")
+    eventually(lambda: step_in_memory(job) == 59, "each rank's snapshot has its digest")
     for path in sorted((job.runtime / "snapshots").glob("rank-1.*.snapshot")):
         with path.open("r+b") as file:
             file.seek(4096 + 500_000)
@@ -135,7 +135,7 @@ def test_jobs_folder_that_somebody_removes_is_made_again_and_costs_the_snapshots
 
     shutil.rmtree(job.runtime)
     snapshots = job.runtime / "snapshots"
-    wait_for(
+    eventually(
         lambda: snapshots.exists() and len(list(snapshots.iterdir())) == 2 * job.world_size,
         "snapshots of every rank",
     )
@@ -158,7 +158,7 @@ def test_killed_launcher_comes_back_and_goes_on_from_memory(
 
     job.signal(signal.SIGKILL)
     job.wait()
-    wait_for(lambda: not find_marked(job.job_id), "no orphan is left")
+    eventually(lambda: not find_marked(job.job_id), "no orphan is left")
     assert job.runtime.exists()
     job.start()
 
@@ -204,11 +204,11 @@ def test_replica_that_differs_is_named_and_its_step_is_not_restored(make_lockste
         "--flip-rank=2", "--flip-step=60", world_size=3,
     )  # fmt: skip
     job.start()
-    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 150)
+    eventually(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found")
     for pid in job.pids_at_step(62).values():
         kill(pid)
 
-    wait_for(lambda: choices(job), "the next attempt")
+    eventually(lambda: choices(job), "the next attempt")
     job.signal(signal.SIGTERM)
     job.wait()
     (found,) = job.records(ReplicasDiffer)
@@ -225,7 +225,7 @@ def test_declared_replica_that_differs_in_its_first_snapshot_is_named(make_locks
         "--flip-rank=2", "--flip-step=1", world_size=3,
     )  # fmt: skip
     job.start("--parallel", "dp=3")
-    wait_for(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found", 150)
+    eventually(lambda: job.has_state and job.records(ReplicasDiffer), "the difference is found")
 
     job.signal(signal.SIGTERM)
     job.wait()
@@ -263,7 +263,7 @@ def test_snapshots_of_another_number_of_ranks_are_not_restored(make_lockstep: Ma
     job.pids_at_step(25)
     job.signal(signal.SIGKILL)
     job.wait()
-    wait_for(lambda: not find_marked(job.job_id), "no orphan is left")
+    eventually(lambda: not find_marked(job.job_id), "no orphan is left")
 
     job.world_size = 3
     job.start()
@@ -330,7 +330,7 @@ def test_run_without_snapshots_keeps_none_and_goes_on_from_none(
     job.pids_at_step(25)
     job.signal(signal.SIGKILL)
     job.wait()
-    wait_for(lambda: not find_marked(job.job_id), "no orphan is left")
+    eventually(lambda: not find_marked(job.job_id), "no orphan is left")
 
     job.start("--no-snapshots")
     pids = job.pids_at_step(45, attempt=2)

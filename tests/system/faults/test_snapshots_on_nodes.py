@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pytest
@@ -14,8 +13,8 @@ from recovery.journal.attempt_records import AttemptStarted, FetchedPart
 from recovery.journal.incident_records import IncidentOpened
 from recovery.journal.snapshot_records import ReplicasDiffer, ReplicasKnown
 from recovery.report.overview import list_folders, read_entries
-from tests.system.faults.harness import wait_for
-from tests.system.faults.test_nodes import Nodes, make, make_meeting  # noqa: F401 - fixtures
+from tests.support.eventually import eventually
+from tests.system.faults.nodes import Nodes
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -42,7 +41,7 @@ def started(nodes: Nodes) -> list[AttemptStarted]:
 
 
 def test_rank_and_launcher_of_a_node_die_and_both_nodes_go_on_from_memory(
-    make_meeting: Callable[..., Nodes],  # noqa: F811
+    make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
     nodes = with_snapshots(make_meeting("2"))
@@ -64,15 +63,25 @@ def test_rank_and_launcher_of_a_node_die_and_both_nodes_go_on_from_memory(
     assert 50 <= first.snapshot.step <= second.snapshot.step
 
 
-def copied_step(nodes: Nodes) -> int | None:
-    """Return the newest step of which every rank's copy is on another node, as the controller says."""
+def snapshots(nodes: Nodes) -> dict[str, int]:
+    """Return what the controller says of the job's snapshots; nothing before it has started."""
     command = [sys.executable, "-m", "rankmend.cli", "status", "--json"]
     command += [f"--job-folder={nodes.checkpoints}"]
     told = subprocess.run(command, capture_output=True, check=False)
     if told.returncode:
-        return None  # the job has not started
+        return {}
     (job,) = json.loads(told.stdout)["jobs"]
-    return (job["snapshots"] or {}).get("copied_step")
+    return job["snapshots"] or {}
+
+
+def copied_step(nodes: Nodes) -> int | None:
+    """Return the newest step of which every rank's copy is on another node."""
+    return snapshots(nodes).get("copied_step")
+
+
+def newest_step(nodes: Nodes) -> int:
+    told = snapshots(nodes)
+    return (told.get("copied_step") or 0) + (told.get("copied_steps_since") or 0)
 
 
 def lose_a_node(nodes: Nodes, until: Callable[[], object]) -> tuple[str, str]:
@@ -87,14 +96,15 @@ def lose_a_node(nodes: Nodes, until: Callable[[], object]) -> tuple[str, str]:
 
 
 def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snapshots(
-    make_meeting: Callable[..., Nodes],  # noqa: F811
+    make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
     nodes = with_snapshots(make_meeting("2:3"), every=5, saves_every=1000, step_s=0.04)
 
     def copies_are_there() -> None:
-        wait_for(lambda: copied_step(nodes), "copies")
-        time.sleep(3.0)  # 15 snapshots later, while the next round is not over
+        copied = eventually(lambda: copied_step(nodes), "copies")
+        # 15 snapshots later, while the next round is not over.
+        eventually(lambda: newest_step(nodes) >= copied + 75, "further snapshots")
 
     _lost, spare = lose_a_node(nodes, copies_are_there)
 
@@ -107,7 +117,7 @@ def test_spare_that_takes_a_lost_nodes_place_begins_from_the_copies_of_its_snaps
 
 
 def test_without_copies_a_spare_begins_from_the_checkpoint(
-    make_meeting: Callable[..., Nodes],  # noqa: F811
+    make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
     nodes = with_snapshots(make_meeting("2:3"))
@@ -125,7 +135,7 @@ def test_without_copies_a_spare_begins_from_the_checkpoint(
 
 
 def test_equal_ranks_stand_in_for_those_of_a_lost_node(
-    make_meeting: Callable[..., Nodes],  # noqa: F811
+    make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
     # The job must outlive the search for equal ranks, which a busy machine draws out.
@@ -136,7 +146,7 @@ def test_equal_ranks_stand_in_for_those_of_a_lost_node(
     def are_known() -> None:
         nodes.wait_said("a", "attempt 1 makes progress")
         (hosted,) = list_folders(nodes.folder / "state-a")
-        wait_for(
+        eventually(
             lambda: any(isinstance(one.record, ReplicasKnown) for one in read_entries(hosted)),
             "equal ranks are known",
         )
@@ -159,7 +169,7 @@ def test_equal_ranks_stand_in_for_those_of_a_lost_node(
 
 
 def test_rank_whose_memory_went_wrong_begins_from_the_majority(
-    make_meeting: Callable[..., Nodes],  # noqa: F811
+    make_meeting: Callable[..., Nodes],
     undisturbed_long: dict[str, object],
 ) -> None:
     nodes = with_snapshots(make_meeting("2"), every=20, saves_every=1000, is_apart=False)
@@ -173,12 +183,12 @@ def test_rank_whose_memory_went_wrong_begins_from_the_majority(
     nodes.wait_said("a", "hosts the controller")
     nodes.start("b")
     nodes.wait_said("a", "attempt 1 makes progress")
-    wait_for(lambda: records(ReplicasDiffer), "the difference is found", 120)
+    eventually(lambda: records(ReplicasDiffer), "the difference is found")
     (found,) = records(ReplicasDiffer)
     assert isinstance(found, ReplicasDiffer)
     assert (found.group, found.odd) == ((0, 1, 2, 3), (3,))
     # By then no step from before is in memory any more.
-    wait_for(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step", 150)
+    eventually(lambda: (copied_step(nodes) or 0) > found.step, "copies of a later step")
 
     os.kill(nodes.rank_pids("a")[0], signal.SIGKILL)
 

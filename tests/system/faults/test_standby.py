@@ -8,8 +8,8 @@ import pytest
 
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
-from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
-from tests.system.faults.test_deaths import assert_recovered
+from tests.support.eventually import eventually
+from tests.system.faults.harness import EXAMPLES, Job, assert_recovered, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 Make = Callable[..., Job]
@@ -24,7 +24,7 @@ def ready_standbys(job: Job, count: int) -> list[int]:
         is_ready = len(pids) == count and not list(job.runtime.glob("standby-*.log"))
         return pids if is_ready else None
 
-    return wait_for(look, f"{count} standbys are ready")
+    return eventually(look, f"{count} standbys are ready")
 
 
 def test_ranks_are_restarted_out_of_standbys_and_standbys_made_again(
@@ -43,7 +43,7 @@ def test_ranks_are_restarted_out_of_standbys_and_standbys_made_again(
     assert not set(again) & set(first)
     kill(second[0])
     assert_recovered(job, undisturbed_long, incidents=2)
-    wait_for(
+    eventually(
         lambda: not [pid for pid in (*first, *again) if read_state(pid) is not None],
         "the standbys are reaped",
     )
@@ -106,12 +106,12 @@ def test_a_daemon_of_a_promoted_rank_is_found_by_its_mark(
     ready_standbys(job, 4)
     kill(job.pids_at_step(5)[3])
     ranks = job.pids_at_step(15, attempt=2)
-    daemon = int(wait_for(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
+    daemon = int(eventually(lambda: pid_file.exists() and pid_file.read_text(), "the daemon"))
 
     kill(ranks[1])
     job.pids_at_step(20, attempt=3)
 
-    wait_for(lambda: read_state(daemon) is None, "the daemon is reaped")
+    eventually(lambda: read_state(daemon) is None, "the daemon is reaped")
     assert_recovered(job, undisturbed_long, incidents=2)
 
 
@@ -124,7 +124,7 @@ def test_a_killed_launcher_leaves_no_standby(make_lockstep: Make) -> None:
     job.signal(signal.SIGKILL)
     job.wait()
 
-    wait_for(lambda: not find_marked(job.job_id), "no process is left")
+    eventually(lambda: not find_marked(job.job_id), "no process is left")
 
 
 def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(
@@ -133,7 +133,7 @@ def test_standbys_that_can_not_import_are_given_up_and_the_job_goes_on(
     job = make_lockstep("--steps=600", flags=["--standby=no_such_module"])
     job.start()
 
-    wait_for(lambda: "no more will be started" in job.output, "they are given up")
+    eventually(lambda: "no more will be started" in job.output, "they are given up")
     kill(job.pids_at_step(5)[0])
 
     assert_recovered(job, undisturbed_long, incidents=1)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from recovery.journal.attempt_records import Milestone, SavesStalled
-from tests.system.faults.harness import JOBS, Job, kill, wait_for
-from tests.system.faults.test_launcher_deaths import kill_launcher
+from tests.support.eventually import eventually
+from tests.system.faults.harness import JOBS, Job, kill, kill_launcher
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -36,7 +36,7 @@ def test_time_of_a_job_with_two_failures_is_divided_without_a_gap(job: Job) -> N
     job.start()
     kill(job.pids_at_step(60)[1], number=signal.SIGKILL)
     job.pids_at_step(90, attempt=2)
-    wait_for(lambda: job.records(SavesStalled), "a save is on record")
+    eventually(lambda: job.records(SavesStalled), "a save is on record")
     kill_launcher(job)
     left = report(job)
     job.start()

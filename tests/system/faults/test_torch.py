@@ -10,7 +10,8 @@ import pytest
 from detectors.finding import Kind
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.report.overview import view_ranks
-from tests.system.faults.harness import EXAMPLES, Job, kill, wait_for
+from tests.support.eventually import eventually
+from tests.system.faults.harness import EXAMPLES, Job, kill
 
 pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
 Make = Callable[..., Job]
@@ -52,7 +53,7 @@ def test_an_unchanged_script_without_auto_tells_nothing_and_is_brought_back(
 ) -> None:
     job = make_unchanged(flags=["--no-auto"])
     job.start()
-    first = wait_for(lambda: next(job.checkpoints.glob("epoch-*.pt"), None), "a checkpoint")
+    first = eventually(lambda: next(job.checkpoints.glob("epoch-*.pt"), None), "a checkpoint")
     assert first
     ranks = list(view_ranks(job.runtime, time.monotonic))
     assert [rank.step for rank in ranks] == [None, None]

@@ -11,6 +11,7 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
+from tests.support.eventually import DEADLINE_S
 from tests.support.kubernetes import Cluster
 
 LOOK_S = 0.2
@@ -31,6 +32,7 @@ class Kubelets:
     _told: set[str] = field(default_factory=set)  # UIDs that have got SIGTERM
     _should_stop: threading.Event = field(default_factory=threading.Event)
     problem: str = ""
+    look_s: float = LOOK_S
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run)
@@ -42,7 +44,7 @@ class Kubelets:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
-            process.wait(60)
+            process.wait(DEADLINE_S)
 
     def lose(self, node: str) -> None:
         """Have a node's power fail: its launcher and kubelet are gone, and Kubernetes notices."""
@@ -53,7 +55,7 @@ class Kubelets:
         self.cluster.set_ready(node, "Unknown")
 
     def _run(self) -> None:
-        while not self._should_stop.wait(LOOK_S):
+        while not self._should_stop.wait(self.look_s):
             try:
                 self._turn()
             except ApiException as error:

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,17 @@ from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
 from tests.recovery.kubernetes.conftest import shipped_rules
+from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.free_port import free_port
 from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder
 from tests.system.kubernetes.kubelets import Kubelets
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety, pytest.mark.timeout(900)]
 SPACE = "story"
 NODES = tuple(f"story-{number}" for number in range(1, 7))
 KEPT = "story-6"  # a person has cordoned it
 KILLS = 20
-WAIT_S_MAX = 180.0
 POLICY = """
 [policy]
 lease_s = 3
@@ -139,7 +138,7 @@ class Story:
     def kill_controller(self) -> None:
         assert self._controller is not None
         self._controller.kill()
-        self._controller.wait(60)
+        self._controller.wait(DEADLINE_S)
 
     def close(self) -> None:
         (self.folder / "finish").touch()
@@ -187,15 +186,14 @@ class Story:
         }
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        until_s = time.monotonic() + WAIT_S_MAX
-        while not is_so():
-            if time.monotonic() > until_s:
-                told = [(one.key, one.outcome, one.text) for one in self.requests()]
-                raise AssertionError(
-                    f"{what}\nrequests: {told}\nnodes: {self.members()}\npods: {self.pods()}\n"
-                    f"kubelets: {self.kubelets.problem}\n{self.kubelets.logs}"
-                )
-            time.sleep(0.1)
+        def state() -> str:
+            told = [(one.key, one.outcome, one.text) for one in self.requests()]
+            return (
+                f"{what}\nrequests: {told}\nnodes: {self.members()}\npods: {self.pods()}\n"
+                f"kubelets: {self.kubelets.problem}\n{self.kubelets.logs}"
+            )
+
+        eventually(is_so, state, pause_s=0.1)
 
     def blame(self, node: str) -> None:
         """Have an agent find a lost GPU, and the rank there die of it."""
@@ -247,7 +245,7 @@ def test_a_lost_gpu_and_then_a_lost_node_are_replaced_and_nothing_foreign_is_tou
 
     story.blame(bad)
     for _kill in range(KILLS):
-        time.sleep(chance.uniform(0.0, 3.0))
+        fault_lasts(chance.uniform(0.0, 3.0))  # until a moment that nobody has chosen
         story.kill_controller()
         story.start_controller()
     story.wait(lambda: story.is_settled(bad), "the lost GPU's node is replaced")

@@ -18,9 +18,10 @@ from detectors.formats.cooling_file import COOLING_FILE
 from detectors.formats.power_file import POWER_FILE
 from detectors.parts.cooling import CoolingReading
 from detectors.parts.power_feeds import PowerReading
+from tests.support.eventually import eventually
 from tests.support.nics import make_node
 from tests.support.nvml_stub.node import StubNode
-from tests.system.chain.bed import ROOT, Bed, free_port, wait_for
+from tests.system.chain.bed import ROOT, Bed, free_port
 
 NODE: Final = "gpu-1"
 SILENT: Final = "gpu-2"  # Prometheus knows it, and it does not answer
@@ -147,7 +148,7 @@ class PanelBed(Bed):
             *(sys.executable, "-m", "rankmend.cli", "agent", f"--config={path}"),
             *("--listen", f"127.0.0.1:{self.agent_port}", f"--socket={self.socket}"),
         )
-        wait_for(self.socket.exists, lambda: f"the agent:\n{self.log('agent')}")
+        eventually(self.socket.exists, lambda: f"the agent:\n{self.log('agent')}")
 
     def _scrapes(self) -> bool:
         """Return whether the agent and the controller are read; the silent node is known as well."""
@@ -199,7 +200,7 @@ class PanelBed(Bed):
     def job_id(self) -> str:
         assert self.client is not None
         client = self.client
-        found = wait_for(
+        found = eventually(
             lambda: [one for one in client.jobs() if one.name == "panels"], lambda: self.logs
         )
         return str(found[0].job_id)

@@ -22,7 +22,8 @@ from recovery.journal.records import Entry
 from recovery.people.alerts import Links, alerts_of, ended_alerts_of, marks_of
 from recovery.people.causes import follow
 from recovery.people.trouble import ESCALATED, FINDING, PresentTrouble, Stage
-from tests.support.alertmanager import Alerting, alerting, wait_for
+from tests.support.alertmanager import Alerting, alerting
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [
@@ -35,7 +36,6 @@ pytestmark = [
 LINKS = Links("https://wiki/runbooks", "https://console")
 STANDS_S = 8.0  # in the proportions of the intervals; longer than the second Alertmanager waits
 CASE = [0]  # Alertmanager remembers what it has sent: each test has its own names
-QUIET_S = 6.0  # twice a group's wait: a second message would have come
 
 
 class Controller:
@@ -85,7 +85,7 @@ class Controller:
     def end(self, said: str, *jobs: str) -> None:
         """Look until what there was is closed."""
         ends = dict.fromkeys(jobs or (f"job-{CASE[0]}",), said)
-        wait_for(lambda: self.look(ends=ends), lambda: self.ledger.causes)
+        eventually(lambda: self.look(ends=ends), lambda: self.ledger.causes)
 
 
 def incident() -> str:
@@ -142,12 +142,12 @@ def site(shared: Alerting) -> Iterator[Controller]:
     controller.kill()
     ended = datetime.now(timezone.utc).isoformat()
     shared.post([{"labels": one["labels"], "endsAt": ended} for one in shared.active()])
-    time.sleep(QUIET_S)
+    shared.settle()
     shared.people.pages.clear()
 
 
 def pages_after_quiet(site: Controller) -> list[dict[str, Any]]:
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     return list(site.alerting.people.pages)
 
 
@@ -162,13 +162,13 @@ def say(pages: list[dict[str, Any]]) -> str:
 
 def firing(site: Controller) -> dict[str, Any]:
     pages = site.alerting.people.pages
-    wait_for(lambda: pages, site.alerting.active)
+    eventually(lambda: pages, site.alerting.active)
     return pages[0]
 
 
 def resolved(site: Controller) -> dict[str, Any]:
     pages = site.alerting.people.pages
-    wait_for(lambda: any(one["status"] == "resolved" for one in pages), lambda: pages)
+    eventually(lambda: any(one["status"] == "resolved" for one in pages), lambda: pages)
     return next(one for one in pages if one["status"] == "resolved")
 
 
@@ -225,11 +225,11 @@ def test_a_plan_that_waits_is_one_message_from_its_question_to_the_recovery(
     site.look(waiting)
     first = firing(site)
     site.alerting.post([finding("RankmendPlansOpen", "", to="people")])
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     site.alerting.post([over(finding("RankmendPlansOpen", "", to="people"))])
     site.look(trouble(need="restarting"))
     site.look(trouble(need="restarted; waits for its first steps"))
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     site.end("trains again (attempt 4, 8 nodes)")
     last = resolved(site)
 
@@ -254,7 +254,7 @@ def test_an_incident_that_is_given_up_is_one_message_until_it_is_acknowledged(
     site.look(given_up)
     firing(site)
     site.alerting.post([finding("RankmendEscalationsOpen", "", to="people")])
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     site.alerting.post([over(finding("RankmendEscalationsOpen", "", to="people"))])
     site.end("acknowledged by ann; the job has ended (escalated)")
     resolved(site)
@@ -277,7 +277,7 @@ def test_whoever_knows_of_a_long_recovery_hears_at_once_that_it_is_given_up(
         stage=Stage.GIVEN_UP,
     )
     site.look(given_up)  # another incident of the job, while the message still stands
-    wait_for(lambda: len(site.alerting.people.pages) > 1, site.alerting.active)
+    eventually(lambda: len(site.alerting.people.pages) > 1, site.alerting.active)
     second = site.alerting.people.pages[1]
     site.end("acknowledged by ann; the job has ended (escalated)")
     resolved(site)
@@ -298,7 +298,7 @@ def test_a_node_that_is_lost_is_one_message_though_its_agent_is_missed_too(
     firing(site)
     site.alerting.post([finding("RankmendAgentDown", node())])
     site.look(lost)
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     site.end("trains again")
     resolved(site)
 
@@ -342,7 +342,7 @@ def test_a_controller_that_is_killed_makes_no_second_message_and_closes_what_end
     site.kill()
     site.start()
     site.look(waiting)
-    time.sleep(QUIET_S)
+    site.alerting.settle()
     assert site.alerting.people.statuses() == ["firing"]
     site.kill()
     site.start()
