@@ -18,6 +18,8 @@ import pytest
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 DIGITS = EXAMPLES / "digits" / "train.py"
@@ -63,7 +65,6 @@ def on_each_rank(world_size: int, act: Callable[[Any], Any], timeout_s: float = 
     return results
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 def test_all_ranks_get_the_sum_taken_in_rank_order(world_size: int) -> None:
     parts = np.random.default_rng(3).standard_normal((world_size, 1000)).astype(np.float32)
@@ -79,7 +80,6 @@ def test_all_ranks_get_the_sum_taken_in_rank_order(world_size: int) -> None:
     assert on_each_rank(world_size, reduce) == [expected.tobytes()] * world_size
 
 
-@pytest.mark.real
 def test_arrays_larger_than_every_socket_buffer_pass_round_the_ring() -> None:
     def reduce(own: Any) -> float:
         values = np.full(4_000_000, own.rank + 1, np.float32)
@@ -90,7 +90,6 @@ def test_arrays_larger_than_every_socket_buffer_pass_round_the_ring() -> None:
     assert on_each_rank(3, reduce) == [18.0, 18.0, 18.0]
 
 
-@pytest.mark.real
 def test_a_rank_that_leaves_is_named_by_its_neighbours() -> None:
     def reduce_without_rank_1(own: Any) -> None:
         if own.rank != 1:
@@ -105,7 +104,6 @@ def test_a_rank_that_leaves_is_named_by_its_neighbours() -> None:
     assert str(two) == "rank 2 can't receive from rank 1: it closed the connection"
 
 
-@pytest.mark.real
 def test_a_silent_neighbour_ends_the_wait() -> None:
     ended = threading.Event()
 
@@ -123,7 +121,6 @@ def test_a_silent_neighbour_ends_the_wait() -> None:
     assert str(one) == "rank 1 can't receive from rank 0: nothing for 1 s"
 
 
-@pytest.mark.real
 def test_rank_0_names_the_ranks_that_never_came() -> None:
     port = free_port()
 
@@ -131,13 +128,11 @@ def test_rank_0_names_the_ranks_that_never_came() -> None:
         ring.Ring(0, 3, "127.0.0.1", port, timeout_s=0.2)
 
 
-@pytest.mark.real
 def test_a_rank_that_finds_no_rank_0_says_so() -> None:
     with pytest.raises(ring.PeerLostError, match="rank 2 can't connect to rank 0: nothing for"):
         ring.Ring(2, 3, "127.0.0.1", free_port(), timeout_s=0.2)
 
 
-@pytest.mark.real
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -148,7 +143,6 @@ def test_a_port_that_is_taken_is_named() -> None:
     assert str(caught.value) == f"rank 0 can't listen on 127.0.0.1:{port}: Address already in use"
 
 
-@pytest.mark.real
 def test_a_rank_of_another_world_is_refused() -> None:
     port, errors = free_port(), {}
 
@@ -299,7 +293,6 @@ def test_the_prepared_data_holds_every_image_once(digits: Path) -> None:
     assert [path.name for path in digits.parent.iterdir()] == ["digits.npz"]
 
 
-@pytest.mark.real
 def test_training_on_four_ranks_learns_the_digits(bench: Bench) -> None:
     result = bench.run(DIGITS, "four", 4, "--steps=300", "--hidden=128")
 
@@ -307,12 +300,10 @@ def test_training_on_four_ranks_learns_the_digits(bench: Bench) -> None:
     assert result["accuracy_ratio"] > 0.95
 
 
-@pytest.mark.real
 def test_one_rank_trains_without_a_launcher(bench: Bench) -> None:
     assert bench.run(DIGITS, "one", 1, "--steps=200")["accuracy_ratio"] > 0.9
 
 
-@pytest.mark.real
 def test_the_newest_three_checkpoints_are_kept_and_no_temporary_file(bench: Bench) -> None:
     bench.run(DIGITS, "kept", 2, "--steps=55")
 
@@ -322,12 +313,11 @@ def test_the_newest_three_checkpoints_are_kept_and_no_temporary_file(bench: Benc
 
 
 @pytest.mark.timeout(600)  # three runs of three ranks, beside two other tests
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("script", "suffix"),
     [
         pytest.param(DIGITS, "npz", id="numpy"),
-        pytest.param(DIGITS_TORCH, "pt", id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
+        pytest.param(DIGITS_TORCH, "pt", id="torch", marks=[pytest.mark.torch]),
     ],
 )
 def test_a_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
@@ -350,12 +340,11 @@ def test_a_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
     assert not (bench.checkpoints("second-part") / f"step-00000010.{suffix}").exists()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     "script",
     [
         pytest.param(DIGITS, id="numpy"),
-        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
+        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch]),
     ],
 )
 def test_sigterm_at_one_rank_stops_all_at_one_step_and_saves_it(bench: Bench, script: Path) -> None:
@@ -371,7 +360,6 @@ def test_sigterm_at_one_rank_stops_all_at_one_step_and_saves_it(bench: Bench, sc
     assert newest.startswith(f"step-{bench.result('stopped')['step']:08d}.")
 
 
-@pytest.mark.real
 def test_the_death_of_a_rank_ends_its_neighbours_with_an_error_that_names_it(bench: Bench) -> None:
     folder = bench.checkpoints("killed")
     job = bench.start(DIGITS, "killed", 3, "--steps=1000000")
@@ -385,12 +373,11 @@ def test_the_death_of_a_rank_ends_its_neighbours_with_an_error_that_names_it(ben
     assert "PeerLostError: rank 2 can't " in outputs[2]
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     "script",
     [
         pytest.param(DIGITS, id="numpy"),
-        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch, pytest.mark.long]),
+        pytest.param(DIGITS_TORCH, id="torch", marks=[pytest.mark.torch]),
     ],
 )
 def test_a_leftover_of_an_older_attempt_publishes_no_checkpoint(
@@ -405,9 +392,7 @@ def test_a_leftover_of_an_older_attempt_publishes_no_checkpoint(
     assert list(bench.checkpoints("old").iterdir()) == []
 
 
-@pytest.mark.real
 @pytest.mark.torch
-@pytest.mark.long
 def test_the_unchanged_script_goes_on_from_its_own_folder(bench: Bench) -> None:
     arguments = [f"--folder={bench.folder / 'unchanged'}", "--steps-per-epoch=3"]
 
@@ -422,8 +407,6 @@ def test_the_unchanged_script_goes_on_from_its_own_folder(bench: Bench) -> None:
 # --- the demo -------------------------------------------------------------------------------
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_the_demo_recovers_from_both_faults_and_ends_with_equal_bits() -> None:
     """Runs what `make demo` runs: the agent, the launcher and twelve ranks, on a free port each."""
     demo = subprocess.run(

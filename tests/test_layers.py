@@ -15,6 +15,8 @@ import pytest
 from rankmend.hook import layout
 from recovery.messages.exchange import ORDER_ENVIRONMENT
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agent", "detectors", "recovery", "rankmend")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))

@@ -19,6 +19,8 @@ from rankmend.cli.agent import agent
 from rankmend.errors import ConfigError, StorageError
 from tests.support.nics import add_pci, add_rdma, link, write
 
+pytestmark = pytest.mark.process
+
 
 def init(*words: str) -> Result:
     return CliRunner().invoke(agent, ["init", *words])
@@ -70,7 +72,6 @@ def test_file_that_is_replaced_is_kept(tmp_path: Path) -> None:
     assert load(path) == AgentConfig()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("answer", "is_replaced"), [("y\n", True), ("n\n", False), ("\n", False)])
 def test_person_at_a_terminal_is_asked(tmp_path: Path, answer: str, is_replaced: bool) -> None:
     path = tmp_path / "agent.toml"

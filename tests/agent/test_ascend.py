@@ -16,6 +16,8 @@ from rankmend.clock import SystemClock
 from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import PATIENT, ROOT, values_of
 
+pytestmark = pytest.mark.process
+
 SAMPLES = ROOT / "tests" / "fixtures" / "ascend"
 MIB = 1 << 20
 
@@ -183,7 +185,6 @@ def write_program(folder: Path, script: str) -> tuple[str]:
     return (str(program),)
 
 
-@pytest.mark.real
 def test_program_is_run_with_its_arguments(tmp_path: Path) -> None:
     paths = write_program(
         tmp_path,
@@ -196,7 +197,6 @@ def test_program_is_run_with_its_arguments(tmp_path: Path) -> None:
     assert values_of(metrics)["ascend_ecc_success{0}"] == 1
 
 
-@pytest.mark.real
 def test_program_that_fails_says_what_it_said(tmp_path: Path) -> None:
     paths = write_program(tmp_path, "echo 'dcmi module initialize failed. ret is -8005'; exit 1")
 

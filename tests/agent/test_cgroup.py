@@ -28,6 +28,8 @@ from tests.support.agent import JOB_ID, PATIENT, values_of
 from tests.support.collectors import PROC, SYS
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 CGROUPS = Path("/sys/fs/cgroup")
 STEP = "/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
 JOB = "/system.slice/slurmstepd.scope/job_42"
@@ -217,7 +219,6 @@ def go(process: "subprocess.Popen[bytes]") -> None:
     process.stdin.flush()
 
 
-@pytest.mark.real
 def test_real_throttling_is_counted() -> None:
     with real_group(cpu_cfs_quota_us="20000") as group:
         with running_in(group, "while True: pass") as process:
@@ -241,7 +242,6 @@ def test_real_throttling_is_counted() -> None:
     assert found[-1][f"cgroup_cpu_periods_total{{{group}}}"] >= 3
 
 
-@pytest.mark.real
 def test_real_oom_kill_is_counted_after_the_rank_is_gone() -> None:
     with real_group(memory_limit_in_bytes=str(50 << 20)) as group:
         with running_in(group, "kept = bytearray(b'x' * (200 << 20))") as process:

@@ -29,6 +29,8 @@ from tests.support.agent import (
 )
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 FIGURES = CheckpointFigures(
     at_s=900.0,
     interval_s=600.0,
@@ -149,7 +151,6 @@ def test_what_is_not_a_number_is_not_sent_and_what_a_newer_launcher_adds_is_igno
     )
 
 
-@pytest.mark.real
 def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(shm: Path) -> None:
     clock = FakeClock()
     table = RankTable()
@@ -193,7 +194,6 @@ def test_agent_shows_the_figures_as_a_controller_does_until_the_launcher_goes(sh
     }
 
 
-@pytest.mark.real
 def test_older_agent_that_knows_no_figures_keeps_the_ranks(shm: Path) -> None:
     clock = FakeClock()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

@@ -45,6 +45,8 @@ from tests.support.agent import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.monitoring import fetch, query, running_prometheus
 
+pytestmark = pytest.mark.process
+
 _CHANGING = re.compile(
     r"^(rankmend_(?:agent_\w+|collector_(?:age|duration)_seconds)(?:\{[^}]*\})?) .*$", re.MULTILINE
 )
@@ -56,7 +58,6 @@ def shm() -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.real
 def test_page_of_the_fixture_node_is_as_recorded() -> None:
     run = run_agent("--once", "--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
 
@@ -66,7 +67,6 @@ def test_page_of_the_fixture_node_is_as_recorded() -> None:
     assert page == (FIXTURE / "expected.prom").read_text()
 
 
-@pytest.mark.real
 def test_launcher_to_scrape_and_back(shm: Path) -> None:
     with running_agent("--socket", str(shm / "agent.sock"), "--interval", "0.1") as (agent, port):
         link = AgentLink([shm / "agent.sock"], SystemClock())
@@ -92,7 +92,6 @@ def test_launcher_to_scrape_and_back(shm: Path) -> None:
     assert not (shm / "agent.sock").exists()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_stops_the_agent_cleanly(number: int, tmp_path: Path) -> None:
     with running_agent("--socket", str(tmp_path / "agent.sock")) as (agent, _port):
@@ -102,7 +101,6 @@ def test_signal_stops_the_agent_cleanly(number: int, tmp_path: Path) -> None:
     assert not (tmp_path / "agent.sock").exists()
 
 
-@pytest.mark.real
 def test_source_that_never_answers_holds_up_neither_the_page_nor_the_end(tmp_path: Path) -> None:
     proc = shutil.copytree(FIXTURE / "proc", tmp_path / "proc")
     (proc / "pressure" / "cpu").unlink()
@@ -119,7 +117,6 @@ def test_source_that_never_answers_holds_up_neither_the_page_nor_the_end(tmp_pat
     assert status == 0
 
 
-@pytest.mark.real
 def test_pages_beside_the_metrics(tmp_path: Path) -> None:
     with running_agent("--socket", str(tmp_path / "agent.sock"), "--node", "<gpu-1>") as found:
         agent, port = found
@@ -146,7 +143,6 @@ def test_pages_beside_the_metrics(tmp_path: Path) -> None:
     assert b"rankmend_agent_info{" in gzip.decompress(body)
 
 
-@pytest.mark.real
 def test_busy_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -157,7 +153,6 @@ def test_busy_port_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
-@pytest.mark.real
 def test_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(
     tmp_path: Path,
 ) -> None:
@@ -183,7 +178,6 @@ def test_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(
     )  # --listen is given: no change
 
 
-@pytest.mark.real
 def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
@@ -209,7 +203,6 @@ def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> Non
     assert metadata["data"][family][0]["type"] == "counter"
 
 
-@pytest.mark.real
 def test_importing_the_agent_loads_neither_numpy_nor_the_controller() -> None:
     script = "import sys, agent.daemon.service; print(*sys.modules)"
 
@@ -324,7 +317,6 @@ def call(app: object, path: str, method: str = "GET") -> tuple[str, str]:
     return answered[0], b"".join(body).decode()
 
 
-@pytest.mark.real
 def test_clients_that_say_nothing_do_not_shut_out_the_next_once_they_go() -> None:
     clock = FakeClock()
     app = make_app("n", list, RanksCollector(RankTable(), clock), clock.now_s, FAMILIES)

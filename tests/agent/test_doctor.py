@@ -27,6 +27,8 @@ from rankmend.child_call import call_in_child
 from tests.support.nics import add_pci, add_rdma, link, write
 from tests.support.pcie import ALL_REDIRECTS, bridge_config, set_config
 
+pytestmark = pytest.mark.process
+
 OK, LACKING, BROKEN = HostOutcome.OK, HostOutcome.LACKING, HostOutcome.BROKEN
 UNKNOWN, NOT_APPLICABLE = HostOutcome.UNKNOWN, HostOutcome.NOT_APPLICABLE
 UNLIMITED = -1
@@ -484,7 +486,6 @@ def test_socket_that_an_agent_has_left_behind_is_broken(host: Host) -> None:
     assert (result.outcome, "restart" in result.mend) == (BROKEN, True)
 
 
-@pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_kernel_log_that_only_root_may_read_says_what_root_would_see() -> None:
     def ask() -> list[str]:

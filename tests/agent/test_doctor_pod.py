@@ -31,6 +31,8 @@ from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 from tests.support.nics import add_pci
 
+pytestmark = pytest.mark.site
+
 OK, LACKING, BROKEN = HostOutcome.OK, HostOutcome.LACKING, HostOutcome.BROKEN
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
@@ -358,8 +360,6 @@ def whole(kubernetes_cluster: Cluster, shipped: dict[str, dict[str, Any]]) -> di
     }
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.parametrize("name", GAPS)
 def test_the_line_of_each_gap_makes_the_pod_what_is_shipped(
     kubernetes_cluster: Cluster,
@@ -376,8 +376,6 @@ def test_the_line_of_each_gap_makes_the_pod_what_is_shipped(
     assert mended == whole[kind]
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_lines_for_what_is_not_shipped_are_taken_by_a_real_server(
     kubernetes_cluster: Cluster, shipped: dict[str, dict[str, Any]]
 ) -> None:
@@ -406,8 +404,6 @@ def kubeconfig(cluster: Cluster, folder: Path, token: str) -> str:
     return str(path)
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_rights_that_are_taken_away_are_named_and_their_line_gives_them_back(
     kubernetes_cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -457,8 +453,6 @@ os.execv(sys.executable, [sys.executable, "-m", "rankmend.cli", "doctor", "kuber
 """
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a mount namespace")
 def test_the_command_in_a_pod_names_rights_token_and_kubelet(kubernetes_cluster: Cluster) -> None:
     rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]

@@ -24,6 +24,8 @@ from tests.support.agent import PATIENT, ROOT, checked, values_of
 from tests.support.collectors import unpack_ttar
 from tests.support.nics import add_net, make_node, write
 
+pytestmark = pytest.mark.process
+
 IP = shutil.which("ip")
 
 
@@ -377,7 +379,6 @@ def inside(namespace: str) -> Iterator[Inside]:
         inside.process.communicate()
 
 
-@pytest.mark.real
 def test_link_that_goes_down_is_seen_at_once(namespace: str, inside: Inside) -> None:
     before = inside.values("ethernet")
     ip(namespace, "link", "set", "vb", "down")
@@ -394,7 +395,6 @@ def test_link_that_goes_down_is_seen_at_once(namespace: str, inside: Inside) -> 
     assert after["ethernet_unreadable_files{vb}"] == 0
 
 
-@pytest.mark.real
 def test_device_that_is_made_anew_is_read_through_a_new_descriptor(
     namespace: str, inside: Inside
 ) -> None:
@@ -413,7 +413,6 @@ def test_device_that_is_made_anew_is_read_through_a_new_descriptor(
     assert after["ethernet_unreadable_files{va}"] == 0
 
 
-@pytest.mark.real
 def test_real_driver_answers_by_ioctl_and_netlink(inside: Inside) -> None:
     statistics = inside.ask("ethtool.statistics('va')")
     values = inside.values("drivers")

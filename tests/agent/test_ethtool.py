@@ -22,6 +22,8 @@ from rankmend.errors import NoSourceError, SourceError
 from tests.support.agent import PATIENT
 from tests.support.nics import cmis, sff_8472, sff_8636
 
+pytestmark = pytest.mark.process
+
 
 def driver_info(count: int) -> bytes:
     names = b"".join(
@@ -113,19 +115,16 @@ def ethtool() -> Ethtool:
     return Ethtool()
 
 
-@pytest.mark.real
 def test_kernel_answers_by_netlink(ethtool: Ethtool) -> None:
     assert ethtool.is_link_up("lo") is True
 
 
-@pytest.mark.real
 def test_what_a_driver_lacks_is_absent(ethtool: Ethtool) -> None:
     for ask in (ethtool.statistics, ethtool.pause_frames, ethtool.fec_blocks):
         with pytest.raises(NoSourceError, match="lo"):
             ask("lo")
 
 
-@pytest.mark.real
 def test_device_that_is_not_there_is_absent(ethtool: Ethtool) -> None:
     with pytest.raises(NoSourceError, match="rm-none"):
         ethtool.driver_info("rm-none")
@@ -141,7 +140,6 @@ def test_what_can_be_no_name_is_not_asked_for(ethtool: Ethtool, name: str) -> No
         ethtool.is_link_up(name)
 
 
-@pytest.mark.real
 def test_family_that_the_kernel_lacks_is_absent() -> None:
     with pytest.raises(NoSourceError, match="rankmend-none"):
         GenericNetlink("rankmend-none")

@@ -35,7 +35,7 @@ from tests.support.agent import (
 )
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 SENSOR = (("device", "nct-1"), ("sensor", "temp1"))
 
@@ -387,7 +387,6 @@ def check_node(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.real
 def test_scan_of_a_sick_node_names_it_and_exits_2(tmp_path: Path) -> None:
     run = check_node("--json", *sick_tree(tmp_path))
 
@@ -397,7 +396,6 @@ def test_scan_of_a_sick_node_names_it_and_exits_2(tmp_path: Path) -> None:
     assert "sensor_critical/nvme-nvme0/temp1" in [found["id"] for found in page["findings"]]
 
 
-@pytest.mark.real
 def test_scan_of_a_healthy_node_exits_0() -> None:
     run = check_node("--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
 
@@ -405,7 +403,6 @@ def test_scan_of_a_healthy_node_exits_0() -> None:
     assert "0 findings" in run.stdout
 
 
-@pytest.mark.real
 def test_table_for_people_says_what_and_what_to_do(tmp_path: Path) -> None:
     run = check_node(*sick_tree(tmp_path))
 
@@ -415,7 +412,6 @@ def test_table_for_people_says_what_and_what_to_do(tmp_path: Path) -> None:
     assert "99 C" in run.stdout
 
 
-@pytest.mark.real
 def test_wrong_configuration_is_neither_good_nor_bad(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[findings]\npolicy = '/nowhere.toml'\n")
 
@@ -425,7 +421,6 @@ def test_wrong_configuration_is_neither_good_nor_bad(tmp_path: Path) -> None:
     assert "/nowhere.toml" in run.stderr
 
 
-@pytest.mark.real
 def test_check_asks_the_agent_that_runs_here(tmp_path: Path) -> None:
     flags = sick_tree(tmp_path)
     arguments = ("--socket", str(tmp_path / "a.sock"), "--interval", "0.2", *flags)
@@ -446,7 +441,6 @@ def test_check_asks_the_agent_that_runs_here(tmp_path: Path) -> None:
     assert 'device="nvme-nvme0/temp1"' in metrics
 
 
-@pytest.mark.real
 def test_agent_with_a_wrong_policy_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text("[sensor_critical]\nmetric = 'rankmend_typo'\nsource='x'\n")
     (tmp_path / "a.toml").write_text(f"[findings]\npolicy = '{tmp_path / 'site.toml'}'\n")
@@ -458,7 +452,6 @@ def test_agent_with_a_wrong_policy_does_not_start(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
 
 
-@pytest.mark.real
 def test_agent_posts_its_findings_to_the_target_it_is_given(tmp_path: Path) -> None:
     from tests.support.monitoring import active_alerts, running_alertmanager
 

@@ -21,7 +21,7 @@ from tests.support.agent import ROOT, AgentProcess, Page, running_agent
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.nvml_stub.node import Node, StubNode, build
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 CALL_S_MAX = 1.0  # the stub answers in microseconds
 CONFIG = """
 disabled = ["kernel_log", "findings"]

@@ -11,6 +11,8 @@ from tests.support.agent import AgentProcess, Page, running_agent
 from tests.support.eventually import eventually
 from tests.support.nvml_stub.node import Node
 
+pytestmark = pytest.mark.process
+
 CONFIG = """
 interval_s = 0.2
 disabled = ["kernel_log"]  # this machine's own
@@ -28,7 +30,6 @@ def finder(agent: AgentProcess, port: int) -> Callable[[], dict[str, dict[str, A
     return find
 
 
-@pytest.mark.real
 def test_lost_gpu_is_a_critical_finding_that_asks_for_a_reboot(tmp_path: Path, node: Node) -> None:
     (tmp_path / "agent.toml").write_text(CONFIG)
     arguments = ("--config", str(tmp_path / "agent.toml"), "--socket", str(tmp_path / "a.sock"))
@@ -50,7 +51,6 @@ def test_lost_gpu_is_a_critical_finding_that_asks_for_a_reboot(tmp_path: Path, n
     assert found["evidence"][0].startswith("rankmend_gpu_lost{")
 
 
-@pytest.mark.real
 def test_xid_of_the_driver_is_a_finding_at_once_and_does_not_wait_for_the_next_look(
     tmp_path: Path, node: Node
 ) -> None:

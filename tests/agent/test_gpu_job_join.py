@@ -16,8 +16,7 @@ from tests.support.monitoring import fetch, running_prometheus
 PAGE = ROOT / "docs" / "operate" / "agent.md"
 SHARED, OWN, IDLE = "GPU-shared", "GPU-own", "GPU-idle"
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed"),
 ]
 

@@ -25,6 +25,8 @@ from rankmend.progress import RankIdentity
 from tests.support.agent import JOB_ID, checked, values_of
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 POD = "3f1c0a52-5d1e-4c3a-9a53-0c8f6d1b2a77"
 SYSTEMD_POD = (
     f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{POD.replace('-', '_')}.slice"

@@ -25,6 +25,8 @@ from tests.support.agent import FIXTURE, PATIENT, FakeClock, values_of
 from tests.support.collectors import PROC, SYS, TREE
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
@@ -117,7 +119,6 @@ def test_host_is_read_anew_from_kept_descriptors(proc: Path) -> None:
     assert values["host_oom_kills_total"] == 5
 
 
-@pytest.mark.real
 def test_file_that_procfs_gives_a_page_at_a_time_is_read_to_the_bound() -> None:
     files = KeptFiles(bytes_max=60_000)
 
@@ -126,7 +127,6 @@ def test_file_that_procfs_gives_a_page_at_a_time_is_read_to_the_bound() -> None:
     files.close()
 
 
-@pytest.mark.real
 def test_host_reads_the_real_procfs() -> None:
     collector = HostCollector(Path("/proc"))
 
@@ -217,7 +217,6 @@ def test_new_process_with_the_number_of_an_old_one_is_not_taken_for_it(proc: Pat
     assert values["host_processes_stuck"] == 0
 
 
-@pytest.mark.real
 def test_real_zombie_is_counted() -> None:
     collector = ProcessesCollector(Path("/proc"), SystemClock())
     pid = os.fork()
@@ -280,7 +279,6 @@ def test_timex_is_in_base_units() -> None:
     assert (micro.is_synchronised, micro.offset_s, micro.error_max_s) == (False, -1.5e-3, 16.0)
 
 
-@pytest.mark.real
 def test_real_kernel_answers_how_its_clock_is_kept() -> None:
     kernel = make_adjtimex()()
 
@@ -357,7 +355,6 @@ def make_program(folder: Path, body: str) -> str:
     return str(path)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -376,7 +373,6 @@ def test_systemctl_that_hangs_floods_or_fails_is_broken_and_gone(
         systemctl.show(["munge.service"])
 
 
-@pytest.mark.real
 def test_systemctl_is_asked_for_all_units_at_once(tmp_path: Path) -> None:
     body = "import sys; print('Id=' + ','.join(sys.argv[3:])); print('ActiveState=active')"
     systemctl = Systemctl(make_program(tmp_path, body), 30.0, runtime_folder=tmp_path)

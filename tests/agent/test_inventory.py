@@ -37,6 +37,8 @@ from tests.support.agent import ROOT, AgentProcess, FakeClock, answer_of, runnin
 from tests.support.eventually import eventually
 from tests.support.nics import add_net, add_pci, add_rdma, link, make_node, write
 
+pytestmark = pytest.mark.process
+
 NIC = Device(DeviceKind.NIC, "946d:ae03:00f4:0001", "mlx5_0", "0000:1a:00.0")
 OTHER = Device(DeviceKind.NIC, "946d:ae03:00f4:0002", "mlx5_1", "0000:3b:00.0")
 CARD = Device(DeviceKind.ETHERNET, "04:3f:72:00:00:01", "eth0", "0000:1a:00.0")
@@ -851,7 +853,6 @@ def watched(
         yield agent, find
 
 
-@pytest.mark.real
 def test_agent_names_a_card_that_vanished_until_a_person_has_it_forgotten(bed: Bed) -> None:
     vanished = "nic_vanished/mlx5_0/0000:1a:00.0/946d:ae03:00f4:0001"
     short = "expected_nics_missing/nic/compute"

@@ -23,6 +23,8 @@ from tests.support.agent import ROOT, FakeClock, running_agent, values_of
 from tests.support.collectors import KMSG, POLICY, FakeDevice, collector
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 PR_SET_NAME = 15  # prctl(2)
 
 
@@ -89,7 +91,6 @@ def test_missing_log_is_absent_and_one_that_can_not_be_opened_is_broken(tmp_path
         KmsgDevice(tmp_path / ("x" * 300))
 
 
-@pytest.mark.real
 def test_forbidden_log_names_the_capability_that_is_missing() -> None:
     restrict = Path("/proc/sys/kernel/dmesg_restrict")
     if os.geteuid() != 0 or not KMSG.exists() or restrict.read_text().strip() != "1":
@@ -345,7 +346,6 @@ def find_record(reader: KmsgReader, token: str) -> Record:
     return found[0]
 
 
-@pytest.mark.real
 def test_xid_that_a_process_writes_comes_back_as_not_the_kernels() -> None:
     token = uuid.uuid4().hex[:12]
     with real_kmsg() as device:
@@ -359,7 +359,6 @@ def test_xid_that_a_process_writes_comes_back_as_not_the_kernels() -> None:
     assert reader.broken == 0
 
 
-@pytest.mark.real
 def test_segmentation_fault_is_told_by_the_kernel_itself() -> None:
     switch = Path("/proc/sys/debug/exception-trace")
     if not switch.exists() or switch.read_text().strip() != "1":
@@ -390,7 +389,6 @@ def test_segmentation_fault_is_told_by_the_kernel_itself() -> None:
     assert event.sub_code.startswith(("lib", "python", "ld-", "_ctypes"))
 
 
-@pytest.mark.real
 def test_oom_kill_in_a_cgroup_is_told_with_process_and_cgroup() -> None:
     root = Path("/sys/fs/cgroup/memory")
     if not os.access(root / "cgroup.procs", os.W_OK):
@@ -423,7 +421,6 @@ def test_oom_kill_in_a_cgroup_is_told_with_process_and_cgroup() -> None:
     assert event.process.startswith("python")
 
 
-@pytest.mark.real
 def test_agent_serves_an_xid_from_the_real_log_with_the_test_switch(tmp_path: Path) -> None:
     with real_kmsg():
         pass
@@ -453,7 +450,6 @@ def test_agent_serves_an_xid_from_the_real_log_with_the_test_switch(tmp_path: Pa
         agent.stop()
 
 
-@pytest.mark.real
 def test_xid_is_a_finding_as_it_is_printed_and_not_at_the_next_sweep(tmp_path: Path) -> None:
     with real_kmsg():
         pass

@@ -44,6 +44,8 @@ from tests.support.agent import (
 )
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 OTHER_JOB_ID = uuid.UUID("6d0c4b1e-0000-4000-8000-000000000002")
 POD_UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
 
@@ -101,7 +103,6 @@ def descriptor_count() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.mark.real
 def test_launcher_shows_its_ranks_and_takes_them_back(shm: Path) -> None:
     with listening(shm) as (rank_socket, table):
         link = AgentLink([shm / "nobody.sock", rank_socket.path], SystemClock())
@@ -117,7 +118,6 @@ def test_launcher_shows_its_ranks_and_takes_them_back(shm: Path) -> None:
     assert not rank_socket.path.exists()
 
 
-@pytest.mark.real
 def test_launcher_that_is_killed_leaves_no_rank_behind(shm: Path) -> None:
     path = make_progress_file(shm)
     script = (
@@ -141,7 +141,6 @@ def test_launcher_that_is_killed_leaves_no_rank_behind(shm: Path) -> None:
         eventually(lambda: shown(table) == [], "no rank")
 
 
-@pytest.mark.real
 def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Path) -> None:
     path = make_progress_file(shm)
     script = (
@@ -194,7 +193,6 @@ def test_rank_that_writes_by_the_hook_is_measured_through_its_descriptor(shm: Pa
     assert values[f"rank_step_median_seconds{{{key}}}"] > 0
 
 
-@pytest.mark.real
 def test_corrupt_progress_file_shows_that_and_nothing_else(shm: Path) -> None:
     clock = SystemClock()
     good, bad = make_progress_file(shm, 0), make_progress_file(shm, 1)
@@ -270,7 +268,6 @@ HOSTILE_FILES = {
 }
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("case", HOSTILE_FILES)
 def test_file_that_is_no_progress_file_of_the_peer_ends_only_its_connection(
     case: str, shm: Path, caplog: pytest.LogCaptureFixture
@@ -302,7 +299,6 @@ def test_file_that_is_no_progress_file_of_the_peer_ends_only_its_connection(
     assert [record for record in caplog.records if reason in vars(record).get("error", "")]
 
 
-@pytest.mark.real
 def test_hostile_packets_end_only_their_connection(shm: Path) -> None:
     path = make_progress_file(shm)
     packets: list[tuple[bytes, list[Path]]] = [
@@ -328,7 +324,6 @@ def test_hostile_packets_end_only_their_connection(shm: Path) -> None:
         honest.close()
 
 
-@pytest.mark.real
 def test_flood_of_messages_ends_the_connection(shm: Path) -> None:
     path = make_progress_file(shm)
     with listening(shm) as (rank_socket, table):
@@ -342,7 +337,6 @@ def test_flood_of_messages_ends_the_connection(shm: Path) -> None:
         eventually(lambda: shown(table) == [], "no rank")
 
 
-@pytest.mark.real
 def test_connections_of_one_user_are_bounded(shm: Path) -> None:
     with listening(shm) as (rank_socket, table):
         kept = [connect(rank_socket.path) for _ in range(CONNECTIONS_OF_USER_MAX)]

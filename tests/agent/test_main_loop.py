@@ -22,6 +22,8 @@ from tests.support.agent import FakeClock
 from tests.support.collectors import LOAD, FakeCollector, StuckCollector
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 
 class Manager:
     """systemd's end of the line."""
@@ -191,7 +193,6 @@ def test_collectors_are_looked_after_once_a_second(bed: Bed) -> None:
     assert bed.sampling.watched == 2
 
 
-@pytest.mark.real
 def test_sighup_reloads_and_sigterm_ends_the_loop(bed: Bed, manager: Manager) -> None:
     loop = threading.get_ident()
 
@@ -210,7 +211,6 @@ def test_sighup_reloads_and_sigterm_ends_the_loop(bed: Bed, manager: Manager) ->
     assert manager.heard()[-1] == "STOPPING=1"
 
 
-@pytest.mark.real
 def test_sighup_that_comes_before_the_loop_reloads_once_it_runs(bed: Bed) -> None:
     with SignalInbox({RELOADING}) as inbox:
         os.kill(os.getpid(), signal.SIGHUP)
@@ -222,7 +222,6 @@ def test_sighup_that_comes_before_the_loop_reloads_once_it_runs(bed: Bed) -> Non
     assert bed.reloads == 1
 
 
-@pytest.mark.real
 def test_inbox_gives_each_signal_once_and_the_handlers_back_at_its_end() -> None:
     before = signal.getsignal(signal.SIGHUP)
     with SignalInbox({signal.SIGHUP}) as inbox:
@@ -325,7 +324,6 @@ def test_runner_is_sampling_until_an_idle_collector_has_waited_for_ten_intervals
     assert not runner.is_sampling()
 
 
-@pytest.mark.real
 def test_collector_that_hangs_is_no_reason_to_restart_the_agent() -> None:
     stuck = StuckCollector("host")
     runner = Runner([stuck], SystemClock(), Schedule(SystemClock()), FAMILIES, {"host": 0.1})

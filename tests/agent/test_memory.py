@@ -9,6 +9,8 @@ import pytest
 from tests.support.agent import ROOT
 from tests.support.eventually import DEADLINE_S
 
+pytestmark = pytest.mark.process
+
 THREADS = """
 import ctypes, sys, threading
 from agent.daemon import memory
@@ -48,7 +50,6 @@ def arenas_of(mode: str) -> int:
     return done.stdout.count("<heap nr=")
 
 
-@pytest.mark.real
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 def test_threads_share_one_arena_without_an_environment_variable() -> None:
     assert arenas_of("one") == 1

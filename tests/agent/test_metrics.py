@@ -13,6 +13,8 @@ from agent.page.application import make_registry
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from tests.support.agent import ROOT, answer_of
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_metric_follows_the_naming_rules(name: str) -> None:
@@ -26,7 +28,6 @@ def test_metric_follows_the_naming_rules(name: str) -> None:
     assert family.help.endswith(".")
 
 
-@pytest.mark.real
 def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -59,7 +60,6 @@ def test_promtool_finds_nothing_wrong_with_a_page_of_every_metric() -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
-@pytest.mark.real
 def test_promtool_accepts_the_scrape_configuration() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -27,6 +27,8 @@ from tests.support.collectors import PROC
 from tests.support.eventually import eventually
 from tests.support.faults.mounts import hanging_mount, tmpfs
 
+pytestmark = pytest.mark.process
+
 ANSWER_S_MAX = 3.0
 OTHERS = (
     "mount_success{/,ext4}",
@@ -153,7 +155,6 @@ def test_node_without_a_list_of_mounts_is_absent(tmp_path: Path) -> None:
 # --- real mounts
 
 
-@pytest.mark.real
 def test_full_tmpfs_has_nothing_left(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "full", "size=1m,nr_inodes=64") as folder:
         with pytest.raises(OSError, match="No space left"):
@@ -184,7 +185,6 @@ def make_read_only(folder: Path) -> None:
         os.close(descriptor)
 
 
-@pytest.mark.real
 def test_real_file_system_that_became_read_only_is_told(tmp_path: Path) -> None:
     collector = MountsCollector(Path("/proc"), SystemClock(), None)
     name = f"mount_read_only{{{tmp_path / 'disk'},tmpfs}}"
@@ -201,7 +201,6 @@ def test_real_file_system_that_became_read_only_is_told(tmp_path: Path) -> None:
     assert (before[name], fault[name], purpose[name]) == (0, 1, 0)
 
 
-@pytest.mark.real
 def test_mount_point_that_is_gone_is_refused_by_the_kernel(tmp_path: Path) -> None:
     answers = MountProber(SystemClock()).probe([str(tmp_path / "gone"), str(tmp_path)])
 
@@ -226,7 +225,6 @@ def probed(
     return eventually(look, "the mounts that are well")
 
 
-@pytest.mark.real
 def test_hung_mount_hurts_no_other_and_answers_again_when_its_server_does(tmp_path: Path) -> None:
     prober = MountProber(SystemClock(), ANSWER_S_MAX)
     with hanging_mount(tmp_path / "fuse") as mounted:
@@ -255,7 +253,6 @@ def test_hung_mount_hurts_no_other_and_answers_again_when_its_server_does(tmp_pa
         )
 
 
-@pytest.mark.real
 def test_hung_mount_holds_at_most_two_children_for_ever(tmp_path: Path) -> None:
     prober = MountProber(SystemClock(), ANSWER_S_MAX)
     with hanging_mount(tmp_path / "fuse") as mounted:
@@ -280,7 +277,6 @@ def test_hung_mount_holds_at_most_two_children_for_ever(tmp_path: Path) -> None:
         eventually(lambda: [state_of(pid) for pid in children] == ["D", "D"], "both to wait")
 
 
-@pytest.mark.real
 def test_two_hung_mounts_in_one_row_are_both_found_in_one_run(tmp_path: Path) -> None:
     prober = MountProber(SystemClock(), ANSWER_S_MAX)
     with hanging_mount(tmp_path / "a") as one, hanging_mount(tmp_path / "b") as two:
@@ -294,7 +290,6 @@ def test_two_hung_mounts_in_one_row_are_both_found_in_one_run(tmp_path: Path) ->
     assert kinds == [HungMount, HungMount, MountSpace]
 
 
-@pytest.mark.real
 def test_agent_shows_a_hung_mount_and_its_collector_stays_well(tmp_path: Path) -> None:
     clock = SystemClock()
     with hanging_mount(tmp_path / "fuse") as mounted:

@@ -18,6 +18,8 @@ from rankmend.errors import ConfigError
 from tests.support.agent import FIXTURE, ROOT
 from tests.support.nics import make_node
 
+pytestmark = pytest.mark.process
+
 CONFIG = """
 [nic]
 exclude = ["mlx5_3"]
@@ -95,7 +97,6 @@ def test_documentation_names_every_counter_and_every_kind() -> None:
         assert f"| `{collector}` |" in text
 
 
-@pytest.mark.real
 def test_agent_shows_the_cards_of_a_tree_and_asks_no_driver_of_this_machine(
     tmp_path: Path,
 ) -> None:

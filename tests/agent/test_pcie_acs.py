@@ -39,6 +39,8 @@ from tests.support.agent import PATIENT, answer_of, values_of
 from tests.support.nics import make_node, write
 from tests.support.pcie import ALL_REDIRECTS, bridge_config, set_config
 
+pytestmark = pytest.mark.process
+
 # Of `make_node`: a root port, a switch's upstream port and its downstream ports.
 BRIDGES = {
     "0000:15:01.0": False,
@@ -136,7 +138,6 @@ def test_bridge_that_cant_be_read_harms_no_other(sys: Path) -> None:
     assert "No such file" in found["0000:38:01.0"].error
 
 
-@pytest.mark.real
 def test_helpers_program_tells_the_agent_what_it_reads(sys: Path) -> None:
     clock = SystemClock()
     (program,) = programs_of(HelperQuery.PCIE_ACS, replace(Paths(), sysfs=sys), ("mlx5_1",))
@@ -356,7 +357,6 @@ def test_port_that_fails_for_root_too_is_unknown_among_hidden_ones() -> None:
     assert judge_acs(hidden, SwitchPort("0000:38:01.0", True))[0] is HostOutcome.LACKING
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("is_mended", [False, True])
 def test_user_without_rights_gets_the_agents_reading(
     sys: Path, tmp_path: Path, *, is_mended: bool

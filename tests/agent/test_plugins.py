@@ -29,6 +29,8 @@ from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import FIXTURE, PATIENT, ROOT
 
+pytestmark = pytest.mark.process
+
 LEVEL = Family("rankmend_tank_level_ratio", MetricType.GAUGE, "ratio", ("tank",), "How full.")
 MODULE = """
 from agent.metrics import Family, Metric, MetricType
@@ -404,8 +406,6 @@ def test_shipped_plugins_are_found_beside_an_old_copy_of_the_package(
 # --- for real
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_example_is_installed_by_pip_and_shown_by_the_agent(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     subprocess.run(["cp", "-r", str(ROOT / "examples" / "plugin"), str(source)], check=True)

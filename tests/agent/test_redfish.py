@@ -33,6 +33,8 @@ from tests.support.agent import PATIENT, FakeClock, values_of
 from tests.support.eventually import DEADLINE_S, fault_lasts
 from tests.support.redfish_bmc import Bmc, Special, load, respond
 
+pytestmark = pytest.mark.process
+
 CHASSIS = "/redfish/v1/Chassis"
 NODE = "/redfish/v1/Chassis/System"
 
@@ -60,7 +62,6 @@ def session_with(bmc: Bmc, request_s_max: float = 10.0) -> Iterator[RedfishSessi
         session.close()
 
 
-@pytest.mark.real
 def test_subsystems_and_coolant_loops_are_read(tmp_path: Path) -> None:
     with Bmc(load("new.json")) as bmc:
         values = collect(bmc, tmp_path)
@@ -92,7 +93,6 @@ def test_subsystems_and_coolant_loops_are_read(tmp_path: Path) -> None:
     assert (values["redfish_complete"], values["redfish_request_failures"]) == (1, 0)
 
 
-@pytest.mark.real
 def test_older_resources_are_read(tmp_path: Path) -> None:
     with Bmc(load("old.json")) as bmc:
         values = collect(bmc, tmp_path)
@@ -112,7 +112,6 @@ def test_older_resources_are_read(tmp_path: Path) -> None:
     assert values["redfish_requests"] == 5
 
 
-@pytest.mark.real
 def test_what_is_absent_or_null_is_never_zero(tmp_path: Path) -> None:
     with Bmc(load("new.json")) as bmc:
         new = collect(bmc, tmp_path)
@@ -123,7 +122,6 @@ def test_what_is_absent_or_null_is_never_zero(tmp_path: Path) -> None:
     assert not [name for name in (*new, *old) if any(part in name for part in gone)]
 
 
-@pytest.mark.real
 def test_empty_new_resource_falls_back_on_the_old_one(tmp_path: Path) -> None:
     pages = load("old.json")
     chassis = pages["/redfish/v1/Chassis/1"]
@@ -172,7 +170,6 @@ def sensors_of_a_baseboard(root: dict[str, Any]) -> dict[str, Any]:
 EXPANDS = {"ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": True, "Levels": True}}}
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("root", "requests"), [(EXPANDS, 4), ({}, 8)])
 def test_sensors_of_a_chassis_come_with_one_request_where_the_bmc_can(
     root: dict[str, Any], requests: int, tmp_path: Path
@@ -224,7 +221,6 @@ def drip_headers(released: Event) -> Special:
     return answer
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("slow", [hang, drip, drip_headers])
 def test_slow_resource_costs_its_own_bound_and_not_the_others(
     slow: Callable[[Event], Special],
@@ -241,7 +237,6 @@ def test_slow_resource_costs_its_own_bound_and_not_the_others(
     assert (values["redfish_complete"], values["redfish_request_failures"]) == (0, 1)
 
 
-@pytest.mark.real
 def test_run_that_has_no_time_left_asks_no_more() -> None:
     with Bmc(load("new.json")) as bmc, session_with(bmc) as session:
         with pytest.raises(SourceError, match="no time left"):
@@ -262,7 +257,6 @@ def body(content: bytes, status: int = 200, **headers: str) -> Special:
     return lambda handler: respond(handler, status, content, **headers)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     "answer",
     [
@@ -294,7 +288,6 @@ def test_broken_resource_takes_no_other_with_it(answer: Special, tmp_path: Path)
     assert values["redfish_request_failures"] == 1
 
 
-@pytest.mark.real
 def test_endless_answer_is_cut_off(tmp_path: Path) -> None:
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -311,7 +304,6 @@ def test_endless_answer_is_cut_off(tmp_path: Path) -> None:
     assert values["redfish_power_watts{HGX_GPU_1,total}"] == 612.5
 
 
-@pytest.mark.real
 def test_links_to_other_hosts_and_in_circles_are_not_followed(tmp_path: Path) -> None:
     pages = load("new.json")
     pages[f"{NODE}/ThermalSubsystem/Fans"]["Members"] += [
@@ -335,7 +327,6 @@ def test_links_to_other_hosts_and_in_circles_are_not_followed(tmp_path: Path) ->
     assert values["redfish_request_failures"] == 0
 
 
-@pytest.mark.real
 def test_bmc_with_endless_chassis_is_asked_a_bounded_number_of_times(tmp_path: Path) -> None:
     many = [f"{CHASSIS}/{number}" for number in range(250)]
     pages: dict[str, Any] = {
@@ -354,7 +345,6 @@ def test_bmc_with_endless_chassis_is_asked_a_bounded_number_of_times(tmp_path: P
     assert len(bmc.asked) <= REQUESTS_MAX
 
 
-@pytest.mark.real
 def test_bmc_that_closes_every_connection_is_read_all_the_same(tmp_path: Path) -> None:
     pages = load("old.json")
 
@@ -372,7 +362,6 @@ def test_bmc_that_closes_every_connection_is_read_all_the_same(tmp_path: Path) -
     assert values["redfish_request_failures"] == 0
 
 
-@pytest.mark.real
 def test_refused_user_is_not_tried_again_at_once(tmp_path: Path) -> None:
     clock = FakeClock()
     with Bmc(load("old.json")) as bmc:
@@ -392,7 +381,6 @@ def test_refused_user_is_not_tried_again_at_once(tmp_path: Path) -> None:
     assert values["redfish_fan_rpm{1,FAN1}"] == 9600
 
 
-@pytest.mark.real
 def test_bmc_that_is_off_is_broken_and_none_configured_is_absent(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -404,7 +392,6 @@ def test_bmc_that_is_off_is_broken_and_none_configured_is_absent(tmp_path: Path)
         list(RedfishCollector(RedfishSettings(), SystemClock()).collect())
 
 
-@pytest.mark.real
 def test_bmc_without_any_value_is_broken(tmp_path: Path) -> None:
     pages = {"/redfish/v1/": {"Chassis": {"@odata.id": CHASSIS}}, CHASSIS: {"Members": []}}
 
@@ -432,7 +419,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-@pytest.mark.real
 def test_certificate_is_checked_unless_the_configuration_says_otherwise(
     certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -453,7 +439,6 @@ def test_certificate_is_checked_unless_the_configuration_says_otherwise(
         assert read(verify=False)["redfish_fan_rpm{1,FAN1}"] == 9600
 
 
-@pytest.mark.real
 def test_handshake_that_never_ends_is_bounded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = parse_url(f"https://127.0.0.1:{silent.getsockname()[1]}")

@@ -39,6 +39,8 @@ from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import PATIENT, ROOT, FakeClock, is_listening
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 UID = os.getuid()
 TEMPORARY = Path(tempfile.gettempdir())
 
@@ -89,7 +91,6 @@ def say(path: Path, data: bytes) -> bytes:
         return reply
 
 
-@pytest.mark.real
 def test_helper_runs_the_fixed_programs_on_devices_that_it_finds_itself(
     paths: Paths, tmp_path: Path
 ) -> None:
@@ -108,7 +109,6 @@ def test_helper_runs_the_fixed_programs_on_devices_that_it_finds_itself(
     ]
 
 
-@pytest.mark.real
 def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_path: Path) -> None:
     path = tmp_path / "run" / "helper.sock"
     listener = listen(path, UID)
@@ -135,7 +135,6 @@ def test_idle_helper_ends_and_leaves_the_socket_to_systemd(paths: Paths, tmp_pat
     assert len(answer.results) == 2
 
 
-@pytest.mark.real
 def test_helper_that_has_left_a_program_behind_stays(paths: Paths, tmp_path: Path) -> None:
     helper = HelperService(
         listen(tmp_path / "run" / "helper.sock", UID), UID, SystemClock(), paths, idle_s=0.0
@@ -152,7 +151,6 @@ def test_helper_that_has_left_a_program_behind_stays(paths: Paths, tmp_path: Pat
     helper.serve()  # closes its socket
 
 
-@pytest.mark.real
 def test_node_without_the_program_or_the_device_is_absent(paths: Paths, tmp_path: Path) -> None:
     (tmp_path / "dev/ipmi0").unlink()
     without = replace(paths, nvme=(str(tmp_path / "no-nvme"),))
@@ -167,7 +165,6 @@ def test_node_without_the_program_or_the_device_is_absent(paths: Paths, tmp_path
         HelperClient(tmp_path / "no-helper.sock", SystemClock()).ask(HelperQuery.IPMI_SENSORS)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
@@ -200,7 +197,6 @@ def test_hostile_question_is_refused_and_logged_and_runs_nothing(
     assert not ran.exists()
 
 
-@pytest.mark.real
 @pytest.mark.skipif(UID != 0, reason="needs root to become somebody else")
 def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> None:
     socket_path = tmp_path / "run" / "helper.sock"
@@ -226,7 +222,6 @@ def test_uid_that_is_not_the_agents_is_refused(paths: Paths, tmp_path: Path) -> 
     assert "uid 12345 may not send queries" in asked.stdout, asked.stderr
 
 
-@pytest.mark.real
 def test_second_question_of_one_kind_is_refused_while_the_first_runs(
     paths: Paths, tmp_path: Path
 ) -> None:
@@ -248,7 +243,6 @@ def test_second_question_of_one_kind_is_refused_while_the_first_runs(
     assert answers[0].results[0].output == "done\n"
 
 
-@pytest.mark.real
 def test_answer_is_given_again_with_its_age_instead_of_asking_the_bmc_again(
     paths: Paths, tmp_path: Path
 ) -> None:
@@ -268,7 +262,6 @@ def run_script(folder: Path, script: str, timeout_s: float = 20.0) -> ProgramRes
     return ProgramRunner(clock).run(program, clock.now_s() + 60)
 
 
-@pytest.mark.real
 def test_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     child = tmp_path / "child"
 
@@ -287,7 +280,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.real
 def test_program_that_says_too_much_is_ended(tmp_path: Path) -> None:
     result = run_script(tmp_path, "yes")
 
@@ -296,7 +288,6 @@ def test_program_that_says_too_much_is_ended(tmp_path: Path) -> None:
     assert "bytes of output" in result.error
 
 
-@pytest.mark.real
 def test_child_that_holds_the_pipe_does_not_hold_the_answer(tmp_path: Path) -> None:
     result = run_script(tmp_path, "sleep 1000 & echo hello")
 
@@ -307,7 +298,6 @@ def test_child_that_holds_the_pipe_does_not_hold_the_answer(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.real
 def test_program_gets_no_environment_of_the_helper_and_no_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,7 +351,6 @@ def test_excluded_device_is_not_opened(paths: Paths) -> None:
     assert names == ["sda"]
 
 
-@pytest.mark.real
 def test_client_hears_why_it_is_refused(paths: Paths, tmp_path: Path) -> None:
     listener = listen(tmp_path / "helper.sock", UID)
     helper = HelperService(listener, 1, SystemClock(), paths)
@@ -375,7 +364,6 @@ def test_client_hears_why_it_is_refused(paths: Paths, tmp_path: Path) -> None:
     thread.join(DEADLINE_S)
 
 
-@pytest.mark.real
 def test_silent_peer_is_dropped_and_the_next_one_answered(paths: Paths, tmp_path: Path) -> None:
     socket_path = tmp_path / "run" / "helper.sock"
     with serving(paths, socket_path) as client:
@@ -394,7 +382,6 @@ def test_silent_peer_is_dropped_and_the_next_one_answered(paths: Paths, tmp_path
             peer.close()
 
 
-@pytest.mark.real
 def test_socket_of_systemd_goes_on_listening_when_a_helper_stops(
     paths: Paths, tmp_path: Path
 ) -> None:
@@ -411,7 +398,6 @@ def test_socket_of_systemd_goes_on_listening_when_a_helper_stops(
             assert answer.results[0].outcome is ProgramOutcome.ANSWERED
 
 
-@pytest.mark.real
 def test_helper_takes_the_socket_that_systemd_passes(tmp_path: Path) -> None:
     path = tmp_path / "helper.sock"
     script = (
@@ -498,7 +484,6 @@ def test_transceivers_read_before_a_driver_hung_are_not_lost() -> None:
         parse_memories(answer_of("", ProgramOutcome.FAILED))
 
 
-@pytest.mark.real
 def test_transceiver_program_runs_by_itself(tmp_path: Path) -> None:
     clock = SystemClock()
     (program,) = programs_of(HelperQuery.TRANSCEIVERS, replace(Paths(), sysfs=tmp_path), ())
@@ -510,7 +495,6 @@ def test_transceiver_program_runs_by_itself(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     "reply",
     [
@@ -541,7 +525,6 @@ def test_answer_that_makes_no_sense_is_an_error_of_the_source(reply: bytes, tmp_
     listener.close()
 
 
-@pytest.mark.real
 def test_helper_that_never_answers_does_not_hold_the_agent(tmp_path: Path) -> None:
     with listen(tmp_path / "helper.sock", UID):
         with pytest.raises(SourceError, match="does not answer"):
@@ -584,7 +567,6 @@ def test_answer_survives_the_way() -> None:
     assert decode_answer(encode_answer(answer), HelperQuery.TRANSCEIVERS) == answer
 
 
-@pytest.mark.real
 def test_helper_command_serves_and_stops_on_sigterm(tmp_path: Path) -> None:
     path = tmp_path / "run" / "helper.sock"
     process = subprocess.Popen(

@@ -122,7 +122,6 @@ def make_runner(clock: FakeClock, *collectors: FakeCollector) -> Runner:
     )
 
 
-@pytest.mark.real
 def test_stuck_collector_stops_neither_the_others_nor_the_page_and_is_not_started_again() -> None:
     clock = FakeClock()
     stuck, lively = StuckCollector("host"), FakeCollector("disk")
@@ -152,7 +151,6 @@ def views(runner: Runner) -> dict[str, object]:
     return {view.name: view for view in runner.views()}
 
 
-@pytest.mark.real
 def test_reload_stops_what_is_disabled_and_starts_it_anew_later() -> None:
     clock = FakeClock()
     host, disk = FakeCollector("host", LOAD), FakeCollector("disk")
@@ -189,7 +187,6 @@ def test_collector_that_was_off_is_not_stale_when_it_is_switched_on() -> None:
     assert (view.outcome, view.is_stale, view.age_s) == (CollectorOutcome.PENDING, False, 0.0)
 
 
-@pytest.mark.real
 def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
     stuck = [StuckCollector("disk"), StuckCollector("thermal")]  # each quick once
     other = FakeCollector("host", LOAD)
@@ -211,7 +208,6 @@ def test_quick_collectors_that_hang_one_after_another_stop_no_other() -> None:
     )
 
 
-@pytest.mark.real
 def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_events() -> None:
     clock = FakeClock()  # of the schedule, too: a slow machine cannot draw the storm out
     collector = FakeCollector("host", LOAD)
@@ -237,7 +233,6 @@ def test_hurried_collector_runs_beside_its_interval_and_once_for_a_storm_of_even
     assert (runs_during_storm, runs_after_storm) == (1, 2)
 
 
-@pytest.mark.real
 def test_collectors_that_are_hurried_together_run_in_order() -> None:
     clock = FakeClock()
     order: list[str] = []

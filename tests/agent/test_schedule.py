@@ -56,7 +56,6 @@ class Counter:
         self.calls += 1
 
 
-@pytest.mark.real
 def test_action_is_repeated_until_it_is_removed() -> None:
     schedule, action, other = Schedule(SystemClock()), Counter(), Counter()
     schedule.repeat("one", 0.1, action)
@@ -74,7 +73,6 @@ def test_action_is_repeated_until_it_is_removed() -> None:
     assert action.calls - calls <= 1  # one may have been on its way
 
 
-@pytest.mark.real
 def test_storm_of_requests_is_one_call_and_a_later_one_another() -> None:
     clock, action = FakeClock(), Counter()  # time stands still during the storm
     schedule = Schedule(clock)
@@ -92,7 +90,6 @@ def test_storm_of_requests_is_one_call_and_a_later_one_another() -> None:
     assert action.calls == 2
 
 
-@pytest.mark.real
 def test_wall_clock_that_is_set_back_delays_nothing() -> None:
     """The monotonic clock runs on while the dates of the jobs stay a long way off."""
     clock, action, waiting = FakeClock(), Counter(), Counter()
@@ -115,7 +112,6 @@ def test_wall_clock_that_is_set_back_delays_nothing() -> None:
     assert calls_within_patience == 1
 
 
-@pytest.mark.real
 def test_wall_clock_that_is_set_forward_calls_nothing_too_early() -> None:
     """The dates of the jobs come while the monotonic clock stands: far too early."""
     clock, early = SeenClock(), Counter()
@@ -135,7 +131,6 @@ def test_wall_clock_that_is_set_forward_calls_nothing_too_early() -> None:
     assert calls_while_time_stood == 1
 
 
-@pytest.mark.real
 def test_action_that_raises_is_called_again() -> None:
     calls = []
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.systemd import Bed, running_systemd, why_not
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 
 _UNIT = "[Service]\nExecStart={program}\n{more}[Install]\nWantedBy=testbed.target\n"
 _COLLECT = """

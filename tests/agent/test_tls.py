@@ -16,7 +16,7 @@ from tests.support.authority import Authority, Lineage, openssl
 from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = [
-    pytest.mark.real,
+    pytest.mark.process,
     pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
 ]
 

@@ -31,6 +31,8 @@ from rankmend.watched_report import (
 from tests.support.eventually import eventually
 from tests.support.watched_jobs import Machine
 
+pytestmark = pytest.mark.process
+
 PROC = Path("/proc")
 
 
@@ -138,7 +140,6 @@ def test_end_of_the_last_job_is_told_once(site: Site) -> None:
     assert [len(one.jobs) for one in site.reports] == [1, 0]
 
 
-@pytest.mark.real
 def test_last_step_of_a_rank_that_has_ended_is_told_for_a_while(site: Site) -> None:
     path = site.machine.job / "rank-2.progress"
     path.unlink()
@@ -205,7 +206,6 @@ def test_answer_that_can_not_be_read_is_none(site: Site, answer: bytes) -> None:
     assert [site.send(), site.send()] == [5.0, 5.0]
 
 
-@pytest.mark.real
 def test_evidence_is_sent_once_after_the_controller_has_asked(site: Site) -> None:
     (site.machine.job / "rank-2.progress.recorder").write_text('{"dump": "/nonexistent"}')
     # There is something to tell, whatever this process does at that moment: it answers no signal for stacks.

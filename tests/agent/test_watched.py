@@ -20,6 +20,8 @@ from rankmend.progress import RankIdentity, create
 from tests.support.eventually import DEADLINE_S
 from tests.support.watched_jobs import Machine
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:

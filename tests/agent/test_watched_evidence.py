@@ -19,7 +19,7 @@ from rankmend.watched_report import ReportedEvidence
 from tests.support.eventually import eventually
 from tests.support.hook import ROOT, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 PROC = Path("/proc")
 RANK = """

@@ -19,7 +19,7 @@ from rankmend.watched_report import ReportedEvidence
 from tests.support.eventually import eventually
 from tests.support.nccl import RAS_TEXT, ras_answer
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 class Ras(socketserver.StreamRequestHandler):

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 BENCH = Path(__file__).parents[2] / "bench"
 RUN_S_MAX = 240.0
 
@@ -22,8 +24,6 @@ def run(script: str, output: Path, *arguments: str) -> Any:
     return json.loads(output.read_text())
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_load_of_fifty_nodes_is_taken_survives_a_kill_and_makes_one_plan_of_a_thousand_alerts(
     tmp_path: Path,
 ) -> None:
@@ -45,8 +45,6 @@ def test_load_of_fifty_nodes_is_taken_survives_a_kill_and_makes_one_plan_of_a_th
     assert "spares take their places" in plan
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_an_order_reaches_every_one_of_fifty_launchers_in_each_round(tmp_path: Path) -> None:
     (told,) = run("fanout.py", tmp_path / "fanout.json", "--nodes", "50", "--rounds", "2")
 

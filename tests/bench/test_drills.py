@@ -16,6 +16,8 @@ from bench.drills.told import PHASES, Section
 from recovery.drill.scenario import DrillPhase
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 BY_NAME = {section.name: section for section in SECTIONS}
 
@@ -49,8 +51,6 @@ def run(folder: Path, *options: str) -> tuple[list[dict[str, object]], str]:
     return told, page.read_text()
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.timeout(1300)  # five jobs, one after the other
 def test_a_rank_that_raises_is_recovered_in_every_phase(tmp_path: Path) -> None:
     told, page = run(tmp_path, "--section=one-host", "--only=raises")
@@ -59,8 +59,6 @@ def test_a_rank_that_raises_is_recovered_in_every_phase(tmp_path: Path) -> None:
     assert "| scenarios | 5 |" in page
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.timeout(1300)  # a busy machine starts PyTorch in minutes
 def test_jobs_of_other_launchers_and_of_several_hosts_are_broken_too(tmp_path: Path) -> None:
     names = [name for name in ("nodes", "watched") if not BY_NAME[name].why_not()]
@@ -86,8 +84,6 @@ def started_for(folder: Path) -> dict[int, str]:
     return found
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_nothing_is_left_of_make_drills_when_make_is_killed(tmp_path: Path) -> None:
     if shutil.which("make") is None:
         pytest.skip("make is not installed")

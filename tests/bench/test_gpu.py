@@ -15,6 +15,8 @@ from bench.gpu.rows import WHY_CHARACTERS_MAX, Outcome, Row, Trial
 from bench.gpu.table import Report, read
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = """
 import os, signal, time

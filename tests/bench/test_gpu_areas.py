@@ -10,6 +10,8 @@ import pytest
 
 from bench.gpu import areas
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN_S_MAX = 600.0
 # Stands in for a device where PyTorch has none; an exception in a row ends the run.
@@ -34,8 +36,6 @@ areas.load(sys.argv[1]).run(Telling(), Cpu())
 """
 
 
-@pytest.mark.long
-@pytest.mark.real
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed")
 @pytest.mark.parametrize("name", ["sections", "snapshots", "nccl"])

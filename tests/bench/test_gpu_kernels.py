@@ -11,6 +11,8 @@ import pytest
 from bench.gpu.fault_worker import REFUSED
 from tests.support.agent import ROOT
 
+pytestmark = pytest.mark.process
+
 # Says what it is asked. A module is the text, a function the text from its name on.
 DRIVER = r"""
 #include <stdio.h>
@@ -71,21 +73,18 @@ def run(code: str, library: Path, **more: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.real
 def test_spin_is_one_thread_on_the_current_stream_and_counts_nanoseconds(driver: Path) -> None:
     done = run(SPIN, driver)
 
     assert done.stdout == ".visible .entry spin 111 111 0 0x7f0000001230 12500000 0\n", done.stderr
 
 
-@pytest.mark.real
 def test_bad_kernel_writes_to_nowhere_on_the_default_stream(driver: Path) -> None:
     done = run(POKE, driver)
 
     assert done.stdout == ".visible .entry poke 111 111 0 (nil) 16 0\n", done.stderr
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("name", ["read_far", "read_misaligned", "trap_always", "run_forever"])
 def test_kernel_that_misbehaves_is_found_and_gets_the_address_of_its_data(
     driver: Path, name: str
@@ -96,7 +95,6 @@ def test_kernel_that_misbehaves_is_found_and_gets_the_address_of_its_data(
     assert done.stdout == f"{start} 111 111 0 (nil) 4096 0\n", done.stderr
 
 
-@pytest.mark.real
 def test_rank_whose_kernel_the_driver_does_not_take_says_so_by_its_exit_code(driver: Path) -> None:
     done = run(MISBEHAVE.format("read_fa"), driver)
 
@@ -104,7 +102,6 @@ def test_rank_whose_kernel_the_driver_does_not_take_says_so_by_its_exit_code(dri
     assert done.stderr == "cuModuleGetFunction returned 500\n"
 
 
-@pytest.mark.real
 def test_kernel_that_the_driver_refuses_is_an_error(driver: Path) -> None:
     done = run(POKE, driver, REFUSES="1")
 

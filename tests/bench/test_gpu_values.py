@@ -31,6 +31,8 @@ from tests.support.eventually import eventually
 from tests.support.nvml_stub.fake import FakeNvml
 from tests.support.nvml_stub.node import StubNode, build
 
+pytestmark = pytest.mark.process
+
 # the stand-in's H100, in the form of nvidia-smi 580 (nvsmi_device_v13.dtd)
 XML = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
@@ -437,7 +439,6 @@ def become(node: StubNode, kind: Kind) -> nvidia_smi.SmiAnswer:
     return nvidia_smi.read_answer(text)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_a_card_driver_or_user_does_not_allow_are_not_tried(
     node: StubNode, kind: str
@@ -633,7 +634,6 @@ def test_event_of_the_driver_is_heard_by_the_collector(node: StubNode) -> None:
 # ---- a real agent and a real job
 
 
-@pytest.mark.real
 def test_memory_of_the_drivers_library_is_told_apart_from_the_agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -661,8 +661,6 @@ def test_library_that_a_process_has_loaded_is_found() -> None:
     assert not has_mapped(os.getpid(), "libc.sox")
 
 
-@pytest.mark.long
-@pytest.mark.real
 def test_agent_beside_a_job_names_its_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bench.preflight import Bed, failed_of
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a control group: needs root")

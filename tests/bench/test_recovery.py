@@ -20,6 +20,8 @@ from bench.recovery.report import BenchRun, draw, make_report, print_report, say
 from bench.restart import MARK, Event, EventLog, Outcome, Trial, new_steps
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 RUN_S_MAX = 240.0
 MACHINE = {"cpu": "C", "cores": 2, "kernel": "K", "python": "P", "torch": "T", "load_1_min": 0.0}
@@ -138,8 +140,6 @@ def test_a_line_still_being_written_is_read_once_it_is_whole(tmp_path: Path) -> 
     assert log.events == [*early, Event(77, 1, "step", 20, 1)]
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_peer_that_does_not_install_has_a_reason_and_the_others_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,9 +182,7 @@ def started_in(folder: Path) -> Iterator[int]:
             continue
 
 
-@pytest.mark.real
 @pytest.mark.torch
-@pytest.mark.long
 def test_two_kills_under_two_launchers_are_measured_and_leave_nothing_behind(
     tmp_path: Path,
 ) -> None:
@@ -217,9 +215,7 @@ def test_two_kills_under_two_launchers_are_measured_and_leave_nothing_behind(
     assert list(started_in(tmp_path)) == []
 
 
-@pytest.mark.real
 @pytest.mark.torch
-@pytest.mark.long
 def test_an_interrupt_ends_everything_that_a_trial_has_started(tmp_path: Path) -> None:
     bench = subprocess.Popen(
         command("--peers=rankmend", f"--output={tmp_path / 'recovery.json'}"),

@@ -22,8 +22,6 @@ from bench.scoreboard.scores import Result, score, wilson
 from detectors.hang.wait_verdict import HangClass
 from rankmend.errors import ConfigError
 
-pytestmark = pytest.mark.long
-
 FAULTY = Truth("faulty", "slow", ((("rank", 1),),))
 HEALTHY = Truth("healthy", "slow", ())
 

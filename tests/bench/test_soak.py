@@ -21,6 +21,8 @@ from bench.soak.verdict import (
     usage_of,
 )
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
 
@@ -119,8 +121,6 @@ def test_result_tells_a_step_that_was_lost() -> None:
     assert replay(4, 20) != replay(4, 19)
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_job_of_a_short_soak_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     output = tmp_path / "soak.json"

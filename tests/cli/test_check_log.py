@@ -19,6 +19,8 @@ from rankmend.cli import cli
 from rankmend.cli.compressed_log import lines_of
 from tests.support.agent import ROOT
 
+pytestmark = pytest.mark.process
+
 DATASETS = os.environ.get("RANKMEND_DATASETS")
 LOST = "[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python3, GPU has fallen off the bus.\n"
 OOM = "[  13.5] Out of memory: Killed process 812 (python3) total-vm:1kB\n"
@@ -156,8 +158,6 @@ def test_no_bytes_make_it_fail(data: bytes) -> None:
     assert check_log("-", text=data).exit_code in (0, 1, 2, 64)  # 64: it seems to be packed
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_800_000_lines_through_a_pipe_are_one_finding() -> None:
     line = "3,{},{},-;NVRM: Xid (PCI:0000:3b:00): 95, pid={}, name=python3, Uncontained ECC error\n"
     process = subprocess.Popen(

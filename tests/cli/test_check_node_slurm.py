@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agent import FIXTURE, sick_tree
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 HEALTHY = ("--procfs", str(FIXTURE / "proc"), "--sysfs", str(FIXTURE / "sys"))
 SLURM = ("prolog", "epilog", "health")
 
@@ -41,7 +41,6 @@ def test_a_healthy_node_takes_jobs(use: str, tmp_path: Path) -> None:
     assert not (tmp_path / "actions.jsonl").exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("use", "code"), [("prolog", 3), ("epilog", 3), ("health", 0)])
 def test_a_critical_finding_keeps_jobs_off_also_where_slurm_does_not_answer(
     use: str, code: int, tmp_path: Path
@@ -102,7 +101,6 @@ def hanging_sensor(folder: Path) -> list[str]:
     return words
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("use", ["prolog", "health"])
 def test_a_check_that_hangs_is_named_and_drains_nothing(use: str, tmp_path: Path) -> None:
     done = check(tmp_path, use, *hanging_sensor(tmp_path))
@@ -114,7 +112,6 @@ def test_a_check_that_hangs_is_named_and_drains_nothing(use: str, tmp_path: Path
     assert told["drain"]["outcome"] == "not_needed"
 
 
-@pytest.mark.long
 def test_a_site_may_have_a_hang_keep_jobs_off(tmp_path: Path) -> None:
     done = check(tmp_path, "prolog", *hanging_sensor(tmp_path), "--drain-unanswered", timeout="60")
 

@@ -29,7 +29,7 @@ from tests.support.controllers import RANKMEND, Service
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Speaker, join_of, make_folder
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 POLICY = """\
 [cluster]
@@ -500,7 +500,6 @@ def test_drain_that_a_job_can_not_follow_is_told_with_a_failing_exit_code(
     )
 
 
-@pytest.mark.long
 def test_persons_word_that_a_silent_node_is_gone_lets_the_next_attempt_start(
     service: Service, start: Callable[..., Fleet]
 ) -> None:

@@ -11,7 +11,7 @@ from rankmend.cli.controller import controller
 from recovery.postgres.migration import SCHEMA_VERSION
 from tests.support.postgres import PostgresServer, running_server
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 
 
 @pytest.fixture(scope="module")

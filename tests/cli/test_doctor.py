@@ -14,7 +14,7 @@ from detectors.doctor.table import CHECKS
 from rankmend.cli.doctor import PARTS
 from tests.support.nics import add_pci
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 ALL = [check.name for checks in CHECKS.values() for check in checks]
 PATIENT = ("--timeout", "60")
 

@@ -27,6 +27,8 @@ from tests.support.gpu_nodes import (
 from tests.support.nics import add_net, add_pci, add_rdma
 from tests.support.nvml_stub.node import StubNode
 
+pytestmark = pytest.mark.process
+
 DEVICES = tuple(device for _nic, _gpu, device, _interface in COMPUTE)
 CLUSTER = "5f1c9a3e77b04d0c9f2ee4a1d2c3b4a5"
 DOMAIN = "5f1c9a3e-77b0-4d0c-9f2e-e4a1d2c3b4a5"
@@ -306,7 +308,6 @@ def fabric_of(clique: int, cluster: str = CLUSTER, state: int = 3) -> StubNode:
     return gpus
 
 
-@pytest.mark.real
 def test_nodes_whose_gpus_joined_one_clique_are_an_nvlink_domain_that_blame_names(
     pages: Path, ask_driver: Callable[[StubNode], str]
 ) -> None:
@@ -332,7 +333,6 @@ def test_nodes_whose_gpus_joined_one_clique_are_an_nvlink_domain_that_blame_name
     assert result.stdout == f"explained by NVLink domain {DOMAIN}.1 (4 of 4)\n"
 
 
-@pytest.mark.real
 def test_gpus_in_two_cliques_and_gpus_that_have_joined_none(
     pages: Path, ask_driver: Callable[[StubNode], str]
 ) -> None:
@@ -352,7 +352,6 @@ def test_gpus_in_two_cliques_and_gpus_that_have_joined_none(
     assert (domain["nodes"], domain["confidence"]) == (["gpu002"], 0.74)  # 6 of 8 GPUs
 
 
-@pytest.mark.real
 def test_gpus_with_a_bridge_are_each_others_peers(
     pages: Path, ask_driver: Callable[[StubNode], str]
 ) -> None:

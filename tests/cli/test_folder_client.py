@@ -10,7 +10,7 @@ import pytest
 
 from rankmend.cli.folder_client import FolderClient
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 # Everything is imported while the interpreter's files can be read.
 CODE = """\

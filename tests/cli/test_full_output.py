@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     "words", [("incidents",), ("incidents", "--json"), ("--help",), ("status", "--help")]

@@ -10,6 +10,8 @@ from rankmend.cli import cli
 from rankmend.cli.output import console
 from tests.support.agent import ROOT
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("typed", "said"),

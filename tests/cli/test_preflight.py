@@ -22,6 +22,8 @@ from tests.support.agent import JOB_ID, make_progress_file, ranks_page, running_
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.fuse_mount import fuse_mount
 
+pytestmark = pytest.mark.process
+
 
 def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
     state = ("--state-dir", str(folder / "state"))
@@ -69,7 +71,6 @@ def ship_baseline(path: Path, result: dict[str, Any], times: float) -> None:
     baseline_file.save(path, Baseline(samples))
 
 
-@pytest.mark.long
 def test_a_node_passes_and_later_fails_beside_a_faster_fleet(tmp_path: Path) -> None:
     """One real measurement for several claims, since each takes seconds of two cores."""
     code, result = quick(tmp_path, "--no-disk")
@@ -127,7 +128,6 @@ def test_a_broken_baseline_is_named_and_nothing_runs(
     assert message in errors
 
 
-@pytest.mark.long
 def test_a_load_that_hangs_in_the_kernel_makes_the_check_no_later_than_its_bound(
     tmp_path: Path,
 ) -> None:
@@ -184,7 +184,6 @@ def test_a_node_is_checked_once_at_a_time_and_again_once_that_check_was_killed(
     assert third.returncode == 128 + signal.SIGTERM
 
 
-@pytest.mark.real
 def test_a_node_whose_agent_knows_of_ranks_is_not_loaded_but_on_demand(tmp_path: Path) -> None:
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
@@ -218,7 +217,6 @@ def test_a_burn_in_that_is_shorter_than_a_round_is_refused(tmp_path: Path) -> No
     assert "--time of 40 s is too short: one round could take" in errors
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("begun", ["a child", "a load", "the scan of the health"])
 def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path, begun: str) -> None:
     """The whole command, its scan by the agent's collectors included."""

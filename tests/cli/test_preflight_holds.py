@@ -20,6 +20,8 @@ from tests.support.controllers import Service
 from tests.support.eventually import DEADLINE_S
 from tests.support.service import make_folder
 
+pytestmark = pytest.mark.process
+
 # Stands for slurmctld: keeps one node's state and reason in files, and prints as scontrol and sinfo of Slurm 22.05 do.
 SCONTROL = """#!/bin/sh
 cd {folder}
@@ -114,7 +116,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
     running.process.wait(DEADLINE_S)
 
 
-@pytest.mark.long
 def test_a_controller_holds_a_failed_node_and_takes_it_back_only_if_it_was_us(
     service: Service, tmp_path: Path
 ) -> None:

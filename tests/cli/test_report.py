@@ -27,6 +27,8 @@ from recovery.journal.store import Journal
 from recovery.views.story_view import view_story
 from tests.support.goodput_jobs import BEGIN, END, FAILED, Timed, entries_of
 
+pytestmark = pytest.mark.process
+
 HOSTILE = "=x<script>alert(1)</script>\"'>{{ 7*7 }}\x1b[2J\u202e"
 NODE = '<img src=x onerror="alert(2)">'
 ALLOWED = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 RUN_S_MAX = 120.0
 
 

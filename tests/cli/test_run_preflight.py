@@ -13,6 +13,8 @@ from detectors.preflight.baseline import Baseline, BaselineSample
 from detectors.preflight.verdicts import CheckStanding, CheckVerdict, FlightOutcome
 from rankmend.cli.run_preflight import refusals_of
 
+pytestmark = pytest.mark.process
+
 
 def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     script = folder / "train.py"
@@ -28,7 +30,6 @@ def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.long
 def test_ranks_start_after_a_pass_and_not_beside_a_much_faster_fleet(tmp_path: Path) -> None:
     passed = run(tmp_path, "--preflight", "quick")
     assert passed.returncode == 0, passed.stderr

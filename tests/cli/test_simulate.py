@@ -7,6 +7,8 @@ from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
 
+pytestmark = pytest.mark.process
+
 SMALL = ("--gpus", "64", "--days", "54", "--seeds", "2", "--set", "step_s=30")
 TABLE = """
 title = "a test's"

@@ -13,6 +13,8 @@ from rankmend.cli import cli
 from rankmend.watch.hook_folder import VERSION_FILE
 from tests.support.hook import each_python
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

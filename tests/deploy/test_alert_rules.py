@@ -11,6 +11,8 @@ from rankmend.links import RUNBOOKS
 from tests.support.agent import ROOT
 from tests.support.shipped import load_generator
 
+pytestmark = pytest.mark.process
+
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
 NEEDS_PROMTOOL = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed"
@@ -28,7 +30,6 @@ def test_file_is_what_the_tables_of_findings_say(path: str) -> None:
 
 
 @NEEDS_PROMTOOL
-@pytest.mark.real
 def test_promtool_understands_every_rule_and_the_configuration() -> None:
     rules = promtool("check", "rules", RULES.name, folder=RULES.parent)
     configuration = promtool(
@@ -40,8 +41,6 @@ def test_promtool_understands_every_rule_and_the_configuration() -> None:
 
 
 @NEEDS_PROMTOOL
-@pytest.mark.real
-@pytest.mark.long
 def test_each_rule_fires_for_its_own_finding_and_for_nothing_else(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     (tmp_path / "rules.test.yml").write_text(generate.tests_text(generate.RUNBOOKS))
@@ -51,9 +50,7 @@ def test_each_rule_fires_for_its_own_finding_and_for_nothing_else(tmp_path: Path
     assert tested.returncode == 0, (tested.stdout + tested.stderr)[-4000:]
 
 
-@pytest.mark.long
 @NEEDS_PROMTOOL
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("good", "bad"),
     [

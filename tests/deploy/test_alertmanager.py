@@ -13,6 +13,8 @@ from recovery.people.site_troubles import SITE_READINGS
 from recovery.people.trouble import FINDING
 from recovery.service.measures import Measures
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-controller-rules.yml"
 CONFIG = ROOT / "deploy" / "alertmanager" / "rankmend.yml"
@@ -32,7 +34,6 @@ def alerts_of_rules() -> list[str]:
 
 
 @needs("promtool")
-@pytest.mark.real
 def test_promtool_understands_rules_and_configuration() -> None:
     rules = run("promtool", "check", "rules", RULES.name, folder=RULES.parent)
     config = run(
@@ -44,7 +45,6 @@ def test_promtool_understands_rules_and_configuration() -> None:
 
 
 @needs("promtool")
-@pytest.mark.real
 def test_each_rule_fires_when_it_should_and_not_when_it_should_not(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     shutil.copy(TESTS, tmp_path)
@@ -57,7 +57,6 @@ def test_each_rule_fires_when_it_should_and_not_when_it_should_not(tmp_path: Pat
 
 
 @needs("promtool")
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("good", "bad"),
     [
@@ -109,7 +108,6 @@ def test_words_for_people_are_those_of_the_document() -> None:
 
 
 @needs("amtool")
-@pytest.mark.real
 def test_amtool_understands_the_configuration() -> None:
     checked = run("amtool", "check-config", str(CONFIG))
 
@@ -117,7 +115,6 @@ def test_amtool_understands_the_configuration() -> None:
 
 
 @needs("amtool")
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("labels", "receivers"),
     [

@@ -15,6 +15,8 @@ from recovery.service.controller_config import load
 from recovery.service.roles import Role
 from recovery.service.tokens import read_tokens
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 FILE = DEPLOY / "compose.yaml"
@@ -51,7 +53,6 @@ def test_file_fits_the_compose_specification() -> None:
 
 
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose")
-@pytest.mark.real
 def test_docker_compose_reads_the_file() -> None:
     read = run("docker-compose", "-f", str(FILE), "config", "-q")
 
@@ -136,7 +137,6 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.real
 def test_setup_makes_the_files_that_the_configurations_name(secrets: Path) -> None:
     for service, name in (("prometheus", "rankmend-controller"), ("alertmanager", "rankmend")):
         whole = (DEPLOY / service / f"{name}.yml").read_text()
@@ -153,7 +153,6 @@ def test_setup_makes_the_files_that_the_configurations_name(secrets: Path) -> No
     assert len((secrets / "grafana" / password.name).read_text()) == 32
 
 
-@pytest.mark.real
 def test_controller_reads_the_configuration_that_setup_made(secrets: Path, tmp_path: Path) -> None:
     text = (secrets / "controller" / "controller.toml").read_text()
     assert str(secrets) not in text, "paths are those inside of the container"
@@ -180,7 +179,6 @@ def test_controller_reads_the_configuration_that_setup_made(secrets: Path, tmp_p
     assert roles["alertmanager"] == {Role.ALERT}
 
 
-@pytest.mark.real
 def test_a_second_setup_overwrites_nothing(secrets: Path) -> None:
     before = (secrets / "prometheus/rankmend.token").read_text()
 
@@ -191,7 +189,6 @@ def test_a_second_setup_overwrites_nothing(secrets: Path) -> None:
     assert (secrets / "prometheus/rankmend.token").read_text() == before
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("service", ["controller", "agent"])
 def test_our_command_has_the_options_that_the_service_gives(service: str) -> None:
     command = [str(one) for one in SERVICES[service]["command"]]
@@ -210,8 +207,6 @@ def test_dockerfile_copies_what_the_wheel_is_built_from() -> None:
     assert {"rankmend", "agent", "detectors", "recovery", "pyproject.toml"} <= sources
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_commands_of_the_dockerfile_install_the_program(tmp_path: Path) -> None:
     for sources, target in re.findall(r"^COPY (.*) (\S+)$", DOCKERFILE, re.MULTILINE):
         for word in sources.split():

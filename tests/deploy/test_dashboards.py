@@ -21,6 +21,8 @@ from tests.support.dashboards import (
     variable_queries,
 )
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 METRICS = ROOT / "docs" / "reference" / "metrics.md"
 VARIABLES = {"cluster": ".*", "node": "gpu-001", "job": "6d0c4b1e-0000-4000-8000-000000000001"}
@@ -58,7 +60,6 @@ def test_grafanas_own_types_read_the_dashboard(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-@pytest.mark.real
 def test_prometheus_understands_every_query(tmp_path: Path) -> None:
     lines = ["groups:", "  - name: queries", "    rules:"]
     for number, query in enumerate(ALL):

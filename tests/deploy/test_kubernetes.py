@@ -14,6 +14,8 @@ from recovery.service.controller_config import load as load_controller
 from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 
+pytestmark = pytest.mark.site
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
 GROUPS = {
@@ -220,8 +222,6 @@ def overlay(folder: Path, part: str, *lines: str) -> list[dict[str, Any]]:
     return build(folder)
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("part", "suffix", "path", "verb"),
     [("controller", "", "nodes", "patch"), ("agent", "-b", "events", "create")],
@@ -281,8 +281,6 @@ def test_probes_ask_the_port_that_is_served(objects: list[dict[str, Any]]) -> No
         assert {one["httpGet"]["port"] for one in probes} <= ports
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_real_api_server_takes_every_object(
     objects: list[dict[str, Any]], two: list[dict[str, Any]], kubernetes_cluster: Cluster
 ) -> None:

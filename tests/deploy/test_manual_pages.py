@@ -11,6 +11,8 @@ import pytest
 
 from rankmend.cli import cli
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

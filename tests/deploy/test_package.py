@@ -12,9 +12,8 @@ from tests.support import packages, systemd
 from tests.support.systemd import Bed, running_systemd
 
 pytestmark = [
-    pytest.mark.long,
-    pytest.mark.real,
-    pytest.mark.timeout(900),  # the build, on a slow machine
+    pytest.mark.site,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(packages.why_not()), reason=packages.why_not()),
     pytest.mark.skipif(bool(systemd.why_not()), reason=systemd.why_not()),
 ]

@@ -9,6 +9,8 @@ import pytest
 
 from deploy.prometheus.recording_rules import GROUPS, recording_rules
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-recording-rules.yml"
 TESTS = ROOT / "tests" / "fixtures" / "recording_rules" / "rules.test.yml"
@@ -51,7 +53,6 @@ def test_a_rule_reads_only_rules_of_its_own_group_that_come_before_it() -> None:
 
 
 @NEEDS_PROMTOOL
-@pytest.mark.real
 def test_rules_give_what_they_should(tmp_path: Path) -> None:
     shutil.copy(RULES, tmp_path)
     shutil.copy(TESTS, tmp_path)
@@ -62,8 +63,6 @@ def test_rules_give_what_they_should(tmp_path: Path) -> None:
 
 
 @NEEDS_PROMTOOL
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("good", "bad"),
     [

@@ -14,6 +14,8 @@ from tests.support.hosts import Fleet, why_not
 from tests.support.slurm import missing as slurm_missing
 from tests.support.slurm import slurm_cluster
 
+pytestmark = pytest.mark.site
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "quick-start.md").read_text()
 PARTS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -115,8 +117,6 @@ def typed_on_a_host(part: str, home: Path, folder: Path) -> str:
 needs_hosts = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
 
-@pytest.mark.long
-@pytest.mark.real
 @pytest.mark.torch
 @needs_hosts
 def test_one_machine_recovers_a_killed_rank_and_reports_it(home: Path, tmp_path: Path) -> None:
@@ -126,8 +126,6 @@ def test_one_machine_recovers_a_killed_rank_and_reports_it(home: Path, tmp_path:
     assert "Goodput" in shown or "goodput" in shown
 
 
-@pytest.mark.long
-@pytest.mark.real
 @pytest.mark.torch
 @needs_hosts
 def test_a_job_of_torchrun_is_seen_by_the_agent(home: Path, tmp_path: Path) -> None:
@@ -136,8 +134,6 @@ def test_a_job_of_torchrun_is_seen_by_the_agent(home: Path, tmp_path: Path) -> N
     assert "rankmend_watched_job_info{" in shown
 
 
-@pytest.mark.long
-@pytest.mark.real
 @pytest.mark.torch
 @needs_hosts
 def test_a_controller_recovers_jobs_with_the_tokens_made_for_it(home: Path, tmp_path: Path) -> None:
@@ -146,8 +142,6 @@ def test_a_controller_recovers_jobs_with_the_tokens_made_for_it(home: Path, tmp_
     assert "llama" in shown
 
 
-@pytest.mark.long
-@pytest.mark.real
 @needs_hosts
 def test_an_agent_alone_serves_metrics_and_checks_its_node(home: Path, tmp_path: Path) -> None:
     shown = typed_on_a_host("Only metrics", home, tmp_path)
@@ -155,8 +149,6 @@ def test_an_agent_alone_serves_metrics_and_checks_its_node(home: Path, tmp_path:
     assert re.search(r"^\d{2,}$", shown, re.MULTILINE)
 
 
-@pytest.mark.long
-@pytest.mark.real
 @pytest.mark.torch
 @pytest.mark.skipif(bool(slurm_missing()), reason=slurm_missing())
 def test_a_slurm_job_trains_to_its_end(home: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python, with_torch_stand_in
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 # A thread under the name of gloo's that runs without the GIL for a while.
 BUSY = """
 import ctypes, hashlib, threading, time

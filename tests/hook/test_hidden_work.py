@@ -29,7 +29,7 @@ from rankmend.progress import RankProgress
 from rankmend.told_hidden import ToldHidden
 from tests.support.hook import RUN_S_MAX, Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 PARTS = ("started", "waited", "computed", "unlooked", "reduced", "reduced late", "loaded", "read")
 
 LATE_S = 0.2
@@ -177,7 +177,6 @@ def since(told: dict[str, RankProgress], part: str) -> tuple[ToldHidden, float]:
 
 
 @pytest.mark.torch
-@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed")
 class TestPyTorch:
     def test_communication_that_is_waited_for_at_once_is_not_hidden(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.hook import ROOT, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 LINUX = tuple(int(part) for part in platform.release().split("-")[0].split(".")[:2])
 
 JOINED = """

@@ -9,7 +9,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 PACKAGES = {
     "reader/__init__.py": "",

@@ -11,7 +11,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

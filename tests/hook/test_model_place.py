@@ -11,6 +11,8 @@ from rankmend.hook.writer import Writer
 from rankmend.told_place import ToldPlace
 from tests.support.hook import RUN_S_MAX, Rank
 
+pytestmark = pytest.mark.process
+
 JOB = """
 import json, os, sys, torch, torch.distributed as dist
 from rankmend.hook.model_place import find_place
@@ -34,9 +36,7 @@ print(json.dumps(places))
 """
 
 
-@pytest.mark.real
 @pytest.mark.torch
-@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed")
 def test_a_device_mesh_tells_each_rank_its_stage(tmp_path: Path) -> None:
     said = subprocess.run(

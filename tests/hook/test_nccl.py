@@ -16,7 +16,7 @@ from rankmend.progress import nccl_version
 from tests.support.hook import RUN_S_MAX, Rank, each_python
 from tests.support.nccl import WHY_NOT, make_library, make_nccl
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
+pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)]
 STEP = """
 import ctypes, rankmend
 for path in {paths!r}:

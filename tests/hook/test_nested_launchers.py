@@ -7,6 +7,8 @@ import pytest
 from rankmend.hook.nested_launchers import named_by, started_by
 from tests.support.hook import Rank, each_python
 
+pytestmark = pytest.mark.process
+
 ATTACH = "import rankmend; print(rankmend.attach())"
 
 
@@ -36,7 +38,6 @@ def test_a_program_and_a_module_have_names_of_their_own() -> None:
     assert named_by("torch.distributed.run", False) is None
 
 
-@pytest.mark.real
 @each_python
 def test_a_process_that_a_launcher_starts_takes_the_place_of_the_rank(
     tmp_path: Path, python: str

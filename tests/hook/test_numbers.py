@@ -27,6 +27,8 @@ from rankmend.progress import (
 )
 from tests.support.hook import Rank, each_python
 
+pytestmark = pytest.mark.process
+
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=2, rank=5, local_rank=1, world_size=8)
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -200,7 +202,6 @@ def test_blocks_lie_apart() -> None:
     assert layout.NUMBERS.size + layout.CRC.size <= layout.NUMBERS_SIZE
 
 
-@pytest.mark.real
 @each_python
 def test_script_tells_numbers_in_each_python(tmp_path: Path, python: str) -> None:
     rank = Rank(tmp_path)

@@ -30,6 +30,8 @@ from rankmend.progress import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hook import ROOT, RUN_S_MAX, Rank
 
+pytestmark = pytest.mark.process
+
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=2, rank=5, local_rank=1, world_size=8)
 
 
@@ -261,7 +263,6 @@ def test_a_step_that_is_no_step_number_is_not_told(tmp_path: Path, number: objec
     assert [record.step for record in rank.read(records_max=8).records] == [2**63 - 1]
 
 
-@pytest.mark.real
 def test_no_torn_read_is_accepted_from_a_writer_at_full_speed(tmp_path: Path) -> None:
     rank = Rank(tmp_path)
     process = subprocess.Popen(
@@ -583,7 +584,6 @@ print(rankmend.attach())
 """
 
 
-@pytest.mark.real
 def test_full_shared_memory_is_an_error_for_the_launcher_and_no_bus_error_in_training(
     tmp_path: Path,
 ) -> None:

@@ -20,10 +20,9 @@ from rankmend.progress import RankProgress
 from rankmend.told_place import ToldPlace
 from tests.support.hook import RUN_S_MAX, Rank
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 needs_torch = [
     pytest.mark.torch,
-    pytest.mark.long,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
 PARTS = ("trained", "failed", "waited", "placed", "saved", "compiled")

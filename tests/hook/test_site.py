@@ -9,7 +9,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 SHOW = "import sys; m = sys.modules.get('sitecustomize'); print(m and m.__file__)"
 

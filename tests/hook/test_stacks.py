@@ -14,7 +14,7 @@ from recovery.launcher.evidence.rank_stacks import ask_for_stacks, read_head, re
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -12,7 +12,7 @@ from rankmend.hook import layout
 from rankmend.progress import Section
 from tests.support.hook import RUN_S_MAX, Rank, each_python
 
-pytestmark = [pytest.mark.real, each_python]
+pytestmark = [pytest.mark.process, each_python]
 
 EVERY_CALL = """\
 import os, rankmend

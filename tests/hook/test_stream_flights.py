@@ -21,6 +21,8 @@ from rankmend.told_hidden import ToldHidden
 from tests.support.cuda_events import FakeCuda
 from tests.support.hook import Rank
 
+pytestmark = pytest.mark.process
+
 
 class Work:
     """A collective of a device."""
@@ -399,7 +401,6 @@ print(ones.tolist())
 """
 
 
-@pytest.mark.real
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed")
 def test_scripts_asynchronous_collectives_are_timed_on_its_device(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from rankmend.hook.writer import Writer
 from tests.support.cuda_events import FakeCuda
 from tests.support.hook import Rank
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def own_rank(tmp_path: Path) -> Rank:
@@ -184,7 +186,6 @@ print(Event.made, sum(p.double().sum().item() for p in model.parameters()).hex()
 """
 
 
-@pytest.mark.real
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed")
 def test_scripts_collectives_and_backward_are_timed_on_its_device(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 DISTRIBUTED = """\
 from .distributed_c10d import init_process_group
@@ -519,7 +519,6 @@ def test_module_run_with_m_and_script_are_counted_alike(stand_in: Rank, python: 
 
 needs_torch = [
     pytest.mark.torch,
-    pytest.mark.long,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
 
@@ -605,7 +604,6 @@ train(torch.optim.SGD(model.parameters(), 0.1), 2)
         assert rank.read().is_relative
         assert rank.steps()[:1] == [1]
 
-    @pytest.mark.long
     def test_compiled_optimizer_step_counts_without_compiling_more_for_each_step(
         self, rank: Rank
     ) -> None:
@@ -628,7 +626,6 @@ print(counters["frames"]["total"] - after_three, counters["stats"]["unique_graph
         assert told == ["0 1"]
         assert rank.steps() == list(range(1, 24))
 
-    @pytest.mark.long
     def test_data_loader_workers_forked_and_spawned_disturb_nothing(self, rank: Rank) -> None:
         _run_torch(
             rank,

@@ -10,7 +10,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python, with_torch_stand_in
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 C10D = """\
 def init_process_group(backend, *, world_size=1):
     '''Form the default group.'''

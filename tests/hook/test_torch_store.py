@@ -9,7 +9,7 @@ import pytest
 from rankmend.hook import layout
 from tests.support.hook import Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 RENDEZVOUS = """\
 def _create_c10d_store(hostname, port, rank, world_size, timeout, use_libuv=True):
     return "hosts" if rank == 0 else "joins"

@@ -17,6 +17,8 @@ from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, RankIdentity, ToldWork, create
 from tests.support.hook import Rank, each_python
 
+pytestmark = pytest.mark.process
+
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=2, rank=5, local_rank=1, world_size=8)
 
 
@@ -115,7 +117,6 @@ def test_without_rankmend_work_does_nothing() -> None:
     assert rankmend.work(flops=1.0, tokens=2, samples=3, dtype="bf16") is None
 
 
-@pytest.mark.real
 @each_python
 def test_rank_tells_its_work(python: str, tmp_path: Path) -> None:
     code = "import rankmend\nfor step in range(3):\n    rankmend.step(step)\n    rankmend.work(flops=2.0, tokens=7)\n"

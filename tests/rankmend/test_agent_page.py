@@ -13,6 +13,8 @@ from rankmend.agent_page import read_agent
 from rankmend.cli.diagnose_readings import Prometheus
 from rankmend.errors import SourceError
 
+pytestmark = pytest.mark.process
+
 QUERY = "/api/v1/query_range"
 
 

@@ -26,6 +26,8 @@ from tests.support.agent import FakeClock, values_of
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.monitoring import active_alerts, running_alertmanager
 
+pytestmark = pytest.mark.process
+
 URL = "http://am:9093/api/v2/alerts"
 
 
@@ -316,7 +318,6 @@ def test_certificates_that_cant_be_used_are_refused_at_the_start(tmp_path: Path)
         make_post(cert_file=str(tmp_path / "empty.pem"))
 
 
-@pytest.mark.real
 def test_receiver_that_hangs_holds_up_nobody() -> None:
     post = FakePost()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -335,7 +336,6 @@ def test_receiver_that_hangs_holds_up_nobody() -> None:
     assert len(post.bodies[0]) == 1
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("status", [400, 503])
 def test_refusal_is_a_failure_that_names_the_status(status: int) -> None:
     class Refuse(BaseHTTPRequestHandler):
@@ -356,7 +356,6 @@ def test_refusal_is_a_failure_that_names_the_status(status: int) -> None:
     server.server_close()
 
 
-@pytest.mark.real
 def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_ends(
     tmp_path: Path,
 ) -> None:
@@ -383,7 +382,6 @@ def test_real_alertmanager_shows_an_alert_with_its_start_and_forgets_it_when_it_
     assert shown["startsAt"] == encode(firing, 0)["startsAt"]
 
 
-@pytest.mark.real
 def test_real_alertmanager_takes_the_alert_of_a_node_whose_clock_is_an_hour_slow(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

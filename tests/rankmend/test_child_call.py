@@ -14,6 +14,8 @@ from rankmend.child_call import SLOTS, ChildSilentError, call_in_child, call_in_
 from rankmend.errors import SourceError
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 
+pytestmark = pytest.mark.process
+
 
 def fail() -> None:
     raise SourceError("cannot read x: no")
@@ -131,7 +133,6 @@ def test_of_several_each_has_slots_of_its_own(tmp_path: Path) -> None:
     assert call_in_children({"a": lambda: 1}, 200, tmp_path) == {"a": 1}
 
 
-@pytest.mark.real
 def test_ctrl_c_leaves_none_of_several_behind(tmp_path: Path) -> None:
     script = (
         "import os, time\n"
@@ -155,7 +156,6 @@ def test_ctrl_c_leaves_none_of_several_behind(tmp_path: Path) -> None:
             os.kill(int(file.read_text()), 0)
 
 
-@pytest.mark.real
 def test_child_whose_caller_is_killed_ends_by_itself(tmp_path: Path) -> None:
     script = (
         "import os, time\n"

@@ -43,7 +43,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.storage import fill, short_writes, small_disk
 from tests.support.service import join_of
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 JOB_ID = uuid.UUID(int=7)
@@ -309,7 +309,6 @@ def test_link_is_not_followed_where_that_is_asked_for(tmp_path: Path) -> None:
         read_capped(tmp_path / "link", 10_000, SourceError, follow_link=False)
 
 
-@pytest.mark.real
 def test_failure_that_only_close_reports_leaves_the_old_file(tmp_path: Path) -> None:
     if shutil.which("fusermount3") is None or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("FUSE is not usable here (fuse3, /dev/fuse)")

@@ -24,7 +24,7 @@ from rankmend.kubernetes_api import (
 )
 from tests.support.kubernetes import Cluster
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 BUDGET = {"message": "Cannot evict pod", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
 Answer = tuple[int, dict[str, str], object]
 
@@ -180,7 +180,6 @@ print(*said, ask())
 """
 
 
-@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a mount namespace")
 def test_a_pods_token_is_read_anew_at_each_call_and_one_that_is_away_is_kept(
     kubernetes_cluster: Cluster,
@@ -226,8 +225,6 @@ def write_kubeconfig(path: Path, cluster: Cluster, user: dict[str, str]) -> None
     draft.replace(path)
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_kubeconfig_and_the_token_file_that_it_names_are_read_anew_once_they_change(
     kubernetes_cluster: Cluster, tmp_path: Path
 ) -> None:

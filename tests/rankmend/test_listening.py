@@ -10,6 +10,8 @@ import pytest
 
 from rankmend.listening import bind, plain_address
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 # In a network of its own, whose loopback has addresses of one kind: listens on ":0" and is called by that kind.
 CALLED = """
@@ -27,7 +29,6 @@ IPV6_ONLY = "ip link set lo up; ip -4 addr flush dev lo"
 IPV4_ONLY = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; ip link set lo up"
 
 
-@pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network of its own")
 @pytest.mark.parametrize(("network", "address"), [(IPV6_ONLY, "::1"), (IPV4_ONLY, "127.0.0.1")])
 def test_every_address_is_listened_on_where_a_host_has_one_kind_only(
@@ -46,7 +47,6 @@ def test_every_address_is_listened_on_where_a_host_has_one_kind_only(
     assert done.stdout == "called\n", done.stderr
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("host", ["", "127.0.0.1", "localhost"])
 def test_port_that_is_taken_is_an_error(host: str) -> None:
     with bind(host, 0) as first:

@@ -12,6 +12,8 @@ import pytest
 from rankmend.logs import LineFormatter, LogShape, is_journal
 from tests.support.faults.console import Pipe
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -100,7 +102,6 @@ raise RuntimeError("a traceback waits no longer than a log line")
 """
 
 
-@pytest.mark.real
 def test_a_daemon_whose_log_is_not_read_works_on_and_ends() -> None:
     console = Pipe()
     told, tell = os.pipe()
@@ -120,7 +121,6 @@ def test_a_daemon_whose_log_is_not_read_works_on_and_ends() -> None:
     console.close()
 
 
-@pytest.mark.real
 def test_all_that_a_daemon_said_is_flushed_at_its_end() -> None:
     console = Pipe()
     with console.hold():

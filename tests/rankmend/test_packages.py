@@ -22,6 +22,8 @@ from rankmend.packages import (
     require,
 )
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]
 OURS = {"agent", "detectors", "rankmend", "recovery"}

@@ -10,6 +10,8 @@ import pytest
 
 from rankmend import parts_path
 
+pytestmark = pytest.mark.process
+
 SOURCE = Path(parts_path.__file__)
 TELL = "def main(arguments):\n    import sys\n    print(__file__, arguments, sys.path, sep='\\n')\n"
 

@@ -17,6 +17,8 @@ from rankmend.renewed_files import Renewed
 from tests.support.authority import Authority, Lineage
 from tests.support.eventually import DEADLINE_S
 
+pytestmark = pytest.mark.process
+
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
 
 
@@ -71,7 +73,6 @@ def running_receiver(*, is_tls: bool) -> Iterator[Receiver]:
             thread.join()
 
 
-@pytest.mark.real
 @needs_openssl
 def test_sender_shows_its_renewed_certificate_and_believes_the_renewed_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -101,7 +102,6 @@ def test_sender_shows_its_renewed_certificate_and_believes_the_renewed_authority
     assert caplog.text.count("the old ones stay in force") == 1
 
 
-@pytest.mark.real
 def test_rotated_token_is_sent_and_one_that_is_open_to_others_is_not(tmp_path: Path) -> None:
     token = tmp_path / "alertmanager.token"
 

@@ -10,7 +10,7 @@ import pytest
 from rankmend.slurm_program import SlurmSilentError, run_slurm_program
 from tests.support.eventually import eventually
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 def test_answer_is_what_the_program_prints_and_its_exit_code() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.eventually import DEADLINE_S
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 RAISING = """
 import os, signal, sys, threading, time
 from rankmend.stopping import StoppedError, raising_signals

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 def test_drill_says_by_exit_code_and_reports_what_held_and_what_did_not(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.framework_saves import require
 from tests.support.kill_points import FRAMEWORKS, Kill, Point, run, started
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.process, pytest.mark.torch, pytest.mark.timeout(1500)]
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -12,7 +12,7 @@ import pytest
 from tests.support.framework_saves import require
 from tests.support.kill_points import FRAMEWORKS, Kill, run, started
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.process, pytest.mark.torch, pytest.mark.timeout(600)]
 EVERY = 2  # so that none of the checkpoints, of steps 10, 20 and so on, is newer
 
 

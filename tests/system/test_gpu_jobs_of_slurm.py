@@ -9,7 +9,7 @@ import pytest
 from tests.support.agent import ROOT
 from tests.support.slurm import missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]  # fmt: skip
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(missing()), reason=missing())]
 LOOK = """
 import sys
 from pathlib import Path

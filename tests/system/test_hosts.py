@@ -29,11 +29,7 @@ from tests.support.hosts import (
 )
 from tests.support.hosts.network import Address
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")]
 
 ROOT = Path(__file__).resolve().parents[2]
 PORT = 7007

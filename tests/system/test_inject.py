@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "rankmend.cli", "inject")
 PEER = "10.77.9.2"
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 
 
 @dataclass

@@ -17,8 +17,7 @@ KMSG = Path("/dev/kmsg")
 GPU = "gpu:GPU-00000000-0000-0000-0000-000000000000"
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(os.geteuid() != 0, reason="what breaks a node needs root"),
 ]
 

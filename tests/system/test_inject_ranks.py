@@ -28,7 +28,7 @@ while True:
 """
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 class DrilledJob:

@@ -33,11 +33,7 @@ def why_no_stage() -> str:
     return why_not()
 
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_no_stage()), reason=why_no_stage()),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_no_stage()), reason=why_no_stage())]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from recovery.inject.watched_targets import WatchedRank, find_watched_ranks
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.watched_jobs import OPTIMIZER
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 TRAIN = """
 import time
 from torch.optim.optimizer import SGD

@@ -13,7 +13,7 @@ import pytest
 from bench.jepsen.faults import Kind
 from tests.support.postgres import find_programs
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 ROOT = Path(__file__).parents[2]
 SHORT = (
     "--lease-s",

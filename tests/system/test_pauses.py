@@ -24,7 +24,7 @@ PAUSES = 8
 PING_S = 0.1  # the watchdog has the loop wait no longer: a pause need only outlast this
 PAUSE_S = 3 * PING_S
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 class Manager:

@@ -19,7 +19,7 @@ from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LIMITS = SlurmLimits(
     enabled=True, act=True, reboot=True, cancel=True, timeout_s=4.0, started_s=3.0,
     nodes_drained_percent=100.0,

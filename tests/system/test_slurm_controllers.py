@@ -22,7 +22,7 @@ from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 AGAIN_S = 15.0  # after which a rank dies again, where the alert came too late for the first death
 # Counts the drains that were asked for and that Slurm has done; with the file `hold` the next one comes to nothing, and says so.
 SCONTROL = """#!/bin/sh

@@ -20,7 +20,7 @@ from recovery.slurm.return_rules import Stay
 from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 # Passes where a file says that the node is repaired.
 CHECK = (
     "import os, sys; node = os.path.join(sys.argv[1], sys.argv[2]); "

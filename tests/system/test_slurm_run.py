@@ -22,7 +22,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 100
 

@@ -13,7 +13,7 @@ from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 from tests.system.cluster.bed import LOCKSTEP
 from tests.system.faults.conftest import run_undisturbed
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 RANKS = 2
 # As in examples/slurm/nodes_and_spares.sbatch.
 REQUEUE = """

@@ -7,6 +7,8 @@ import pytest
 from detectors.formats.slurm_topology import parse_network, parse_parts
 from tests.support.slurm import missing, slurm_cluster
 
+pytestmark = pytest.mark.site
+
 CONF = """# leaves
 SwitchName = leaf1 Nodes="node[1-\\
 2]"

@@ -15,7 +15,7 @@ from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.torch, pytest.mark.long]
+pytestmark = [pytest.mark.site, pytest.mark.torch]
 ROOT = Path(__file__).resolve().parents[2]
 # Trains, and then looks as an agent does, beside the other ranks: what it prints is what an agent sees.
 SCRIPT = """

@@ -17,7 +17,7 @@ from tests.support.controllers import RANKMEND, Service
 from tests.support.eventually import eventually, fault_lasts
 from tests.support.service import make_folder
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 STEP_S = 0.1
 SLEW_S = 0.1  # of the wall clock against the monotonic one
 JOBS = ("6d0c4b1e-0000-4000-8000-000000000001", "6d0c4b1e-0000-4000-8000-000000000002")

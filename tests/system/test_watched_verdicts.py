@@ -27,12 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.service import FullClient, Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.torch,
-    pytest.mark.long,
-    pytest.mark.timeout(1200),  # six ranks of PyTorch on two cores
-]
+pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1200)]
 SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
 
 

@@ -30,7 +30,7 @@ from tests.support.wheel import (
     wait_said,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 PARTS = ("agent", "detectors", "recovery")
 
 # Runs as a program of rankmend: imports each module of the wheel, and prints which can't be.

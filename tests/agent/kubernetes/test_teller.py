@@ -22,6 +22,8 @@ from rankmend.kubernetes_api import (
 from tests.recovery.slurm.fakes import MovedClock
 from tests.support.kubernetes import Cluster
 
+pytestmark = pytest.mark.site
+
 ROLE = Path(__file__).parents[3] / "deploy/kubernetes/agent/account.yaml"
 LOST = {
     "id": "gpu_lost/GPU-5f3c",
@@ -340,8 +342,6 @@ def teller_of(
     return Teller(api, node, page, MovedClock(1_764_000_100.0)), node
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_real_node_has_the_condition_and_the_event(kubernetes_cluster: Cluster) -> None:
     pages = iter([[LOST], []])
     teller, node = teller_of(
@@ -369,8 +369,6 @@ def test_a_real_node_has_the_condition_and_the_event(kubernetes_cluster: Cluster
     ]
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.parametrize("number", range(len(shipped_rules())))
 def test_a_right_that_is_taken_away_is_named(kubernetes_cluster: Cluster, number: int) -> None:
     rules = shipped_rules()
@@ -391,8 +389,6 @@ def test_a_right_that_is_taken_away_is_named(kubernetes_cluster: Cluster, number
     )
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_real_server_takes_the_longest_name_and_text(kubernetes_cluster: Cluster) -> None:
     token = kubernetes_cluster.add_account("teller-long", "agent", shipped_rules())
     name = ".".join(["n" * 60] * 4) + ".example1"
@@ -417,8 +413,6 @@ def test_a_real_server_takes_the_longest_name_and_text(kubernetes_cluster: Clust
     assert sum(one.type.startswith("Rankmend") for one in conditions) == 2
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_real_node_of_the_same_name_and_another_uid_is_told_of_too(
     kubernetes_cluster: Cluster,
 ) -> None:

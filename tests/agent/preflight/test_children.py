@@ -15,6 +15,8 @@ from agent.preflight.children import ChildEndKind, LoadChildren
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.fuse_mount import fuse_mount
 
+pytestmark = pytest.mark.process
+
 HOLDER = """
 import sys, time
 from agent.preflight.children import LoadChildren

@@ -4,10 +4,14 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent.preflight.children import LoadChildren
 from agent.preflight.flight import Flight, FlightSetup
 from detectors.preflight.levels import FlightLevel, FlightRound, FlightStep
 from rankmend.clock import SystemClock
+
+pytestmark = pytest.mark.process
 
 TELL = """
 import sys

@@ -20,6 +20,8 @@ from rankmend.clock import SystemClock
 from tests.support.nvml_stub.fake import FakeNvml
 from tests.support.nvml_stub.node import StubNode
 
+pytestmark = pytest.mark.process
+
 HEAT, BRAKE = 0x40, 0x80
 LOOKS = 9  # more than it takes to judge
 MODEL = "NVIDIA H100 80GB HBM3, quick"

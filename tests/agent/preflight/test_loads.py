@@ -12,6 +12,8 @@ import rankmend
 from tests.support.eventually import DEADLINE_S
 from tests.support.faults.fuse_mount import fuse_mount
 
+pytestmark = pytest.mark.process
+
 START = Path(rankmend.__file__).parent / "loads" / "start.py"
 # Stands for a processor that computes wrongly: one bit of one element of one product.
 WRONG_PRODUCT = """
@@ -88,7 +90,6 @@ def test_data_types_give_equal_bits() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.long
 def test_pytorch_gives_the_bits_that_numpy_gives_and_copies_right() -> None:
     pytest.importorskip("torch")
     load = {"load": "gemm", "seconds": 0.01, "kinds": ["float32"]}

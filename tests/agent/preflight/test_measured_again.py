@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from agent.preflight.children import LoadChildren
 from agent.preflight.flight import RETEST_PAUSES_S, Flight, FlightSetup
@@ -15,6 +16,8 @@ from detectors.preflight.figures import LoadFigure
 from detectors.preflight.levels import FlightLevel, FlightRound, FlightStep
 from detectors.preflight.verdicts import FlightOutcome
 from rankmend.clock import SystemClock
+
+pytestmark = pytest.mark.process
 
 LOOKS_BESIDE_PAUSES = 20  # more than a flight makes between a measurement and its next one
 PART, MODEL, USUAL_S = "checkpoints", "host, disk", 0.01

@@ -8,7 +8,7 @@ from agent.preflight.children import LoadChildren
 from agent.preflight.policy import PreflightPolicy
 from agent.preflight.preparing import FlightPreparation, WantedFacts, prepare
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 def prepared(folder: Path) -> FlightPreparation:

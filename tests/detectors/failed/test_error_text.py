@@ -28,6 +28,8 @@ from detectors.failed.error_text import (
     read_end,
 )
 
+pytestmark = pytest.mark.process
+
 HEADER = "Traceback (most recent call last):"
 FRAME = ('  File "/home/a/train.py", line 12, in <module>', "    step(batch)", "    ^^^^^^^^^^^")
 DIRECT = "The above exception was the direct cause of the following exception:"
@@ -143,7 +145,6 @@ def test_output_without_an_error_has_none(lines: list[str]) -> None:
     assert parse_error(lines) is None
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -161,7 +162,6 @@ def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
     assert error_line(error_in(*result.stderr.splitlines())) == expected
 
 
-@pytest.mark.real
 def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
     script = tmp_path / "absent.py"
     result = subprocess.run(

@@ -20,6 +20,8 @@ from detectors.hang.from_dumps import diagnose_hang
 from detectors.hang.standings import trim_dump, view_job
 from rankmend.errors import SourceError
 
+pytestmark = pytest.mark.process
+
 DATASETS = os.environ.get("RANKMEND_DATASETS")
 
 
@@ -256,7 +258,6 @@ def test_trimming_changes_no_view() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.long
 def test_a_dump_that_this_pytorch_writes_is_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     import subprocess

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from detectors.formats.host_list import HOSTS_MAX, expand_hosts
 from rankmend.errors import SourceError
 
+pytestmark = pytest.mark.process
+
 LISTS = {
     "node1": ("node1",),
     "node[1-3,7]": ("node1", "node2", "node3", "node7"),

@@ -144,7 +144,6 @@ def worse(sign: Sign, times: float = 3.0) -> float:
 EACH_SIGN = [(cause, sign) for cause in CAUSES for sign in cause.signs]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("cause", "sign"), EACH_SIGN, ids=[f"{c.name}-{n}" for n, (c, _s) in enumerate(EACH_SIGN)]
 )
@@ -526,8 +525,6 @@ def test_command_ends_with_2_where_the_metrics_can_not_be_read(tmp_path: Path) -
         assert (got.exit_code, said in got.stderr) == (2, True), got.output
 
 
-@pytest.mark.long
-@pytest.mark.real
 def test_pages_of_the_agent_name_the_node_that_waits_for_a_cpu(
     tmp_path: Path,
     library_folder: Path,  # noqa: F811
@@ -617,8 +614,6 @@ def serving(exporter: Exporter) -> Iterator[int]:
         server.server_close()
 
 
-@pytest.mark.long
-@pytest.mark.real
 def test_a_real_prometheus_is_asked_for_the_window(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")

@@ -15,8 +15,8 @@ from tests.support.framework_saves import require
 from tests.support.free_port import free_port
 from tests.support.hook import JOB_ID, ROOT, Rank
 
-pytestmark = [pytest.mark.real, pytest.mark.torch]
-whole_runs = pytest.mark.long
+pytestmark = [pytest.mark.process, pytest.mark.torch]
+
 STEPS = ("1", "4", "7", "8", "13", "14", "15", "20")  # of epochs of seven
 
 
@@ -49,7 +49,6 @@ def train(rank: Rank, job: str, case: str, every: str, *kills: str) -> dict[int,
     return restored
 
 
-@whole_runs
 @pytest.mark.parametrize(
     ("case", "every", "kills"),
     [
@@ -71,7 +70,6 @@ def test_killed_trainer_of_transformers_ends_as_if_nothing_had_happened(
     assert restored == {int(one): int(one) // int(every) * int(every) for one in kills}
 
 
-@whole_runs
 @pytest.mark.parametrize(
     ("case", "every", "restored"),
     [
@@ -128,7 +126,6 @@ def alone(rank: Rank) -> Rank:
     return rank
 
 
-@whole_runs
 def test_snapshot_of_another_model_ends_the_run(alone: Rank) -> None:
     require("transformers")
     alone.run(sys.executable, MODEL + "    rankmend.keep_snapshots(t := make(2), 1); t.train()")
@@ -151,7 +148,6 @@ def test_snapshot_of_another_model_ends_the_run(alone: Rank) -> None:
     assert "size mismatch for layer.weight" in out
 
 
-@whole_runs
 def test_trainer_that_holds_its_state_itself_keeps_none_and_trains(alone: Rank) -> None:
     require("transformers")
     code = """

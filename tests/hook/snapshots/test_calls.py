@@ -8,7 +8,7 @@ from rankmend.hook import layout
 from rankmend.progress import RankSnapshots
 from tests.support.hook import JOB_ID, Rank, each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

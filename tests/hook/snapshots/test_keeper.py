@@ -18,6 +18,8 @@ from tests.hook.snapshots.rank import GIB, SnapshotRank, is_same
 from tests.support.faults.storage import small_disk
 from tests.support.hook import ROOT
 
+pytestmark = pytest.mark.process
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
 
 
@@ -485,7 +487,6 @@ while True:
 """
 
 
-@pytest.mark.real
 def test_a_rank_killed_at_any_moment_leaves_a_whole_snapshot_of_one_step(
     tmp_path: Path,
 ) -> None:

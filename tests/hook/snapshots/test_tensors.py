@@ -19,6 +19,7 @@ from tests.support.hook import ROOT, RUN_S_MAX
 from tests.support.torch_ranks import TorchRank
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.torch,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no PyTorch installed"),
 ]
@@ -323,7 +324,6 @@ print("equal", flush=True)
 """
 
 
-@pytest.mark.real
 def test_two_ranks_of_a_sharded_model_train_on_bit_by_bit(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ranks = [TorchRank(SHARDED, [str(tmp_path), str(n)], environment) for n in range(2)]

@@ -38,7 +38,6 @@ print(json.dumps({
     "site": str(sys.modules.get("sitecustomize")),
 }, sort_keys=True))
 """
-QUICK = ("2.7",)  # with the one that runs the tests
 VERSIONS = ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 
 
@@ -48,8 +47,6 @@ def every_python() -> "list[object]":
     for version in VERSIONS:
         path = _find_python(version)
         marks = [] if path else [pytest.mark.skip(reason=f"no Python {version}")]
-        if version not in QUICK:
-            marks.append(pytest.mark.long)
         found.append(pytest.param(path, id=version, marks=marks))
     return found
 

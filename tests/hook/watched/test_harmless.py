@@ -14,7 +14,7 @@ import pytest
 from rankmend.watch.hook_folder import make_hook_folder
 from tests.hook.watched.harmless import Pair, every_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 each_version = pytest.mark.parametrize("python", every_python())
 SLURM_TASK = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
@@ -237,7 +237,6 @@ def test_children_are_the_same(pair: Pair, python: str, variables: dict[str, str
     assert "forkserver 0" in told
 
 
-@pytest.mark.long
 def test_pip_and_venv_work_as_ever(pair: Pair) -> None:
     wheel = pair.folder / "toy-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

@@ -17,7 +17,7 @@ from tests.support.hook import ROOT, RUN_S_MAX, each_python
 from tests.support.nccl import WHY_NOT, make_nccl
 from tests.support.watched_jobs import OPTIMIZER
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 TRAIN = "from torch.optim.optimizer import SGD; o = SGD(); [o.step() for _ in range(5)];"
@@ -465,8 +465,8 @@ input()
     "by",
     [
         "shutil.rmtree(ROOT)",
-        pytest.param("[os.unlink(one) for one in files()]", marks=pytest.mark.long),
-        pytest.param("os.rename(ROOT, '/dev/shm/elsewhere')", marks=pytest.mark.long),
+        pytest.param("[os.unlink(one) for one in files()]"),
+        pytest.param("os.rename(ROOT, '/dev/shm/elsewhere')"),
     ],
 )
 def test_rank_whose_files_somebody_removes_makes_them_anew_and_loses_no_step(
@@ -542,7 +542,6 @@ def test_scripts_own_rankmend_is_the_one_that_it_imports(site: Site) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.long
 @needs_root
 def test_unchanged_script_under_torchrun_is_watched(site: Site) -> None:
     pytest.importorskip("torch")

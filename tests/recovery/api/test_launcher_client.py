@@ -14,6 +14,8 @@ from recovery.api.wire import WAIT_S_MAX, WAIT_S_SAFE, Accepted, JoinAnswer
 from recovery.messages.exchange import Report
 from tests.support.service import join_of
 
+pytestmark = pytest.mark.process
+
 JOB = "00000000-0000-0000-0000-000000000007"
 
 

@@ -31,6 +31,8 @@ from tests.support.checkpoint_saves import (
 )
 from tests.support.faults.unreadable_files import unreadable_files
 
+pytestmark = pytest.mark.process
+
 SMALL = [st.just(b""), st.binary(max_size=40), st.just(b"\x00" * 600)]
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.floats(),
@@ -202,7 +204,6 @@ def test_a_checkpoint_that_vanishes_in_mid_look_is_a_reason(
     assert "vanished" in gone.reason or "missing" in gone.reason
 
 
-@pytest.mark.long
 def test_a_checkpoint_among_100_000_other_entries_is_found(tmp_path: Path) -> None:
     for number in range(99_990):
         (tmp_path / f"events.{number}").touch()
@@ -211,7 +212,6 @@ def test_a_checkpoint_among_100_000_other_entries_is_found(tmp_path: Path) -> No
     assert valid_names(find(tmp_path, validate_timeout_s=250.0)) == ["checkpoint-10"]
 
 
-@pytest.mark.real
 def test_a_file_with_read_errors_is_named_and_the_save_before_is_used(tmp_path: Path) -> None:
     served = tmp_path / "served"
     for step in (10, 20):
@@ -232,7 +232,6 @@ def test_a_file_with_read_errors_is_named_and_the_save_before_is_used(tmp_path: 
         assert valid_names(find(disk.point, enough=1)) == ["checkpoint-20"]
 
 
-@pytest.mark.real
 def test_a_stale_handle_costs_a_second_look_and_not_the_newest_checkpoint(tmp_path: Path) -> None:
     served = tmp_path / "served"
     for step in (10, 20):
@@ -277,8 +276,6 @@ def test_what_changes_in_every_look_is_looked_at_twice(tmp_path: Path) -> None:
     assert verdicts[0].hindrance is Hindrance.WRITING
 
 
-@pytest.mark.long
-@pytest.mark.real
 def test_a_read_that_hangs_is_left_behind_and_named(tmp_path: Path) -> None:
     served = tmp_path / "served"
     save_trainer(served, 20)

@@ -20,6 +20,8 @@ from recovery.checkpoints.reader import ChangedError, DefectError, FileReader
 from tests.support.faults.unreadable_files import unreadable_files
 from tests.support.page_cache import bring_cached, cached_bytes, drop_cached, needs_direct_reads
 
+pytestmark = pytest.mark.process
+
 BLOCK = BLOCK_BYTES
 SIZE_BYTES = 2 * BLOCK + 12_345
 FEW_BYTES = 200_000  # what looks into the cache and at the ends of a file leave in it
@@ -207,7 +209,6 @@ def test_a_file_in_shared_memory_is_read_right(shared_memory: Path) -> None:
     assert read_digests(shared_memory, beside_training()) == digests_of(shared_memory)
 
 
-@pytest.mark.real
 def test_a_fuse_file_is_read_right_and_its_read_error_is_told(tmp_path: Path) -> None:
     (tmp_path / "served").mkdir()
     path = save(tmp_path / "served" / "shard")

@@ -22,6 +22,8 @@ from recovery.checkpoints.names import is_ignored, shown, step_of
 from recovery.checkpoints.reader import DefectError, FileReader
 from tests.support.checkpoint_saves import make_safetensors, make_torch_layout
 
+pytestmark = pytest.mark.process
+
 KIND = CheckpointFormat
 
 

@@ -30,6 +30,8 @@ from tests.support.checkpoint_saves import (
     valid_names,
 )
 
+pytestmark = pytest.mark.process
+
 # Order
 
 

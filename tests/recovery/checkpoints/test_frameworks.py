@@ -13,7 +13,7 @@ from recovery.checkpoints.model import CheckpointFormat
 from tests.support.checkpoint_saves import find
 from tests.support.framework_saves import require
 
-pytestmark = [pytest.mark.long, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 ROOT = Path(__file__).resolve().parents[3]
 # Name of the writer: libraries, format, tags newest first, steps newest first.

@@ -35,6 +35,8 @@ from tests.support.ocdbt_files import (
     zstd_frame,
 )
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 CHUNK = zstd_frame(os.urandom(400_000))  # of four blocks
 
@@ -218,7 +220,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["ocdbt/10", "ocdbt/20/default", "deep"])
 def test_the_tree_is_read_as_tensorstore_reads_it(real: Path, name: str) -> None:
@@ -232,7 +233,6 @@ def test_the_tree_is_read_as_tensorstore_reads_it(real: Path, name: str) -> None
     }
 
 
-@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.parametrize("step", ["10", "20", "30", "40"])
 def test_every_file_that_orbax_restores_is_found_damaged(

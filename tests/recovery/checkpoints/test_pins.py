@@ -18,6 +18,8 @@ from tests.support.checkpoint_saves import find, save_npz, save_trainer, valid_n
 from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
 
+pytestmark = pytest.mark.process
+
 QUICK = PinSettings(poll_s=0.01, still_looks=2)
 
 
@@ -351,7 +353,6 @@ def test_a_pin_that_would_be_too_much_work_is_not_made(
     assert not links(tmp_path)
 
 
-@pytest.mark.real
 def test_a_file_system_without_hard_links_is_told_once(tmp_path: Path, pins: Pins) -> None:
     with checkpoint_disk(tmp_path) as disk:
         path = save_trainer(disk.served, 40)
@@ -369,7 +370,6 @@ def test_a_file_system_without_hard_links_is_told_once(tmp_path: Path, pins: Pin
         assert not links(disk.point)
 
 
-@pytest.mark.real
 def test_storage_that_hangs_holds_nobody_up(tmp_path: Path, pins: Pins) -> None:
     with checkpoint_disk(tmp_path) as disk:
         path = disk.point / save_trainer(disk.served, 40).name
@@ -385,7 +385,6 @@ def test_storage_that_hangs_holds_nobody_up(tmp_path: Path, pins: Pins) -> None:
         assert one.pinned is None
 
 
-@pytest.mark.real
 def test_pins_work_on_a_network_file_system_as_on_a_disk(tmp_path: Path, pins: Pins) -> None:
     with checkpoint_disk(tmp_path) as disk:
         path = disk.point / save_trainer(disk.served, 40).name

@@ -18,6 +18,8 @@ from tests.support.clocks import FakeClock
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.faults.unreadable_files import unreadable_files
 
+pytestmark = pytest.mark.process
+
 CLOCK = SystemClock()
 
 
@@ -114,13 +116,12 @@ def test_only_so_many_threads_are_left_behind(server: threading.Event) -> None:
         calls.run("another", lambda: 7, deadline(30))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("hanging", "is_folder"),
     [
         ("more.pt", True),
-        pytest.param("trainer_state.json", True, marks=pytest.mark.long),
-        pytest.param("step-20", False, marks=pytest.mark.long),
+        pytest.param("trainer_state.json", True),
+        pytest.param("step-20", False),
     ],
 )
 def test_a_checkpoint_whose_storage_hangs_keeps_no_older_one_from_being_chosen(

@@ -12,7 +12,7 @@ from recovery.checkpoints.unwritable import Unwritable, UnwritableError, explain
 from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 def fill_inodes(folder: Path) -> None:
@@ -34,7 +34,6 @@ def refused(fence: FenceFile) -> UnwritableError:
     return advancing.value
 
 
-@pytest.mark.real
 def test_full_file_system_is_named_with_what_is_free_until_there_is_room(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "full", "size=1m,nr_inodes=64") as folder:
         fence = FenceFile(folder / ".rankmend" / "attempt")
@@ -52,7 +51,6 @@ def test_full_file_system_is_named_with_what_is_free_until_there_is_room(tmp_pat
         assert [one.name for one in fence.path.parent.iterdir()] == ["attempt"]
 
 
-@pytest.mark.real
 def test_file_system_without_inodes_is_not_called_full(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "many", "size=1m,nr_inodes=16") as folder:
         fence = FenceFile(folder / ".rankmend" / "attempt")
@@ -65,7 +63,6 @@ def test_file_system_without_inodes_is_not_called_full(tmp_path: Path) -> None:
     assert "has no inode left for another file, though 1.0" in str(error)
 
 
-@pytest.mark.real
 def test_read_only_file_system_is_named_as_such(tmp_path: Path) -> None:
     with tmpfs(tmp_path / "ro", "size=1m") as folder:
         fence = FenceFile(folder / ".rankmend" / "attempt")

@@ -21,7 +21,7 @@ from recovery.launcher.processes.process_tree import read_state
 from tests.support.eventually import DEADLINE_S, eventually
 
 pytestmark = [
-    pytest.mark.real,
+    pytest.mark.process,
     pytest.mark.skipif(os.getuid() != 0, reason="needs root to run processes of other users"),
 ]
 # No account has these: what else runs on this machine is not theirs.
@@ -348,7 +348,6 @@ def test_links_lead_nowhere(shared: Path, tmp_path: Path) -> None:
     assert not inside.exists()
 
 
-@pytest.mark.long
 def test_folders_that_are_exchanged_for_links_all_the_time_lead_nowhere(
     shared: Path, tmp_path: Path, job: Job
 ) -> None:

@@ -13,7 +13,7 @@ from tests.support.console_stage import Stage, staged
 from tests.support.eventually import eventually
 from tests.support.nginx import Nginx, nginx
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.site
 
 DOOR = "<!doctype html><title>Who are you?</title><h1>Company login</h1>"
 

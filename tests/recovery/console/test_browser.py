@@ -13,7 +13,7 @@ from tests.support.console_stage import HOSTILE, Stage, make_files, staged
 from tests.support.eventually import eventually
 from tests.support.service import make_folder, running
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.site
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import urllib3
 from tests.support.browser import Visit, chromium
 from tests.support.eventually import DEADLINE_S
 
-pytestmark = [pytest.mark.long, pytest.mark.real]
+pytestmark = pytest.mark.site
 
 SCRIPT = """
 import os, pathlib, signal, time

@@ -28,6 +28,8 @@ from recovery.journal.cluster_records import CauseTold
 from recovery.journal.records import Entry
 from recovery.readings.reading import NodeReading
 
+pytestmark = pytest.mark.process
+
 JOB = "00000000-0000-4000-8000-000000000001"
 HOSTILE = "</td><script>alert(1)</script>\u202e\"'&\x1b[2J" + "A" * 10_000
 VIEWER = Viewer("ann", "127.0.0.1", (), has_act=True, csrf="right", is_signed_in=True)

@@ -30,6 +30,8 @@ from recovery.service.roles import Role
 from recovery.service.tokens import make_token
 from tests.support.service import Running, make_folder, running
 
+pytestmark = pytest.mark.process
+
 OK, LACKING, BROKEN = HostOutcome.OK, HostOutcome.LACKING, HostOutcome.BROKEN
 UNKNOWN, NOT_APPLICABLE = HostOutcome.UNKNOWN, HostOutcome.NOT_APPLICABLE
 NOWHERE = Path("/nonexistent/controller.toml")
@@ -293,7 +295,6 @@ def test_line_that_is_copied_into_a_shell_has_a_name_as_one_word(tmp_path: Path)
     assert shlex.split(mend, comments=True) == ["mkdir", "-p", str(folder)]
 
 
-@pytest.mark.real
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_folders_that_this_user_may_not_write_or_make() -> None:
     def ask() -> list[str]:
@@ -309,7 +310,6 @@ def test_folders_that_this_user_may_not_write_or_make() -> None:
     assert (outcome, "cannot write into /usr: Permission denied" in found) == ("broken", True)
 
 
-@pytest.mark.real
 def test_folder_is_tried_by_writing_for_root_may_do_all_but_that() -> None:
     folder = Path("/proc/self/task")  # takes no file, from anybody
 
@@ -386,7 +386,6 @@ def test_limit(changes: dict[str, object], check: str, outcome: HostOutcome, men
     assert mend in found.mend
 
 
-@pytest.mark.real
 def test_limits_of_a_process_and_its_shared_memory_are_read() -> None:
     def ask() -> list[str]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
@@ -429,7 +428,6 @@ OLD, PLAIN = answer("[3, 7, 2]"), answer("[3, 12, 1]")
 CPU_ONLY = answer("[3, 12, 1]", '"2.9.0+cpu"', "false")
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("make", "check", "outcome", "said"),
     [
@@ -456,14 +454,12 @@ def test_interpreter_of_the_ranks(
     assert said in f"{found.found} {found.mend}"
 
 
-@pytest.mark.real
 def test_interpreter_that_hangs_is_left(tmp_path: Path) -> None:
     facts = read_python(program(tmp_path, "#!/bin/sh\nexec sleep 600\n"), answer_s=2)
 
     assert "no answer within 2 s" in facts.ranks_error
 
 
-@pytest.mark.real
 def test_files_of_the_working_folder_are_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 LOAD_BYTES = 8 << 20
 
 
@@ -64,7 +66,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert leftover == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_first_node_ends_the_test_of_all(
     folder: Path, number: signal.Signals, code: int
@@ -87,7 +88,6 @@ def test_a_signal_to_the_first_node_ends_the_test_of_all(
     assert not nodes.state.exists()
 
 
-@pytest.mark.long
 @pytest.mark.torch
 def test_a_signal_to_the_first_node_ends_the_collectives_of_all(folder: Path) -> None:
     nodes = Nodes(folder, "collectives", seconds="0.1")
@@ -105,7 +105,6 @@ def test_a_signal_to_the_first_node_ends_the_collectives_of_all(folder: Path) ->
     assert left == []
 
 
-@pytest.mark.long
 def test_ctrl_c_on_all_nodes_at_once_ends_all_of_them(folder: Path) -> None:
     nodes = Nodes(folder, "ring")
     try:
@@ -121,7 +120,6 @@ def test_ctrl_c_on_all_nodes_at_once_ends_all_of_them(folder: Path) -> None:
     assert told == [("", "rankmend: stopped by SIGINT\n")] * 3
 
 
-@pytest.mark.long
 def test_a_result_that_cannot_be_kept_is_shown_and_the_reason_told(folder: Path) -> None:
     (folder / "file").touch()
     nodes = Nodes(folder, "ring", seconds="0.1", state="file/state")

@@ -35,7 +35,7 @@ from recovery.service.meeting_secret import Identity
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 SECRET = "0123456789abcdef" * 4
 # For each flow to get its turn, where all nodes are threads of one process on a busy processor.
@@ -282,7 +282,6 @@ def test_place_comes_from_options_then_slurm_then_torchrun(tmp_path: Path) -> No
         find_place({}, nnodes=4, node_rank=0, endpoint="n0", token_file=token)
 
 
-@pytest.mark.long
 @pytest.mark.torch
 def test_collectives_run_under_pytorch_with_bus_bandwidth_and_expected_time(tmp_path: Path) -> None:
     report = take_part(tmp_path / "s", 2, FabricKind.COLLECTIVES, sizes_bytes=(1 << 16,))
@@ -299,7 +298,6 @@ def test_collectives_run_under_pytorch_with_bus_bandwidth_and_expected_time(tmp_
     )  # of two nodes, either may be the slow one
 
 
-@pytest.mark.long
 def test_peer_whose_coordinator_is_killed_ends_and_leaves_no_load(tmp_path: Path) -> None:
     token = tmp_path / "t"
     token.write_text(SECRET)

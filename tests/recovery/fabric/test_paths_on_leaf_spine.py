@@ -16,11 +16,7 @@ from tests.support.hosts.fleet import ROOT
 from tests.support.hosts.network import run_in_network
 from tests.support.leaf_spine import LeafSpine
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not()),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 LINK_BYTES_PER_S = 0.5e6  # little enough for a busy processor
 

@@ -33,11 +33,7 @@ from tests.support.hosts.fleet import Process
 from tests.support.ib_write_bw import Fault, make_perftest
 from tests.support.rdma_tree import DOWN, add_port, make_roce_tree
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not()),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 NODES = 8
 

@@ -25,7 +25,7 @@ from tests.support.faults.mounts import hanging_mount
 from tests.support.ib_write_bw import FIXTURES, Fault, make_perftest
 from tests.support.rdma_tree import make_roce_tree
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = "127.0.0.1"

@@ -9,6 +9,8 @@ from recovery.fabric.running_flows import look
 from tests.support.nics import write
 from tests.support.rdma_tree import NO_GID, add_port
 
+pytestmark = pytest.mark.process
+
 # Counts its calls: 100 pauses more at each.
 ETHTOOL = """#!/bin/sh
 echo "$2" >> {folder}/calls

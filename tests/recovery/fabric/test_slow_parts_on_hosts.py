@@ -25,11 +25,7 @@ from tests.support.fabric import (
 )
 from tests.support.hosts import Fleet, Host, why_not
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not()),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 NODES = 16
 ROUNDS_MAX = 8  # 2 log2 16

@@ -72,7 +72,6 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
             )
 
 
-@pytest.mark.long
 @given(case=st.sampled_from(JOBS), seed=st.integers(0, 2**32), torn=st.integers(0, 30))
 def test_of_a_journal_of_an_old_version_also_with_a_torn_end(
     case: str, seed: int, torn: int
@@ -81,7 +80,6 @@ def test_of_a_journal_of_an_old_version_also_with_a_torn_end(
     check(with_progress(read(case).entries(), random, random.choice((3, 40))), random, torn)
 
 
-@pytest.mark.long
 @given(seed=st.integers(0, 2**32), end=st.integers(1, 2000), torn=st.integers(0, 30))
 def test_of_a_job_with_incidents_and_times_in_which_nobody_wrote(
     seed: int, end: int, torn: int

@@ -17,6 +17,8 @@ from rankmend.errors import ConfigError, NoSourceError
 from recovery.inject.request import parse_target
 from recovery.inject.targets import find_target
 
+pytestmark = pytest.mark.process
+
 
 @contextmanager
 def started(*words: str) -> Iterator[int]:

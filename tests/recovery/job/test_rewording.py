@@ -92,7 +92,6 @@ def test_a_job_on_one_node_goes_the_same_way_whatever_its_texts_say(name: str) -
         assert first_difference(told, course(SimWorld(ONE_NODE[name], words).run())) is None
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", SEVERAL_NODES)
 def test_a_job_on_several_nodes_goes_the_same_way_whatever_its_texts_say(name: str) -> None:
     told = course(Cluster(SEVERAL_NODES[name]).run())

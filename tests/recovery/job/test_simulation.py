@@ -42,7 +42,7 @@ def test_undisturbed_run_crosses_every_boundary_that_the_crash_test_names() -> N
     assert world.started == [1, 2]
 
 
-@pytest.mark.parametrize("kills_launcher", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills_launcher", [False, pytest.param(True)])
 @pytest.mark.parametrize("crash_at", range(1, BOUNDARIES + 1))
 def test_crash_at_any_boundary_ends_done_with_each_attempt_started_once(
     crash_at: int, kills_launcher: bool
@@ -68,7 +68,6 @@ def test_two_crashes_in_a_row_are_as_good_as_one(crash_at: int) -> None:
     assert world.outcome.kind is OutcomeKind.DONE, world.outcome
 
 
-@pytest.mark.long
 def test_random_scenarios_keep_every_rule() -> None:
     """Many seeds, as many as the time allows. RANKMEND_SIM_SEED=N SECONDS=0 runs one again."""
     until_s = time.monotonic() + SECONDS

@@ -41,7 +41,6 @@ def nodes_of(attempt: AttemptStarted) -> list[str]:
     return [place.node for place in attempt.placement]
 
 
-@pytest.mark.long
 def test_random_settings_keep_every_rule() -> None:
     """Many seeds, as many as the time allows. RANKMEND_SIM_SEED=N SECONDS=0 runs one again."""
     until_s = time.monotonic() + SECONDS
@@ -61,7 +60,6 @@ def test_random_settings_keep_every_rule() -> None:
             break
 
 
-@pytest.mark.long
 def test_a_crash_at_any_boundary_starts_no_attempt_twice_and_forgets_nothing() -> None:
     boundaries = Cluster(KILL).run().control.crossings
 
@@ -223,7 +221,6 @@ def test_a_plan_that_must_wait_is_journaled_once_and_carried_out_later() -> None
     assert world.outcome.kind is OutcomeKind.DONE
 
 
-@pytest.mark.long
 def test_two_controllers_on_copies_of_one_journal_never_run_two_attempts_at_once() -> None:
     others = 0
     for seed in range(12):
@@ -235,7 +232,6 @@ def test_two_controllers_on_copies_of_one_journal_never_run_two_attempts_at_once
     assert others > 6
 
 
-@pytest.mark.long
 def test_a_full_disk_at_any_boundary_loses_nothing_on_several_nodes() -> None:
     boundaries = Cluster(KILL).run().control.crossings
 
@@ -248,7 +244,6 @@ def test_a_full_disk_at_any_boundary_loses_nothing_on_several_nodes() -> None:
         assert {attempt for attempt, _node in world.launched} == set(range(1, incidents + 2))
 
 
-@pytest.mark.long
 def test_a_tail_torn_at_any_boundary_is_cut_and_nothing_is_done_twice() -> None:
     boundaries = Cluster(KILL).run().control.crossings
     cut = 0
@@ -277,7 +272,6 @@ def test_a_controller_that_loses_its_state_stops_nothing_and_recovers_later() ->
         assert adopted.epoch > adopted.followed_epoch
 
 
-@pytest.mark.long
 def test_the_old_controller_that_comes_back_never_fights_the_new_one() -> None:
     others = 0
     for seed in range(4):

@@ -27,7 +27,7 @@ from tests.support.journals import JournalPlace, PostgresPlace, SqlitePlace
 from tests.support.long_journals import with_progress
 from tests.support.old_journals import JOBS, read
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -13,7 +13,7 @@ from recovery.journal.job_records import BudgetsReset, JobOpened
 from recovery.journal.node_records import NodeLeft
 from tests.support.journals import JournalPlace, PostgresPlace, SqlitePlace
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
 
@@ -118,7 +118,6 @@ def test_a_gap_in_the_numbers_is_refused(place: JournalPlace) -> None:
         pass
 
 
-@pytest.mark.real
 def test_kill_9_of_the_writer_loses_nothing_that_was_acknowledged(place: JournalPlace) -> None:
     with place.start_writer() as writer:
         acknowledged = 0

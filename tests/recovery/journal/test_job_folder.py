@@ -10,7 +10,7 @@ from rankmend.errors import ConfigError, JobHeldError, LaunchError
 from recovery.journal.job_folder import is_held, open_job, read_json
 from recovery.journal.job_key import JobKey
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 KEY = JobKey("job:mine", "mine", "--job")
 
@@ -32,7 +32,6 @@ def test_a_job_whose_state_was_lost_takes_the_uuid_from_beside_its_checkpoints(
     assert open_job(tmp_path, KEY, known, 1.0).job_id == known
 
 
-@pytest.mark.real
 def test_the_same_job_started_twice_is_refused_and_the_holder_named(tmp_path: Path) -> None:
     folder = open_job(tmp_path, KEY, None, 1.0)
     code = (

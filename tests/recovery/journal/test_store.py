@@ -26,7 +26,7 @@ from recovery.journal.records import Entry, UnknownRecord, decode_record
 from recovery.journal.store import Journal, open_readonly
 from tests.support.eventually import eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 ROOT = Path(__file__).parents[3]
 JOB = JobOpened("6f1c0a5e-0000-4000-8000-000000000001", "digits")
@@ -353,7 +353,6 @@ def run_on_a_small_disk(tmp_path: Path, *scripts: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.real
 def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
     (told,) = run_on_a_small_disk(tmp_path, FULL_DISK)
 
@@ -364,7 +363,6 @@ def test_a_full_disk_is_named_writes_nothing_and_passes(tmp_path: Path) -> None:
     assert int(number) == int(acknowledged) + 1  # no gap, nothing half written
 
 
-@pytest.mark.real
 def test_a_journal_whose_writer_died_on_a_full_disk_opens_while_it_is_full(tmp_path: Path) -> None:
     acknowledged, told = run_on_a_small_disk(tmp_path, f"{FULL_DISK}\0dies", OPENED_ON_A_FULL_DISK)
 

@@ -462,7 +462,6 @@ def finish(site: FakeSite, key: str) -> None:
             site.turns(8.0, 1)
 
 
-@pytest.mark.long
 def test_a_kill_between_any_two_calls_or_writes_does_nothing_twice(make: Make) -> None:
     whole = make()
     run_story(whole)

@@ -14,7 +14,7 @@ from tests.recovery.kubernetes.conftest import Make, Site
 from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
 MERGE = "application/merge-patch+json"
 

@@ -8,7 +8,7 @@ from recovery.journal.slurm_records import SlurmOutcome
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.conftest import Make, Site, shipped_rules
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME
 VERBS = [
     (rule["resources"][0], verb) for rule in shipped_rules() for verb in rule["verbs"]

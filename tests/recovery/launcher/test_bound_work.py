@@ -13,7 +13,7 @@ import pytest
 from recovery.launcher.processes.process_tree import parse_stat, read_processes
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 # Starts a daemon that has left it in every way, and a process that is spared; then it works, or has done its work.
 PROGRAM = """

@@ -13,6 +13,8 @@ from recovery.launcher.ranks.contained import (
     wrap,
 )
 
+pytestmark = pytest.mark.process
+
 VALUES = {"runtime": "/dev/shm/x", "cwd": "/data", "rank": "3", "local_rank": "1", "attempt": "2"}
 BASE = {"PATH": "/usr/bin:/bin", "HOME": "/root", "NCCL_DEBUG": "INFO", "SECRET": "s"}
 RANKS = {**BASE, "RANK": "3", "RANKMEND_PROGRESS_FILE": "/dev/shm/x/p", "PYTHONPATH": "/hook"}

@@ -42,7 +42,7 @@ from tests.support.faults.storage import fill, small_disk
 from tests.support.fork_bench import STDLIB, Node
 from tests.support.hook import each_python
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 SUPPORT = Path(__file__).parents[2] / "support"
 STAGES = [stage.__name__ for stage in forking.STAGES]
@@ -475,7 +475,7 @@ def memory_cgroup(name: str, limit_bytes: int) -> Iterator[Path]:
 # What it imports.
 
 
-@pytest.mark.parametrize("guesses", [pytest.param(0, marks=pytest.mark.long), GUESSES_MAX])
+@pytest.mark.parametrize("guesses", [pytest.param(0), GUESSES_MAX])
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 from tests.support.fork_bench import Node
 from tests.support.hook import each_python
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 READER = "import os; FLAG = os.environ.get('FLAG')"
 HEAD = """

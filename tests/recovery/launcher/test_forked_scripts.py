@@ -13,7 +13,7 @@ import pytest
 from recovery.launcher.guardian.packets import Exited
 from tests.support.fork_bench import STDLIB, Node
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 IMPORTED = [*STDLIB, "multiprocessing.pool", "subprocess", "inspect", "pickle", "tempfile"]
 IMPORTED += ["threading", "signal", "warnings", "traceback", "logging", "asyncio", "runpy"]

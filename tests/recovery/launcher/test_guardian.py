@@ -42,7 +42,7 @@ from recovery.launcher.processes.process_tree import (
 from recovery.launcher.processes.standing import identify
 from tests.support.eventually import DEADLINE_S, deadline_s, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 REPOSITORY = Path(__file__).parents[3]
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -680,7 +680,6 @@ def launcher_beside(folder: Path, job_id: str) -> Iterator[subprocess.Popen[byte
         process.wait()
 
 
-@pytest.mark.long
 def test_guardian_that_a_busy_node_starts_late_serves(tmp_path: Path) -> None:
     late = tmp_path / "python"
     late.write_text(f'#!/bin/sh\nsleep 11\nexec {sys.executable} "$@"\n')

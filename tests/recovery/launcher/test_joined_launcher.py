@@ -40,7 +40,7 @@ from recovery.messages.exchange import (
 from tests.support.console import FakeConsole
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 SCRIPT = """
 import json, os, sys, time
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",

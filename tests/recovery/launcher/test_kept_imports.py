@@ -21,7 +21,7 @@ from recovery.launcher.ranks.kept_imports import KeptImports, TriedImports, vary
 from tests.support.eventually import eventually
 from tests.support.fork_bench import STDLIB, Node
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 TRIED = TriedImports(
     {"modules": [], "expected": {}}, {"left_out": {}, "missing": {}, "stamps": {}}, 1.5

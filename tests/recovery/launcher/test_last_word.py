@@ -22,7 +22,7 @@ from recovery.messages.codec import decode_report
 from recovery.messages.exchange import Report
 from tests.support.eventually import DEADLINE_S, deadline_s, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 REPOSITORY = Path(__file__).parents[3]
 TOKEN = "c0ffee" * 10
@@ -105,7 +105,6 @@ def launcher(folder: Path, job_id: str, url: str, end: str) -> Iterator[subproce
         fence_leftovers(job_id, None, deadline_s())
 
 
-@pytest.mark.real
 def test_the_guardian_of_a_killed_launcher_says_that_nothing_is_left_until_that_is_on_record(
     tmp_path: Path, ear: Ear
 ) -> None:
@@ -128,7 +127,6 @@ def test_the_guardian_of_a_killed_launcher_says_that_nothing_is_left_until_that_
     assert TOKEN.encode() not in seen
 
 
-@pytest.mark.real
 def test_nobody_speaks_for_a_launcher_that_lives(tmp_path: Path, ear: Ear) -> None:
     ended, lives = str(uuid.uuid4()), str(uuid.uuid4())
     with (

@@ -26,7 +26,7 @@ from tests.support.eventually import DEADLINE_S
 from tests.support.faults.process import kill, stop
 from tests.support.launcher_bench import STEPS, Node, both, make_node
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 __all__ = ["make_node"]  # a fixture
 

@@ -10,7 +10,7 @@ from recovery.launcher.host.node_probe import SILENT_S, NodeProbe
 from recovery.messages.probing import ProbeRequest, ProbeState, ProbeTold
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 SECRET = "5" * 64
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.eventually import DEADLINE_S
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).resolve().parents[3]
 ASK = """
 import resource, sys

@@ -15,7 +15,7 @@ from tests.support.messages import ORDER
 
 __all__ = ["make_node"]  # a fixture
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 IMPOSSIBLE: dict[str, dict[str, Any]] = {
     "epoch": {"epoch": -1},

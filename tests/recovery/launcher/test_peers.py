@@ -16,7 +16,7 @@ from recovery.messages.exchange import Endpoint, Peer
 from recovery.messages.peer_key import PeerKey
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 JOB = "00000000-0000-0000-0000-000000000007"
 SECRET = "5" * 64

@@ -20,6 +20,8 @@ from recovery.launcher.rendezvous.ports import (
 )
 from tests.support.eventually import DEADLINE_S
 
+pytestmark = pytest.mark.process
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -102,7 +104,6 @@ def test_machine_without_the_setting_gets_the_usual_range(tmp_path: Path) -> Non
     assert read_default_range(tmp_path / "none") == PortRange(20_000, 29_999)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("address", [LOOPBACK, "localhost", ""])
 def test_reserved_port_refuses_connections_until_it_listens(address: str) -> None:
     reserved = reserve(free_range(4), address)
@@ -116,7 +117,6 @@ def test_reserved_port_refuses_connections_until_it_listens(address: str) -> Non
     reserved.release()
 
 
-@pytest.mark.real
 def test_busy_port_is_passed_over() -> None:
     ports = free_range(3)
     first = reserve(ports, LOOPBACK, first=ports.first)
@@ -128,7 +128,6 @@ def test_busy_port_is_passed_over() -> None:
     second.release()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("address", [LOOPBACK, ""])
 def test_reserved_port_is_held_against_those_who_would_share_it(address: str) -> None:
     reserved = reserve(free_range(4), address)
@@ -142,7 +141,6 @@ def test_reserved_port_is_held_against_those_who_would_share_it(address: str) ->
     reserved.release()
 
 
-@pytest.mark.real
 def test_port_of_another_address_family_is_busy_all_the_same() -> None:
     ports = free_range(1)
     everywhere = reserve(ports, "")
@@ -153,7 +151,6 @@ def test_port_of_another_address_family_is_busy_all_the_same() -> None:
     everywhere.release()
 
 
-@pytest.mark.real
 def test_wholly_busy_range_is_named() -> None:
     ports = free_range(3)
     held = [reserve(ports, LOOPBACK) for _port in range(ports.size)]
@@ -165,7 +162,6 @@ def test_wholly_busy_range_is_named() -> None:
         reserved.release()
 
 
-@pytest.mark.real
 def test_busy_port_that_the_user_insists_on_is_named_with_its_holder() -> None:
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)
@@ -182,7 +178,6 @@ def test_busy_port_that_the_user_insists_on_is_named_with_its_holder() -> None:
     held.release()
 
 
-@pytest.mark.real
 def test_released_port_is_free_again_though_its_connections_still_close() -> None:
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)
@@ -196,7 +191,6 @@ def test_released_port_is_free_again_though_its_connections_still_close() -> Non
     reserve_exactly(port, LOOPBACK).release()
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("address", ["192.0.2.77", "no.such.host.invalid"])
 def test_address_that_is_not_this_machines_is_named(address: str) -> None:
     with pytest.raises(LaunchError, match=address):

@@ -18,7 +18,7 @@ from recovery.launcher.processes.standing import ForeignMarks, identify, is_ther
 from tests.support.eventually import DEADLINE_S
 from tests.support.faults import process as faults
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 BOOT = "b-1"
 HERE = ProcessIdentity(10, 500, 7, 3, BOOT)
@@ -116,7 +116,6 @@ def test_mark_is_read_back() -> None:
     assert parse_mark(OWNER.mark(), BOOT) == OWNER
 
 
-@pytest.mark.real
 def test_real_process_is_alive_until_it_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         owner, here = identify(process.pid), identify()
@@ -130,7 +129,6 @@ def test_real_process_is_alive_until_it_is_killed() -> None:
         assert not is_there(process.pid)
 
 
-@pytest.mark.real
 def test_own_processes_are_never_foreign_and_those_of_a_living_launcher_are() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         mark = identify(other.pid).mark()

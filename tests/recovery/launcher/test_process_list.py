@@ -20,7 +20,7 @@ from recovery.launcher.processes.process_tree import (
 from tests.support.eventually import deadline_s, eventually
 from tests.support.faults.process import kill
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 # A daemon as careful ones do it: its own session, forked twice, and an empty environment.
 UNMARKED = """
@@ -70,7 +70,6 @@ def test_a_link_in_place_of_the_list_is_not_followed(tmp_path: Path, sleeper: Pr
     assert read_list(str(tmp_path / "processes")) == ()
 
 
-@pytest.mark.real
 def test_an_unmarked_daemon_is_fenced_after_guardian_and_rank_were_killed(tmp_path: Path) -> None:
     job_id = str(uuid.uuid4())
     file, pid_file = tmp_path / "processes", tmp_path / "daemon"

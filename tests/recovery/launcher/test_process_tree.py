@@ -35,7 +35,7 @@ from recovery.launcher.processes.process_tree import (
 from recovery.launcher.processes.standing import ForeignMarks, identify
 from tests.support.eventually import deadline_s, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 REPOSITORY = Path(__file__).parents[3]
 JOB = "6ff7bb4e-7c8f-4f4a-93ce-2a1c0f0c5a11"
@@ -92,7 +92,6 @@ def test_nonsense_for_sizes_of_memory_is_refused(data: bytes) -> None:
         parse_memory(data)
 
 
-@pytest.mark.real
 def test_process_has_a_memory_map_until_it_exits() -> None:
     process = subprocess.Popen(["sleep", "600"])
     statm = Path(f"/proc/{process.pid}/statm")
@@ -262,7 +261,6 @@ def become_somebody() -> None:
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody may look
 
 
-@pytest.mark.real
 def test_own_process_that_may_not_be_read_is_counted_and_those_of_others_are_not() -> None:
     hidden, ready = in_child(become_somebody)
     assert os.read(ready, 100) == b"None"
@@ -284,7 +282,6 @@ def test_own_process_that_may_not_be_read_is_counted_and_those_of_others_are_not
     assert 1 not in unreadable or os.geteuid() != 0
 
 
-@pytest.mark.real
 def test_process_whose_main_thread_has_ended_is_neither_gone_nor_exiting() -> None:
     code = """
 import ctypes, threading, time
@@ -307,7 +304,6 @@ ctypes.CDLL(None).syscall(SYS_exit, 0)
     process.wait()
 
 
-@pytest.mark.real
 def test_zombie_that_nobody_reaps_counts_as_gone() -> None:
     process = subprocess.Popen(["sleep", "600"])
     ref = ref_of(process.pid)
@@ -319,7 +315,6 @@ def test_zombie_that_nobody_reaps_counts_as_gone() -> None:
     process.wait()
 
 
-@pytest.mark.real
 def test_pid_that_is_another_process_by_now_is_not_killed() -> None:
     process = subprocess.Popen(["sleep", "600"])
     old = ProcessRef(process.pid, ref_of(process.pid).start_ticks - 1)
@@ -334,7 +329,6 @@ def test_pid_that_is_another_process_by_now_is_not_killed() -> None:
     assert not send_kill(old)
 
 
-@pytest.mark.real
 def test_process_that_is_not_gone_in_time_is_named_with_its_state() -> None:
     code = """
 import mmap, time
@@ -369,7 +363,6 @@ def start_marked(
     return process
 
 
-@pytest.mark.real
 def test_leftovers_of_old_attempts_are_killed_with_their_children_and_newer_ones_are_not() -> None:
     job_id = str(uuid.uuid4())
     # The child has dropped the mark: it is found below its parent.
@@ -393,7 +386,6 @@ def test_leftovers_of_old_attempts_are_killed_with_their_children_and_newer_ones
     new.wait()
 
 
-@pytest.mark.real
 def test_rank_whose_launcher_lives_is_never_killed_and_one_of_a_dead_launcher_is() -> None:
     job_id = str(uuid.uuid4())
     other = subprocess.Popen(["sleep", "600"])
@@ -418,7 +410,6 @@ def test_rank_whose_launcher_lives_is_never_killed_and_one_of_a_dead_launcher_is
         rank.stdout.close()
 
 
-@pytest.mark.real
 def test_fencing_without_leftovers_kills_nothing() -> None:
     leftovers = fence_leftovers(str(uuid.uuid4()), None, deadline_s())
 
@@ -426,7 +417,6 @@ def test_fencing_without_leftovers_kills_nothing() -> None:
     assert leftovers.killed == ()
 
 
-@pytest.mark.real
 def test_launcher_below_an_old_process_of_its_job_does_not_kill_what_it_stands_on() -> None:
     job_id = str(uuid.uuid4())
     code = f"""

@@ -31,7 +31,7 @@ from recovery.launcher.rendezvous.rendezvous_store import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.torch_ranks import TorchRank
 
-pytestmark = [pytest.mark.real, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = itertools.count(1, 10)

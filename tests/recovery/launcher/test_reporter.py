@@ -24,7 +24,7 @@ from recovery.messages.exchange import Endpoint
 from recovery.snapshots.watch import SnapshotWatch
 from tests.support.agent import FakeClock
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 LOOPBACK, JOB, LAUNCHER = "127.0.0.1", "train", "launcher-1"
 
 

@@ -14,7 +14,7 @@ from recovery.launcher.ranks.waiting_processes import WaitingProcesses
 from recovery.messages.exchange import RankStart, StartKind
 from tests.support.fork_bench import Node
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 THREAD = "import threading as t; t.Thread(target=t.Event().wait, daemon=True, name='beat').start()"
 FOREIGN_THREAD = "import _thread, time; _thread.start_new_thread(time.sleep, (600,))"
 DEVICE = "import os; kept = os.open('/dev/full', os.O_RDWR)"

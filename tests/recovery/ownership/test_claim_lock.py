@@ -26,7 +26,7 @@ from recovery.ownership.claim_folder import ClaimFolder
 from recovery.ownership.claim_lock import ClaimLock, hold_lock, look_at_lock
 from recovery.ownership.taking import TakenFolder, Waiting, make_claim, take
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 class Time:

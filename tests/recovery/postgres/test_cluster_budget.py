@@ -19,7 +19,7 @@ from tests.support.eventually import DEADLINE_S
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 FINDING = Finding(
     kind=Kind.RANK_SLOW,

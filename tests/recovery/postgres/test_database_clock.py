@@ -13,6 +13,8 @@ from tests.support.controllers import configure
 from tests.support.eventually import DEADLINE_S
 from tests.support.postgres import PostgresServer
 
+pytestmark = pytest.mark.site
+
 
 class HandClock:
     def __init__(self) -> None:
@@ -73,7 +75,6 @@ def service(tmp_path: Path, postgres: PostgresServer) -> Iterator[Service]:
     thread.stop()
 
 
-@pytest.mark.real
 def test_what_a_controller_with_a_wrong_clock_writes_has_the_databases_time(
     service: Service,
 ) -> None:

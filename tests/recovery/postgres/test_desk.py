@@ -24,7 +24,7 @@ from tests.recovery.slurm.fakes import FakeSlurm
 from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LIMITS = SlurmLimits(enabled=True, act=True, nodes_drained_percent=100.0, timeout_s=1.0)
 DRAIN = SchedulerRequest("leave/i-1/1", SchedulerAction.DRAIN, ("n1",), reason="GPU 3 is bad")
 

@@ -9,7 +9,7 @@ from rankmend.errors import ConfigError
 from recovery.postgres.durability import ServerSettings, name_losses, refuse_server
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 
 SOUND = ServerSettings(15_00_00, False, "on", "on", "on", "", 0, 4000)
 
@@ -56,7 +56,6 @@ def careless(postgres: PostgresServer) -> Iterator[str]:
     postgres.ask("postgres", f"ALTER ROLE controller IN DATABASE {name} RESET synchronous_commit")
 
 
-@pytest.mark.real
 def test_a_server_that_may_lose_commits_is_refused_unless_that_is_accepted(
     postgres: PostgresServer, careless: str
 ) -> None:

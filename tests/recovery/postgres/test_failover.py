@@ -19,7 +19,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.journals import PostgresPlace
 from tests.support.postgres import PostgresServer, connected, running_server
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from recovery.postgres.migration import (
 )
 from tests.support.postgres import ROLE_SQL, PostgresServer, connected
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 
 
 def check(url: str) -> None:

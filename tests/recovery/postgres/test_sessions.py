@@ -22,7 +22,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 from tests.support.postgres import PostgresServer, connected, running_server
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 SESSIONS = 4
 TEXT = "SELECT 'é→'::text"
 

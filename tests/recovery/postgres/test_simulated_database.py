@@ -15,7 +15,7 @@ from tests.support.postgres import PostgresServer
 from tests.support.simulation_database import SimServer
 from tests.support.simulation_queries import QUERIES
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LEASE_S = 1000.0  # nothing runs out by itself meanwhile
 
 

@@ -14,7 +14,7 @@ from recovery.postgres.database_url import read_database_url
 from recovery.service.authority import make_authority, make_server
 from tests.support.postgres import PostgresServer, running_server
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.site
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,8 @@ from recovery.service import authority
 from tests.support.agent_server import Handler, serve_agent
 from tests.support.eventually import DEADLINE_S, fault_lasts
 
+pytestmark = pytest.mark.process
+
 PAGE = b"rankmend_host_cpus 8\n"
 
 

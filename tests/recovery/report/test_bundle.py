@@ -31,6 +31,8 @@ from recovery.report.scrub import Scrubber, shown_environment
 from recovery.service.meeting_secret import Identity
 from tests.support.findings import HUNG
 
+pytestmark = pytest.mark.process
+
 SECRETS = {
     "hf_AbCdEfGhIjKlMnOpQrStUvWx": "token by shape",
     "AKIAIOSFODNN7EXAMPLE": "AWS key id",
@@ -136,7 +138,6 @@ def test_the_manifest_holds_the_checksum_of_every_file(job: Path, tmp_path: Path
     assert "host-stuck" in files["why.txt"].decode()
 
 
-@pytest.mark.real
 def test_the_command_packs_an_incident_and_names_one_that_is_unknown(
     job: Path, tmp_path: Path
 ) -> None:

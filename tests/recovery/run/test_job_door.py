@@ -22,7 +22,7 @@ from recovery.run.door_call import NoDoorError, ask_door
 from recovery.run.job_door import JobDoor
 from tests.support.eventually import DEADLINE_S
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 DONE = JobAnswer(done=wire.Done("done"))
 

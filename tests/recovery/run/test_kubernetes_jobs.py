@@ -15,6 +15,8 @@ from rankmend.cli.run import run
 from recovery.run.options import Mode, RunOptions, choose_mode, node_range, parse_meeting
 from tests.support.kubernetes import Cluster
 
+pytestmark = pytest.mark.site
+
 FOLDER = Path(__file__).resolve().parents[3] / "examples/kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))
 # What each gives the container. Indexed Job: docs of batch/v1, JOB_COMPLETION_INDEX. JobSet adds its index. Trainer: its torch
@@ -185,8 +187,6 @@ def test_a_field_that_no_model_has_is_found() -> None:
     ]
 
 
-@pytest.mark.real
-@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda one: one.stem)
 def test_a_real_api_server_takes_the_pod_of_each_example(
     file: Path, kubernetes_cluster: Cluster
@@ -207,8 +207,6 @@ def test_a_real_api_server_takes_the_pod_of_each_example(
     )
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_real_api_server_takes_the_job_but_for_what_is_newer_than_it(
     kubernetes_cluster: Cluster,
 ) -> None:

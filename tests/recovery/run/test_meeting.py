@@ -35,7 +35,7 @@ from recovery.service.tokens import Tokens
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.free_port import free_port
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,6 @@ def hosting(tmp_path: Path) -> Iterator[tuple[HostGuard, Shelf]]:
     client.close()
 
 
-@pytest.mark.real
 def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
     hosting: tuple[HostGuard, Shelf],
 ) -> None:
@@ -360,7 +359,6 @@ def test_a_host_whose_storage_hangs_serves_no_more_and_again_when_it_is_back(
     )
 
 
-@pytest.mark.real
 def test_a_host_that_finds_a_newer_claim_makes_way(hosting: tuple[HostGuard, Shelf]) -> None:
     guard, shelf = hosting
     assert shelf.claim(7, "b")

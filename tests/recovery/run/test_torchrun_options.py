@@ -31,6 +31,8 @@ from recovery.run.options import (
 )
 from tests.support.console import FakeConsole
 
+pytestmark = pytest.mark.process
+
 OPTIONS = RunOptions("train.py")
 # A value that torchrun takes, where "1" is none.
 VALUES = {

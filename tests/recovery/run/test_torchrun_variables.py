@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from rankmend.cli import cli
 from rankmend.cli.run import run
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 # Read by torchrun; the command has no such option yet and says so where one of them is set.
 BY_OPTION = {option.envvar: option for option in run.params if isinstance(option.envvar, str)}

@@ -26,6 +26,8 @@ from tests.support.eventually import eventually
 from tests.support.goodput_jobs import BEGIN, FAILED, entries_of
 from tests.support.long_journals import write
 
+pytestmark = pytest.mark.process
+
 
 async def hostile(_request: web.Request) -> web.StreamResponse:
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>"

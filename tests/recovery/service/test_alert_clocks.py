@@ -9,6 +9,8 @@ from rankmend.clock import SystemClock
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 
+pytestmark = pytest.mark.process
+
 
 class WrongClock(SystemClock):
     def __init__(self, ahead_s: float) -> None:
@@ -18,7 +20,6 @@ class WrongClock(SystemClock):
         return super().unix_s() + self._ahead_s
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("ahead_s", [-3600.0, 86_400.0])
 def test_alert_of_a_node_whose_clock_is_wrong_fires_and_ends(
     tmp_path: Path, ahead_s: float

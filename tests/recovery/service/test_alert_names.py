@@ -17,7 +17,7 @@ from recovery.service.tokens import add_token, make_token
 from tests.support.eventually import eventually
 from tests.support.service import FullClient, Running, Speaker, join_of, make_folder, running
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

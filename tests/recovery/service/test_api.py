@@ -51,6 +51,8 @@ from tests.support.service import (
 )
 from tests.support.service_bench import ask
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -16,7 +16,7 @@ from recovery.service.routes import ROUTES
 from tests.support.eventually import DEADLINE_S
 from tests.support.service import Running, make_folder, running, two_speakers
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 EXAMPLES = 12  # for each operation: 26 operations then take some 15 s
 

@@ -23,7 +23,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.power_bmc import PASSWORD, PowerBmc, respond, samples, write_credentials
 from tests.support.service import make_folder, running
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 CHECK_S = 300.0
 

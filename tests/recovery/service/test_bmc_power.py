@@ -33,7 +33,7 @@ from tests.support.power_bmc import (
 )
 from tests.support.service import make_folder
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 def rule_of(bmc: PowerBmc, folder: Path, **changes: object) -> BmcRule:
@@ -255,7 +255,6 @@ def test_a_bmc_that_refuses_to_switch_off_is_asked_no_second_time(
         }
 
 
-@pytest.mark.long  # waits out a time limit of the protocol
 def test_a_request_to_switch_off_that_gets_no_answer_is_counted_as_failed(tmp_path: Path) -> None:
     readings = BmcReadings()
     with PowerBmc(answer=lambda handler: handler.connection.close()) as bmc:

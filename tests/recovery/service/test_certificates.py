@@ -21,6 +21,8 @@ from recovery.service.daemon import read
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 
+pytestmark = pytest.mark.process
+
 
 def out_of_date(folder: Path, *, begins_in_days: float, lasts_days: float) -> None:
     """Replace the server's certificate by one with other dates, of the same key and authority."""
@@ -40,7 +42,6 @@ def out_of_date(folder: Path, *, begins_in_days: float, lasts_days: float) -> No
     (folder / "server.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("begins_in_days", "said"), [(-2.0, "expired at"), (2.0, "not valid before")]
 )
@@ -60,7 +61,6 @@ def test_reload_refuses_a_certificate_that_does_not_hold_now_and_keeps_the_old(
         assert up.service.measures.certificate_s._value.get() == before
 
 
-@pytest.mark.real
 def test_certificate_that_ran_out_in_force_keeps_no_token_from_being_revoked(
     tmp_path: Path,
 ) -> None:
@@ -113,7 +113,6 @@ def renew(folder: Path) -> tuple[bytes, bytes]:
     return (made / "server.crt").read_bytes(), (made / "server.key").read_bytes()
 
 
-@pytest.mark.real
 def test_running_controller_takes_up_a_renewed_certificate_by_itself_once_it_is_whole(
     tmp_path: Path,
 ) -> None:

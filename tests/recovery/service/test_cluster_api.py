@@ -25,6 +25,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
 from tests.support.service_bench import fail_rank
 
+pytestmark = pytest.mark.process
+
 POLICY = """
 [policy]
 evidence_wait_s = 0

@@ -13,6 +13,8 @@ import urllib3
 from recovery.service.controller_config import Config, ConsoleSection
 from tests.support.service import Running, make_folder, running
 
+pytestmark = pytest.mark.process
+
 LOOPBACK = """\
 listen = "127.0.0.1:0"
 state_dir = "{0}/state"

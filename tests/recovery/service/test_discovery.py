@@ -11,6 +11,8 @@ from recovery.service.discovery import targets
 from tests.support.service import make_folder, running
 from tests.support.service_bench import ask
 
+pytestmark = pytest.mark.process
+
 
 def told(node: str, **changes: object) -> tuple[str, dict[str, str]]:
     (one,) = targets({node: ["j"]}, msgspec.convert(changes, Discovery))

@@ -22,6 +22,8 @@ from recovery.service.entrance import Entrance, Quota
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 
+pytestmark = pytest.mark.process
+
 
 def quota(**limits: object) -> Quota:
     return Quota(controller_config.Limits(**limits))  # type: ignore[arg-type]
@@ -119,7 +121,6 @@ def ask_from(up: Running, address: str) -> int:
         return int(connection.recv(64).split(b" ")[1])
 
 
-@pytest.mark.real
 def test_address_that_opens_all_it_can_shuts_nobody_else_out_and_handshakes_count(
     up: Running,
 ) -> None:
@@ -136,7 +137,6 @@ def test_address_that_opens_all_it_can_shuts_nobody_else_out_and_handshakes_coun
     assert ask_from(up, "127.0.0.1") == 200
 
 
-@pytest.mark.real
 def test_handshake_that_fails_is_counted_out(up: Running) -> None:
     for _ in range(5):
         with socket.create_connection(("127.0.0.1", up.port), timeout=DEADLINE_S) as connection:
@@ -166,7 +166,6 @@ def post(up: Running) -> Iterator[Callable[[list[object]], tuple[int, dict[str, 
     pool.clear()
 
 
-@pytest.mark.real
 def test_node_that_floods_is_bounded_named_and_counted(
     up: Running, post: Callable[[list[object]], tuple[int, dict[str, object]]]
 ) -> None:
@@ -200,7 +199,6 @@ def test_node_that_floods_is_bounded_named_and_counted(
     assert b"rankmend_controller_alerts_refused_total 500.0" in page.data
 
 
-@pytest.mark.real
 def test_message_of_a_node_is_no_larger_than_an_agents(
     up: Running, post: Callable[[list[object]], tuple[int, dict[str, object]]]
 ) -> None:

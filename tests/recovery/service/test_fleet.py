@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer, Wire, port_of
 from tests.support.service import FullClient, Running, Speaker, join_of, running, two_speakers
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 
 
 @dataclass

@@ -9,8 +9,9 @@ from recovery.service.error_answers import NotNow
 from recovery.service.stored_jobs import job_key
 from tests.support.service import join_of, make_folder, running
 
+pytestmark = pytest.mark.process
 
-@pytest.mark.real
+
 def test_launcher_is_told_which_file_cant_be_written_and_joins_once_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

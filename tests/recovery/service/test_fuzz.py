@@ -40,6 +40,8 @@ from tests.support.messages import FINDING, ORDER, REPORT
 from tests.support.service import Running, Speaker, join_of, make_folder, running, two_speakers
 from tests.support.service_bench import unlimited
 
+pytestmark = pytest.mark.process
+
 ODD: list[Any] = [
     None, True, False, 0, -1, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30, 0.5, -1e300, 1e308, 1e-320,
     "", "x", "\x1b[2J", "a" * 3000, "\u202e", "critical", "../../etc", "n2", [], {}, [[]], [0] * 300,
@@ -239,7 +241,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(up, victim, ours)
 
 
-@pytest.mark.real
 @settings(
     max_examples=150,
     deadline=None,
@@ -273,7 +274,6 @@ def test_no_report_makes_the_core_fail(scene: Scene, random: Random) -> None:
     assert scene.state_of_victim() == before
 
 
-@pytest.mark.real
 def test_launch_token_of_another_subject_reaches_no_foreign_job(scene: Scene) -> None:
     before, theirs = scene.state_of_victim(), scene.victim[0]
     client = scene.ours[0].client
@@ -299,7 +299,6 @@ def test_launch_token_of_another_subject_reaches_no_foreign_job(scene: Scene) ->
     assert scene.state_of_victim() == before
 
 
-@pytest.mark.real
 def test_report_that_is_sent_again_or_of_an_earlier_number_changes_nothing(scene: Scene) -> None:
     speaker = scene.victim[0]
     assert speaker.report is not None
@@ -318,7 +317,6 @@ def test_report_that_is_sent_again_or_of_an_earlier_number_changes_nothing(scene
     assert scene.state_of_victim() == before
 
 
-@pytest.mark.real
 def test_report_for_another_job_in_the_path_of_ones_own_is_refused(scene: Scene) -> None:
     ours, theirs = scene.ours[0], scene.victim[0]
     assert theirs.report is not None

@@ -23,7 +23,7 @@ from recovery.service.tokens import make_token, render
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import FullClient, Speaker, join_of
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 MIB = 1024 * 1024
 GROWTH_MAX = 200 * MIB  # far below what is thrown at it, above what malloc keeps of one big body
@@ -231,7 +231,6 @@ def test_packed_body_is_not_unpacked(target: Target, job_id: str) -> None:
     assert target.rss - before < 50 * MIB
 
 
-@pytest.mark.long
 def test_slow_head_is_cut_and_nobody_waits_for_it(target: Target) -> None:
     slow = [target.connect() for _ in range(100)]
     try:

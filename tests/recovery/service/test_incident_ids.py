@@ -11,8 +11,9 @@ from tests.support.eventually import eventually
 from tests.support.service import Speaker, join_of, make_folder, running
 from tests.support.service_bench import fail_rank
 
+pytestmark = pytest.mark.process
 
-@pytest.mark.real
+
 def test_no_launcher_can_choose_a_uuid_that_gives_two_incidents_one_id(tmp_path: Path) -> None:
     make_folder(tmp_path / "files")
     with running(tmp_path / "files") as up:
@@ -34,7 +35,6 @@ def test_no_launcher_can_choose_a_uuid_that_gives_two_incidents_one_id(tmp_path:
         assert settings.incident_id(7) == f"{prefixes[second]}-7"
 
 
-@pytest.mark.real
 def test_incident_of_a_job_with_a_chosen_uuid_is_found_by_its_id(tmp_path: Path) -> None:
     make_folder(tmp_path / "files")
     with running(tmp_path / "files") as up:

@@ -25,7 +25,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected
 from tests.support.service import join_of, running
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 RECORDS = 3  # of each job
 

@@ -16,7 +16,7 @@ from tests.support.postgres import PostgresServer, connected
 from tests.support.service import Running, make_folder, running, two_speakers
 from tests.support.service_bench import start_job
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 
 

@@ -22,7 +22,7 @@ from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.kubernetes import Cluster
 from tests.support.postgres import PostgresServer, connected
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 KILLS = 2
 
 

@@ -22,6 +22,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder, running
 
+pytestmark = pytest.mark.site
+
 
 def test_a_kubeconfig_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"kubernetes.kubeconfig: no file /nowhere/config"):
@@ -57,8 +59,6 @@ def test_an_api_that_does_not_answer_is_said_and_nothing_is_lost(tmp_path: Path)
     assert "rankmend_controller_kubernetes_answering 0.0" in page
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_node_is_cordoned_shown_and_returned_by_a_person(
     tmp_path: Path, kubernetes_cluster: Cluster
 ) -> None:
@@ -123,7 +123,6 @@ def flown(node: str, standing: CheckStanding) -> FlightResult:
     return FlightResult(node, "quick", outcome, 0.0, 1.0, 60.0, 1, (check,))
 
 
-@pytest.mark.long
 def test_a_node_that_fails_its_preflight_is_cordoned_and_returned_once_it_passes(
     tmp_path: Path, kubernetes_cluster: Cluster
 ) -> None:

@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.kubernetes import Cluster
 from tests.support.service import Speaker, join_of, make_folder, running
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 
 
 def test_a_condition_of_a_node_that_a_job_runs_on_is_an_active_alert(

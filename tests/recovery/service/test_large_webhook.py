@@ -17,6 +17,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
 from tests.support.service_bench import ACTIVE
 
+pytestmark = pytest.mark.process
+
 
 class Asked:
     """An Alertmanager, in so far as it is asked what fires."""
@@ -58,7 +60,6 @@ def running_alertmanager() -> Iterator[Asked]:
             thread.join()
 
 
-@pytest.mark.real
 def test_alerts_of_a_webhook_that_is_too_large_are_read_from_alertmanager(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     make_folder(folder)

@@ -26,6 +26,8 @@ from tests.support.goodput_jobs import BEGIN, FAILED
 from tests.support.service import Running, make_folder, running, two_speakers
 from tests.support.service_bench import Followed
 
+pytestmark = pytest.mark.process
+
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 
 
@@ -85,7 +87,6 @@ def up(tmp_path: Path) -> Iterator[Running]:
         yield up
 
 
-@pytest.mark.real
 def test_the_service_answers_in_the_form_that_the_headers_ask_for(up: Running) -> None:
     token = (up.folder / "admin.token").read_text().strip()
     headers = {"Authorization": f"Bearer {token}"}
@@ -102,7 +103,6 @@ def test_the_service_answers_in_the_form_that_the_headers_ask_for(up: Running) -
     assert gzip.decompress(packed.data).endswith(b"# EOF\n")
 
 
-@pytest.mark.real
 def test_a_real_prometheus_takes_openmetrics_and_finds_a_jobs_series(
     up: Running, tmp_path: Path
 ) -> None:

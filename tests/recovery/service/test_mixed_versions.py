@@ -27,7 +27,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, connected
 from tests.support.service import join_of, running, two_speakers
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 HELD = NodeHeld("n9", Hold.DRAIN, "alice", "r", None)
 RAW = "SELECT number, kind, minor, body, checksum FROM rankmend.record WHERE journal = %s ORDER BY number"
 

@@ -13,7 +13,7 @@ from recovery.messages.exchange import RankExit, RankReport
 from tests.support.eventually import eventually
 from tests.support.service import Running, Speaker, make_folder, running, two_speakers
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.process
 
 VERSIONS = {"n1": ("2.27.3",), "n2": ("2.21.5",)}
 LINE = (

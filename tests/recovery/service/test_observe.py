@@ -15,6 +15,8 @@ from recovery.service.pager import look
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
 
+pytestmark = pytest.mark.process
+
 POLICY = """
 [cluster]
 observe = true

@@ -27,6 +27,8 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
 from tests.support.service_bench import fail_rank, unlimited
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 OWN, OTHER = "llama", "gemma"  # jobs; their nodes are n1, n2 and x1, x2
 LIMITS: dict[str, dict[str, list[str]]] = {
@@ -251,7 +253,6 @@ def test_every_route_has_its_rule_here() -> None:
     }
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_route_is_open_to_its_roles_within_their_limits_and_a_refusal_changes_nothing(
     world: World, route: Route
@@ -284,7 +285,6 @@ def test_route_is_open_to_its_roles_within_their_limits_and_a_refusal_changes_no
 LISTS = [one for one in ROUTES if one.touches is Touches.OWN_PART]
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("route", LISTS, ids=lambda route: route.name)
 def test_list_shows_nothing_of_jobs_outside_the_limits(world: World, route: Route) -> None:
     _status, all_of_it = world.ask(Role.READ, "none", route.method, route.path)
@@ -296,7 +296,6 @@ def test_list_shows_nothing_of_jobs_outside_the_limits(world: World, route: Rout
     assert re.findall(foreign, seen.decode()) == []
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("path", ["/v1/nodes", "/v1/cluster", "/v1/sd/agents", "/v1/jobs/{job}"])
 def test_list_shows_no_node_outside_the_limits(world: World, path: str) -> None:
     path = path.format(job=world.ours.job_id)
@@ -308,7 +307,6 @@ def test_list_shows_no_node_outside_the_limits(world: World, path: str) -> None:
     assert re.findall(r"\bn[129]\b", foreign.decode()) == []
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("limit", "scope", "status"),
     [
@@ -327,7 +325,6 @@ def test_pause_touches_its_scope(world: World, limit: str, scope: str, status: i
     assert world.ask(Role.ACT, limit, "POST", path, b"{}")[0] == status
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("limit", "act", "node", "status"),
     [
@@ -350,7 +347,6 @@ def test_command_that_names_a_node_is_the_jobs_own_there(
     assert told == status or (status == 202 and told == 409)  # it may contradict what is there
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(
     ("limit", "nodes", "status"),
     [
@@ -370,7 +366,6 @@ def test_window_lies_within_the_nodes_of_the_token(
     assert world.ask(Role.ACT, limit, "POST", "/v1/windows", body)[0] == status
 
 
-@pytest.mark.real
 def test_alert_of_a_token_for_jobs_names_one_of_them(world: World) -> None:
     labels = {"alertname": "RankmendX", "node": "n1", "job_id": world.ours.job_id}
     body = json.dumps([{"labels": labels}]).encode()
@@ -379,7 +374,6 @@ def test_alert_of_a_token_for_jobs_names_one_of_them(world: World) -> None:
     assert world.ask(Role.ALERT, "another job", "POST", "/api/v2/alerts", body)[0] == 403
 
 
-@pytest.mark.real
 def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: World) -> None:
     worker = world.up.service.worker
     policy = worker.desk.policy

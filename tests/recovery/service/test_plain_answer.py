@@ -3,10 +3,13 @@
 import asyncio
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import RawTestServer
 
 from recovery.service.plain_answer import PlainAnswers, takes_plain
+
+pytestmark = pytest.mark.process
 
 NOW = datetime(2026, 11, 26, 22, 5, 7, tzinfo=timezone.utc)
 KIND = "application/json; charset=utf-8"

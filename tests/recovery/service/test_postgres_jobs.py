@@ -26,7 +26,7 @@ from tests.support.postgres import PostgresServer, running_server
 from tests.support.service import Running, Speaker, join_of, running, two_speakers
 from tests.support.service_bench import start_job
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 ROOT = Path(__file__).parents[3]
 LEASE_S = 30.0  # a controller loses no lease because the machine is busy
 
@@ -116,7 +116,6 @@ def test_what_a_person_orders_at_one_controller_holds_at_the_other(
             eventually(lambda: "cluster" not in desk.ledger.paused, "the first one knows the end")
 
 
-@pytest.mark.long
 def test_jobs_are_shared_with_a_controller_that_comes_and_their_launchers_follow(
     tmp_path: Path, url: str
 ) -> None:

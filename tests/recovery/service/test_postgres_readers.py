@@ -17,7 +17,7 @@ from tests.support.agent_readings import (
 from tests.support.eventually import eventually
 from tests.support.postgres import PostgresServer
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.site
 
 
 def test_incidents_pages_readings_and_accounts_are_those_of_the_journal_in_the_database(

@@ -21,6 +21,8 @@ from recovery.service.reconcile import AlertReader
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service_bench import ACTIVE
 
+pytestmark = pytest.mark.process
+
 
 class Worker:
     """Takes alerts in, as the deciding thread would."""
@@ -122,7 +124,6 @@ def test_it_is_read_once_more_when_a_webhook_has_left_alerts_out() -> None:
         eventually(lambda: len(worker.taken) == 2, "the second answer")
 
 
-@pytest.mark.real
 def test_an_answer_is_bounded_and_the_token_is_sent(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")

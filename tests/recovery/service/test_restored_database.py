@@ -14,7 +14,7 @@ from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.postgres import PostgresServer, running_server
 from tests.support.service import Running, running, two_speakers
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 
 
 class Backup:

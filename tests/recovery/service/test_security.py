@@ -37,6 +37,8 @@ from recovery.service.tokens import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 
@@ -206,7 +208,6 @@ def test_shipped_configuration_names_every_key_with_its_default() -> None:
             assert re.search(rf"(?m)^#?\[{{0,2}}(?:\w+\.)?{name}\b", text), name
 
 
-@pytest.mark.real
 def test_port_that_is_taken_is_named_and_the_controller_ends(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 import msgspec
-import pytest
 from click.testing import CliRunner
 
 from detectors.parts.power_feeds import PowerReading
@@ -38,7 +37,6 @@ BRAKED = [
 ]
 
 
-@pytest.mark.long
 def test_a_feed_over_its_limit_whose_nodes_have_a_power_brake_is_known_to_be_broken(
     tmp_path: Path,
 ) -> None:
@@ -75,7 +73,6 @@ def test_a_feed_over_its_limit_whose_nodes_have_a_power_brake_is_known_to_be_bro
     assert "47 kW, above 45 kW; 10 nodes of 10 on it short of power" in why
 
 
-@pytest.mark.long
 def test_a_feed_that_is_no_longer_read_is_told_to_people_until_it_is(tmp_path: Path) -> None:
     make_folder(tmp_path / "c")
     links, since = Links("https://wiki/runbooks", "https://console"), {"site-readings": 0.0}

@@ -24,6 +24,8 @@ from recovery.service.site_gauges import SHOWN_MAX, VERDICT_S_MAX
 from tests.support.eventually import eventually
 from tests.support.service import Running, make_folder, running
 
+pytestmark = pytest.mark.process
+
 NOW_S = 1.8e9
 UNIT = CoolingReading("cdu-1", NOW_S - 30, 6.2, 32.0, 44.5, 2.1e5, False, "ok")
 FEED = PowerReading("pdu-1", NOW_S - 5, 47e3, 0.86, False, "warning", power_watts_max=45e3)
@@ -164,7 +166,6 @@ def test_any_name_of_the_file_is_one_label() -> None:
     assert found["coolant_unit_rise_kelvin", 'a \\"b\\" \\\\ {c=\\"d\\"} ü'] == 12.5
 
 
-@pytest.mark.real
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_wrong_with_the_series() -> None:
     measures = Measures()
@@ -195,8 +196,6 @@ def scrape(up: Running) -> dict[tuple[str, str], float]:
     return series_of(answer.data.decode())
 
 
-@pytest.mark.real
-@pytest.mark.long
 def test_a_controller_shows_its_files_as_they_change(tmp_path: Path) -> None:
     make_folder(tmp_path / "c")
     file = tmp_path / "power.json"

@@ -18,6 +18,8 @@ from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.support.eventually import eventually
 from tests.support.service import make_folder, running
 
+pytestmark = pytest.mark.process
+
 # One node whose state and reason are in a file.
 NODE = """#!/bin/sh
 state="$(dirname "$0")/state"

@@ -54,7 +54,7 @@ else:
     print(*(job.job_id for job in OperatorClient(**way).jobs()))
 """
 
-pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from tests.support.goodput_jobs import BEGIN, END, FAILED, entries_of, time_of
 from tests.support.service import make_folder, running, two_speakers
 from tests.support.service_bench import Followed, SetClock, told
 
+pytestmark = pytest.mark.process
+
 
 def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> None:
     job = Followed()
@@ -277,7 +279,6 @@ def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it()
     assert standing.totals.seconds(TimePart.PRODUCTIVE) >= 500.0
 
 
-@pytest.mark.real
 def test_controller_that_comes_back_journals_when_the_one_before_was_last_alive(
     tmp_path: Path,
 ) -> None:

@@ -31,6 +31,8 @@ from tests.support.cluster_desk import make_desk
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, Speaker, join_of, make_folder, running
 
+pytestmark = pytest.mark.process
+
 
 def start(up: Running, asked: Any) -> "Future[Any]":
     loop = up.thread._loop

@@ -4,8 +4,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from recovery.slurm.node_check import LINE_MAX, CheckEnd, RunningCheck, start_check, words_for
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.process
 
 
 def end_of(check: RunningCheck) -> CheckEnd:

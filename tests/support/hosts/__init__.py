@@ -3,7 +3,7 @@
     from tests.support.hosts import Fleet, why_not
     from tests.support.faults.process import kill
 
-    pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+    pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
     with Fleet(4, tmp_path) as fleet:  # up in about 0.2 s; docs/internals/testing-hosts.md has the rest
         h1, h2 = fleet["h1"], fleet["h2"]

@@ -16,8 +16,7 @@ from tests.support.eventually import eventually
 from tests.system.chain.bed import NODES, Bed, missing_daemons
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(bool(missing_daemons()), reason=f"not installed: {missing_daemons()}"),
 ]
 

@@ -34,8 +34,7 @@ from tests.system.cluster.bed import (
 from tests.system.faults.conftest import run_undisturbed
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.site,
     pytest.mark.safety,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]

@@ -14,11 +14,7 @@ from tests.support.hosts import Host, why_not
 from tests.system.cluster.bed import Cluster, Training, running
 from tests.system.faults.harness import JOBS
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")]
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,7 @@ from tests.support.hosts import Fleet, why_not
 from tests.system.cluster.bed import Cluster, Training
 from tests.system.faults.harness import JOBS
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")]
 NODES = 5  # two train, three are spares
 POLICY = """
 [policy]

@@ -22,8 +22,7 @@ from tests.system.cluster.bed import LOCKSTEP, Watch
 from tests.system.faults.conftest import run_undisturbed
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.site,
     pytest.mark.safety,
     pytest.mark.skipif(bool(missing()), reason=missing() or "-"),
 ]

@@ -18,11 +18,7 @@ from tests.support.agent import FIXTURE, ROOT
 from tests.support.eventually import eventually
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
 
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
-    pytest.mark.skipif(bool(missing()), reason=missing()),
-]
+pytestmark = [pytest.mark.site, pytest.mark.skipif(bool(missing()), reason=missing())]
 SCRIPTS = ROOT / "deploy" / "slurm"
 USER = "nobody"
 

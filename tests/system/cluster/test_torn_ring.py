@@ -14,8 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.hosts import Fleet, why_not
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.site,
     pytest.mark.safety,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
 ]

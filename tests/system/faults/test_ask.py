@@ -11,7 +11,7 @@ import pytest
 
 from tests.system.faults.harness import JOBS, Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

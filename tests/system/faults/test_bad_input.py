@@ -17,7 +17,7 @@ from recovery.launcher.processes.process_tree import find_marked
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file system: needs root")
 
@@ -48,7 +48,6 @@ def test_an_unknown_key_in_the_configuration_is_named(tmp_path: Path) -> None:
     assert "restarts_max" in done.stderr
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -83,7 +82,6 @@ def test_a_busy_master_port_is_named_with_its_holder(tmp_path: Path) -> None:
     assert "ran" not in done.stdout
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -147,7 +145,6 @@ def test_a_read_only_checkpoint_folder_is_refused_before_any_rank_runs(tmp_path:
         "empty",
     ],
 )
-@pytest.mark.long
 def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
     make_lockstep: Make, undisturbed: dict[str, object], damage: str
 ) -> None:
@@ -171,7 +168,6 @@ def test_a_damaged_checkpoint_is_passed_over_with_its_reason(
     job.expect_output(f"passed over {newest}")
 
 
-@pytest.mark.long
 def test_a_progress_file_that_breaks_in_mid_run_stops_no_training(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -212,7 +208,6 @@ def test_a_full_shared_memory_is_an_error_that_names_it_and_no_rank_runs(tmp_pat
     assert "ran" not in done.stdout
 
 
-@pytest.mark.long
 def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     make_lockstep: Make, undisturbed: dict[str, object]
 ) -> None:
@@ -232,7 +227,6 @@ def test_a_journal_with_a_torn_end_is_cut_and_said_so(
     assert_recovered(job, undisturbed, incidents=0)
 
 
-@pytest.mark.long
 def test_a_journal_damaged_in_the_middle_is_refused_by_name(make_lockstep: Make) -> None:
     job = make_lockstep("--steps=5")
     job.start()
@@ -258,7 +252,6 @@ def spoil(job: Job, number: str) -> None:
 
 @pytest.mark.real_fault("disk full")
 @needs_root
-@pytest.mark.long
 def test_a_full_disk_under_the_journal_stops_no_training_and_nothing_is_done_unremembered(
     make_lockstep: Make, undisturbed_long: dict[str, object]
 ) -> None:

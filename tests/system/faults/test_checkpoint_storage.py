@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

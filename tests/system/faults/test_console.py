@@ -14,7 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.faults.console import Console, Pipe, Terminal
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

@@ -7,7 +7,7 @@ import pytest
 from recovery.launcher.processes.process_tree import find_marked
 from tests.system.faults.harness import Job, children, is_alive, kill, ready_server, starts
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
 STEPS = 900
 

@@ -11,7 +11,7 @@ from tests.support.faults import process
 from tests.support.postgres import PostgresServer, connected, running_server
 from tests.system.faults.nodes import Nodes, Service, newest
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 LEASE_S = 3.0
 
 

@@ -12,7 +12,7 @@ from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
 
 

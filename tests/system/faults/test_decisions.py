@@ -19,7 +19,7 @@ from recovery.messages.outside import PersonAct
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 # Saves half a file and dies; a later attempt waits for the file `enough`.
 SCRIPT = """\

@@ -17,7 +17,7 @@ from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS
 from tests.system.faults.nodes import POLICY, Nodes
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

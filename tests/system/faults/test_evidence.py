@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.faults.mounts import hanging_mount
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

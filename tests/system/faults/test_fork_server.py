@@ -20,7 +20,7 @@ from tests.system.faults.harness import (
     starts,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

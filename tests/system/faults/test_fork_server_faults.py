@@ -27,7 +27,7 @@ from tests.system.faults.harness import (
     starts,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
 SUPPORT = Path(__file__).parents[2] / "support"
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")

@@ -15,7 +15,7 @@ from tests.support.faults.mounts import tmpfs
 from tests.support.faults.storage import fill
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 def ask(job: Job, *words: str) -> str:

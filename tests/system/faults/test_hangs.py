@@ -9,7 +9,7 @@ from detectors.finding import Blame, Kind
 from tests.support.eventually import fault_lasts
 from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

@@ -12,7 +12,7 @@ from recovery.journal.incident_records import PlanWaits, WaitCause
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 # Saves half a file and dies; ends well once it has something to begin from, or is told to.
 SCRIPT = """\

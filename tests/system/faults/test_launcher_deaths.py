@@ -21,7 +21,7 @@ from tests.system.faults.harness import (
     kill_with_guardian,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
 
 

@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.faults import process, storage
 from tests.system.faults.nodes import Nodes, Service, newest
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 @pytest.mark.real_fault("controller's state lost")

@@ -16,7 +16,7 @@ from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
 from tests.system.faults.harness import EXAMPLES
 from tests.system.faults.nodes import POLICY, Nodes, journaled, run_controller, signal_all
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.site, pytest.mark.safety]
 NEEDS_HOSTS = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 DAY_S = 86_400.0
 

@@ -12,7 +12,7 @@ from recovery.journal.number_records import GoesBack, NumbersWrong
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, assert_recovered
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 # Slow steps: the job must go back before what it saves since then has pushed out all that is known to be good.
 NAN = ("--nan-rank=2", "--nan-step=25", "--step-s=0.1", "--every=10")

@@ -10,7 +10,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
 SCRIPT = """
 import argparse, os, time

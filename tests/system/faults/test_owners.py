@@ -18,7 +18,7 @@ from recovery.ownership.claim_folder import ClaimFolder
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job, kill_with_guardian
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety]
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Make = Callable[..., Job]
 ENDLESS_STEP = 30
 OTHER_NAMESPACE = ["unshare", "-mpf", "--kill-child", "--mount-proc"]

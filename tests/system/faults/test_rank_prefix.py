@@ -18,8 +18,7 @@ from tests.support.hook import each_python
 from tests.system.faults.harness import Job, assert_recovered, kill
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(os.getuid() != 0, reason="namespaces need root here"),
 ]
 Make = Callable[..., Job]

@@ -11,7 +11,7 @@ from tests.support.free_port import free_port
 from tests.system.faults.harness import JOBS, Job
 from tests.system.faults.nodes import POLICY, Nodes
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

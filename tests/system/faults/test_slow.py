@@ -24,7 +24,7 @@ from tests.support.faults.processor import prefer, taken_core
 from tests.system.faults import slowness
 from tests.system.faults.harness import Job
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 CPU_GROUP = Path("/sys/fs/cgroup/cpu")  # version 1
 QUIET_S = 9.0  # as long as four looks, after which a rank that is slow in each of them is named
 SLOW = {2: "communication", 3: "io"}  # of six ranks, at the same time

@@ -4,7 +4,7 @@ import pytest
 
 from tests.system.faults.slowness import found, make_well, running, slow_down, why
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 
 def test_unchanged_ddp_script_has_its_slow_rank_named_by_section(

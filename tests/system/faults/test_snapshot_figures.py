@@ -14,7 +14,7 @@ from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.system.faults.harness import Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 LONG = ("--steps=100000", "--step-s=0.05", "--every=20", "--snapshot-every=2", "--snapshot-mb=1")
 RANKS = 4

@@ -19,7 +19,7 @@ from tests.support.eventually import eventually
 from tests.system.faults.conftest import run_undisturbed
 from tests.system.faults.harness import Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 STEPS_PER_KILL = 12

@@ -16,7 +16,7 @@ from recovery.report.overview import list_folders, read_entries
 from tests.support.eventually import eventually
 from tests.system.faults.nodes import Nodes
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 def with_snapshots(

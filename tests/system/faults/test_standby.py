@@ -11,7 +11,7 @@ from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.support.eventually import eventually
 from tests.system.faults.harness import EXAMPLES, Job, assert_recovered, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 
 

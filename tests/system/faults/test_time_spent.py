@@ -15,7 +15,7 @@ from recovery.journal.attempt_records import Milestone, SavesStalled
 from tests.support.eventually import eventually
 from tests.system.faults.harness import JOBS, Job, kill, kill_launcher
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

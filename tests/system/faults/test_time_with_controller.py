@@ -18,7 +18,7 @@ from tests.support.faults.process import stop
 from tests.system.faults.harness import JOBS, Job, kill
 
 SLEW_S = 0.1  # of the wall clock against the monotonic one, by which spans are kept
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 
 
 class Controller:

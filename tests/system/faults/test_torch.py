@@ -13,7 +13,7 @@ from recovery.report.overview import view_ranks
 from tests.support.eventually import eventually
 from tests.system.faults.harness import EXAMPLES, Job, kill
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.torch]
+pytestmark = [pytest.mark.process, pytest.mark.torch]
 Make = Callable[..., Job]
 
 

@@ -25,7 +25,7 @@ from tests.support.kubernetes import Cluster
 from tests.support.service import make_folder
 from tests.system.kubernetes.kubelets import Kubelets
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.safety, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.site, pytest.mark.safety, pytest.mark.timeout(900)]
 SPACE = "story"
 NODES = tuple(f"story-{number}" for number in range(1, 7))
 KEPT = "story-6"  # a person has cordoned it

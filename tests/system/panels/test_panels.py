@@ -11,8 +11,7 @@ from tests.system.chain.bed import missing_daemons
 from tests.system.panels.bed import CLUSTER, NODE, PanelBed
 
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(bool(missing_daemons()), reason=f"not installed: {missing_daemons()}"),
 ]
 # "dashboard: panel" -> why no data can be had here

@@ -27,8 +27,7 @@ from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [
-    pytest.mark.real,
-    pytest.mark.long,
+    pytest.mark.process,
     pytest.mark.skipif(
         shutil.which("prometheus-alertmanager") is None, reason="Alertmanager is not installed"
     ),

@@ -8,6 +8,8 @@ import pytest
 from recovery.run.slurm.own_allocation import OwnAllocation, OwnSlurm
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 
+pytestmark = pytest.mark.process
+
 # A job of two nodes. Slurm takes nodes to exclude only once the job was requeued.
 SLURM = """#!/bin/sh
 cd "$(dirname "$0")"

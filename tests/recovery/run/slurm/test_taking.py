@@ -7,6 +7,8 @@ from recovery.run.options import Mode, RunOptions, choose_mode, node_range, pars
 from recovery.run.slurm.step import count_gpus, read_step
 from recovery.run.slurm.taking import take_from_slurm
 
+pytestmark = pytest.mark.process
+
 STEP = {
     "SLURM_JOB_ID": "12",
     "SLURM_JOB_NAME": "llama",

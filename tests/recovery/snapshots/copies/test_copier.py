@@ -45,6 +45,8 @@ from recovery.snapshots.files import OpenSnapshot
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.snapshot_files import JOB_ID, write_snapshot
 
+pytestmark = pytest.mark.process
+
 MIB = 1 << 20
 
 
