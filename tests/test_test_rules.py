@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.support.tiers import Tier, is_safety_file, tier_of
-
-pytestmark = pytest.mark.process
 
 TESTS = Path(__file__).resolve().parent
 FILES = sorted(TESTS.rglob("*.py"))

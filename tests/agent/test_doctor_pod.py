@@ -144,6 +144,7 @@ def test_another_container_is_asked_for_nothing(pod: Pod) -> None:
     }
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize(
     ("mount", "found"),
     [

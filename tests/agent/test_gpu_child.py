@@ -461,6 +461,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.safety
 def test_release_lets_go_of_the_gpus_and_resume_takes_them_up(tmp_path: Path, node: Node) -> None:
     with watched(tmp_path, "--interval", "0.2") as (agent, page):
         page.wait(2, "gpu_answering")

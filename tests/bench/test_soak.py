@@ -82,6 +82,7 @@ def test_longest_life_of_a_process_counts() -> None:
     assert usage_of("guardian", [*first, *life(0.0)]).slope_bytes_per_h == pytest.approx(0.0, abs=1)
 
 
+@pytest.mark.safety
 def test_journal_that_grows_too_much_with_each_incident_is_found() -> None:
     stored = [Stored(float(s), s, 10_000 * s, 0, 0) for s in range(100)]
 

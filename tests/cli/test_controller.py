@@ -177,6 +177,7 @@ def run_json(environment: dict[str, str], *arguments: str) -> dict[str, Any]:
 # What is.
 
 
+@pytest.mark.safety
 def test_status_shows_jobs_nodes_spares_and_what_is_left_of_the_budgets(
     service: Service, start: Callable[..., Fleet]
 ) -> None:

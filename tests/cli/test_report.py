@@ -225,6 +225,7 @@ def test_a_controllers_story_gives_back_the_entries_that_it_was_made_from() -> N
     assert [entry_of(line) for line in story.lines] == entries
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize("words", [["status"], ["incidents"], ["report", "--job"]])
 def test_damaged_file_of_one_job_hides_neither_another_nor_its_own_journal(
     state: Path, words: list[str]
@@ -263,6 +264,7 @@ class OneDamaged:
         return story
 
 
+@pytest.mark.safety
 def test_a_damaged_journal_of_one_job_at_a_controller_hides_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_damaged_journal_of_one_job_at_a_controller_hides_no_other(
     assert "left out: job-1 is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.safety
 def test_a_controller_that_reads_no_journal_at_all_is_an_error() -> None:
     client = cast("OperatorClient", OneDamaged("job-1", "job-2"))
 

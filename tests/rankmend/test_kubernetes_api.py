@@ -121,6 +121,7 @@ def test_a_pause_that_is_no_number_of_seconds_is_none(server: Server, word: str)
     assert len(server.asked) == 1
 
 
+@pytest.mark.safety
 def test_a_budget_that_forbids_an_eviction_is_not_asked_again_here(server: Server) -> None:
     server.answers = [(429, {"Retry-After": "0"}, BUDGET)]
 

@@ -46,6 +46,7 @@ def test_a_line_of_a_daemon_carries_the_same_fields() -> None:
     assert line.endswith('level=warning message="job warning" warning="no spare"')
 
 
+@pytest.mark.safety
 def test_the_journal_gets_the_priority_of_every_line_and_of_each_line_of_a_traceback() -> None:
     try:
         raise ValueError("why")
@@ -69,6 +70,7 @@ def test_a_level_becomes_the_priority_that_syslog_knows(level: int, priority: in
     assert line.startswith(f"<{priority}>time=")
 
 
+@pytest.mark.safety
 def test_standard_error_is_the_journal_only_where_systemd_named_this_very_stream() -> None:
     with Path(os.devnull).open() as file:
         found = os.fstat(file.fileno())

@@ -46,7 +46,10 @@ class Milestones:
                     return line
             looked = len(self.reached)
             left_s = end_s - time.monotonic()
-            assert left_s > 0, f"no {process} {milestone.value} {number}: {self.reached[-20:]}"
+            if left_s <= 0:
+                raise AssertionError(
+                    f"no {process} {milestone.value} {number}: {self.reached[-20:]}"
+                )
             if select.select([self._reader], [], [], left_s)[0]:
                 self._read()
 

@@ -161,6 +161,7 @@ def test_killed_service_runs_again_after_a_kill_9_of_the_injector(bed: Bed, serv
     assert pid_of(bed, service) != pid
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ended", "killed"])
 def test_controller_may_write_its_journal_again_when_the_injector_ends(
     bed: Bed, number: int

@@ -94,6 +94,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPair]:
         made.close()
 
 
+@pytest.mark.safety
 def test_watched_rank_is_killed_where_its_owner_allows_drills_and_no_other(
     pair: WatchedPair,
 ) -> None:

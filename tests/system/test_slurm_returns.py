@@ -174,6 +174,7 @@ def test_a_node_whose_reason_a_person_has_changed_is_left_alone(
     assert "the reason was changed by root: fan is loud" in site.past("node2").over
 
 
+@pytest.mark.safety
 def test_a_third_offence_keeps_a_node_out_until_a_person_returns_it(site: Site) -> None:
     (site.repaired / "node1").touch()
     for number in range(2):

@@ -186,6 +186,7 @@ def test_rank_of_another_launcher_tells_which_nccl_it_has_loaded(site: Site) -> 
     assert json.loads((site.folder / "nccl").read_text()) == [["2.27.3"]]
 
 
+@pytest.mark.safety
 @needs_root
 @each_python
 def test_process_without_a_launcher_is_a_job_of_one_rank_where_its_owner_says_so(
@@ -298,6 +299,7 @@ def test_ranks_of_one_job_have_one_id_and_those_of_another_run_another(site: Sit
     assert len(set(ids)) == 3
 
 
+@pytest.mark.safety
 @needs_root
 @each_python
 @pytest.mark.parametrize("wants", [True, False])

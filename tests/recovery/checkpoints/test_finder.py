@@ -520,6 +520,7 @@ def test_what_may_not_be_read_is_passed_over_with_the_reason(
     assert told(verdicts)["step-3"] == "can't be read: Permission denied"
 
 
+@pytest.mark.safety
 def test_files_of_another_owner_are_named_and_the_save_before_is_used(
     foreign_folder: Path, request: pytest.FixtureRequest
 ) -> None:

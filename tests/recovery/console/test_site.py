@@ -464,6 +464,7 @@ def test_a_node_that_only_a_message_or_a_watched_job_names_has_a_page() -> None:
     assert visit(TellingSource(), look) == [200, 200, 200, 404]
 
 
+@pytest.mark.safety
 def test_the_page_of_a_watched_job_stays_while_the_journal_tells_of_it() -> None:
     class EndedSource(MemorySource):
         async def watched(self, viewer: Viewer) -> list[wire.WatchedView]:

@@ -297,6 +297,7 @@ def test_a_rank_that_is_asked_to_stop_while_it_waits_for_the_server_never_runs(
     assert (node.folder / "ran").read_text() == "1"
 
 
+@pytest.mark.safety
 def test_a_fence_reaches_a_rank_that_waits_for_the_server(runs: TwoRuns) -> None:
     node = runs.node
     node.add_package("slow", WAITS)

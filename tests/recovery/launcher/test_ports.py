@@ -178,6 +178,7 @@ def test_busy_port_that_the_user_insists_on_is_named_with_its_holder() -> None:
     held.release()
 
 
+@pytest.mark.safety
 def test_released_port_is_free_again_though_its_connections_still_close() -> None:
     port = free_range(1).first
     held = reserve_exactly(port, LOOPBACK)

@@ -184,6 +184,7 @@ def test_question_whose_asker_has_gone_is_not_carried_out(
     assert desk.futures[0].cancelled()
 
 
+@pytest.mark.safety
 def test_journal_that_cannot_be_written_is_said(
     tmp_path: Path, open_door: Callable[[Desk], JobDoor]
 ) -> None:

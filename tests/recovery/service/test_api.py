@@ -83,6 +83,7 @@ def up(folder: Path) -> Iterator[Running]:
 # Launchers.
 
 
+@pytest.mark.safety
 def test_same_key_and_owner_is_the_same_job_and_another_owners_is_not(up: Running) -> None:
     ours, theirs = up.client("launch"), up.client("alice")
 
@@ -235,6 +236,7 @@ def test_job_that_is_done_is_gone_for_its_launchers_and_kept_for_people(up: Runn
     assert up.client("reader").story(job_id).lines[-1].kind == "job_ended"
 
 
+@pytest.mark.safety
 def test_job_that_has_ended_begins_again_in_its_next_run_with_its_journal(up: Running) -> None:
     speakers = two_speakers(up.client(), key="again", run="1")
     for speaker in speakers:

@@ -67,6 +67,7 @@ def test_the_controller_that_is_asked_lists_jobs_and_nodes_of_the_other_one(two:
     eventually(lambda: client.cluster().notes == [], "there is nothing to say of the owner")
 
 
+@pytest.mark.safety
 def test_the_owner_lists_its_job_once(two: Two) -> None:
     client = two.owner.client("admin")
 
@@ -84,6 +85,7 @@ def test_one_job_its_ranks_plan_policy_and_story_are_answered_by_way_of_the_othe
     assert client.incidents(two.job_id) == []
 
 
+@pytest.mark.safety
 def test_a_refusal_of_the_owner_is_told_as_it_is(two: Two) -> None:
     with pytest.raises(RefusedError) as refused:
         two.ask_other().command(two.job_id, PersonAct.APPROVE, reason="go", incident_id="none-1")
@@ -111,6 +113,7 @@ def test_a_pause_and_a_drain_are_taken_by_either(two: Two) -> None:
     eventually(lambda: desk.unusable("n1") is None, "and its end")
 
 
+@pytest.mark.safety
 def test_an_unknown_job_stays_unknown_and_a_limited_token_sees_no_more_than_at_the_owner(
     two: Two,
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_stranger_who_claims_to_be_a_controller_is_refused(two: Two) -> None:
     assert answer.status == 401
 
 
+@pytest.mark.safety
 def test_the_console_shows_the_job_and_its_journal_at_the_other_one(two: Two) -> None:
     page = _console(two.other)
 
@@ -170,6 +174,7 @@ def test_the_console_shows_the_job_and_its_journal_at_the_other_one(two: Two) ->
     assert "attempt_started" in page(f"/journal?job={two.job_id}")
 
 
+@pytest.mark.safety
 def test_a_command_is_carried_out_by_the_owner_and_audited_at_both_with_the_person(
     two: Two,
 ) -> None:

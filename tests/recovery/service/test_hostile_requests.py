@@ -200,6 +200,7 @@ def test_endless_chunked_body_is_cut_and_memory_stays(target: Target, job_id: st
     assert target.rss - before < GROWTH_MAX
 
 
+@pytest.mark.safety
 def test_many_large_bodies_at_once_stay_within_the_budget(target: Target, job_id: str) -> None:
     before, held = target.rss, []
     head = target.head("POST", f"/v1/jobs/{job_id}/reports", f"Content-Length: {8 * MIB}")

@@ -76,6 +76,7 @@ def causes(up: Running, job_id: str) -> list[str]:
     return [one["cause"] for one in found]
 
 
+@pytest.mark.safety
 def test_a_job_whose_rank_fails_ends_and_what_would_have_been_done_is_journaled(
     up: Running,
 ) -> None:

@@ -20,6 +20,7 @@ from tests.support.postgres import PostgresServer
 pytestmark = pytest.mark.site
 
 
+@pytest.mark.safety
 def test_incidents_pages_readings_and_accounts_are_those_of_the_journal_in_the_database(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:

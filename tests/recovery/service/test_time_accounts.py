@@ -22,6 +22,7 @@ from tests.support.service_bench import Followed, SetClock, told
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.safety
 def test_running_job_has_the_parts_that_its_journal_gives_at_this_moment() -> None:
     job = Followed()
 
@@ -101,6 +102,7 @@ def test_linearity_compares_no_other_accelerators_and_is_absent_without_work() -
     assert linearity(job) == {'job_id="job-1"': 1.0}
 
 
+@pytest.mark.safety
 def test_linearity_reads_the_journals_of_jobs_that_ended_before_the_controllers_start(
     tmp_path: Path,
 ) -> None:
@@ -207,6 +209,7 @@ def test_sum_that_shrank_stands_still_until_it_has_grown_past_what_it_was() -> N
     assert (first, shrunk, sums.held()[key]) == (10.0, 10.0, 12.0)
 
 
+@pytest.mark.safety
 def test_journal_that_cannot_be_followed_keeps_no_other_from_it() -> None:
     job = Followed()
     job.accounts.opened("job-2", "broken", catch_up(JournalFile(Path("/nowhere")), 1))
@@ -216,6 +219,7 @@ def test_journal_that_cannot_be_followed_keeps_no_other_from_it() -> None:
     assert job.series("job_info") == {'job="llama",job_id="job-1",jobs="managed"': 1.0}
 
 
+@pytest.mark.safety
 def test_journal_that_was_there_at_the_start_is_read_from_disk(tmp_path: Path) -> None:
     clock = SetClock()
     journal = Journal(tmp_path / "journal.db", clock, "boot-1")
@@ -257,6 +261,7 @@ def test_linearity_after_a_restart_knows_the_sizes_on_which_the_job_ran_before(
     assert standing.linearity_ratio == pytest.approx(0.9)
 
 
+@pytest.mark.safety
 def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it() -> None:
     class Ticking(SetClock):
         def now_s(self) -> float:
@@ -279,6 +284,7 @@ def test_long_journal_is_read_in_several_turns_and_its_newest_entries_after_it()
     assert standing.totals.seconds(TimePart.PRODUCTIVE) >= 500.0
 
 
+@pytest.mark.safety
 def test_controller_that_comes_back_journals_when_the_one_before_was_last_alive(
     tmp_path: Path,
 ) -> None:

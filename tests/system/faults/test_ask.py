@@ -120,6 +120,7 @@ def test_an_unknown_incident_is_an_error(killed: Job) -> None:
     assert "no-such-thing" in done.stderr
 
 
+@pytest.mark.safety
 def test_a_damaged_journal_is_named_and_hides_no_other_job(killed: Job, tmp_path: Path) -> None:
     import shutil
 

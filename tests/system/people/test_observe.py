@@ -54,6 +54,7 @@ def report(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.safety
 def test_a_rank_that_dies_ends_the_job_as_torchrun_would_and_the_restart_is_only_journaled(
     tmp_path: Path,
 ) -> None:
