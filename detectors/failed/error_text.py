@@ -237,7 +237,7 @@ def _last_error_of_nccl(error: ErrorText) -> str:
 
 def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
-    for statement in _statements(error):
+    for statement in read_statements(error):
         for row in ROWS:
             if row.pattern.search(statement):
                 return row.cause
@@ -368,7 +368,7 @@ def _error(type_name: str, message: str, traceback: str) -> ErrorText:
     )
 
 
-def _statements(error: ErrorText) -> list[str]:
+def read_statements(error: ErrorText) -> list[str]:
     """Return what the error and those it is chained to say, newest first, without frames."""
     said: list[list[str]] = [[]]
     for line in error.traceback[-TRACEBACK_CHARS_MAX:].splitlines():
