@@ -237,8 +237,10 @@ def _last_error_of_nccl(error: ErrorText) -> str:
     return next((line.strip() for line in lines if line.strip()), "")
 
 
-_KILLS: Final = {"9": FailureCause.KILLED, "KILL": FailureCause.KILLED}
-_KILLS |= {"15": FailureCause.USER, "TERM": FailureCause.USER}
+_KILLS: Final = {
+    **dict.fromkeys(("9", "KILL"), FailureCause.KILLED),
+    **dict.fromkeys(("15", "TERM"), FailureCause.USER),
+}
 _CHILD_KILLED: Final = re.compile(
     r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
     r"|died with <Signals\.SIG(KILL|TERM): \d+>"

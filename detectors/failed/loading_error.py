@@ -68,16 +68,17 @@ OUTSIDE_ROWS: Final = (
         r"|Stale (?:NFS )?file handle|Read-only file system|Transport endpoint is not connected"
         r"|Cannot send after transport endpoint shutdown|Device or resource busy|No such device\b"
         r"|Resource temporarily unavailable|Too many open files|Host is down|Key has expired"
+        r"|Communication error on send|Software caused connection abort|Unknown error \d+"
         r"|Structure needs cleaning|Connection timed out|Permission denied|Operation not permitted"
         r"|\bPermissionError\b|Bus error|\d+ requested and \d+ written|iostream error"
         r"|StreamWriter failed",
         "strerror(3) of EIO, EREMOTEIO, ENOSPC, EDQUOT, ESTALE, EROFS, ENOTCONN, ESHUTDOWN, EBUSY, ENODEV, "
-        "EAGAIN, EMFILE, EHOSTDOWN, EKEYEXPIRED, EUCLEAN, ETIMEDOUT, EACCES, EPERM; torch.save",
+        "EAGAIN, EMFILE, EHOSTDOWN, EKEYEXPIRED, ECOMM, ECONNABORTED, EUCLEAN, ETIMEDOUT, EACCES, EPERM; torch.save",
     ),
     _row(
         r"HTTPS?Connection|HTTPError|HTTPException|HTTPStatusError|\bHTTP(?:/[\d.]+)? (?:Error )?[45]\d\d\b"
         r"|\b[45]\d\d (?:Client|Server) Error|(?i:(?:status|error|response)(?:[ _]code)?[:= ]{1,3}[45]\d\d\b)"
-        r"|\bHTTP Error\b|Max retries exceeded|Too Many Requests|(?i:rate limit)|Service Unavailable"
+        r"|\bHTTP Error\b|Max retries exceeded|Too Many Requests|(?i:rate ?limit)|requests\.exceptions|urllib3\.exceptions|httpx\.\w|aiohttp\.\w|Service Unavailable"
         r"|Bad Gateway|Gateway Time-?out|Internal Server Error|Unauthorized\b|\bForbidden\b",
         "requests, urllib, httpx, aiohttp and the services behind them",
     ),
@@ -85,14 +86,14 @@ OUTSIDE_ROWS: Final = (
         r"Name or service not known|(?i:temporary failure in name resolution)|nodename nor servname"
         r"|No address associated with hostname|getaddrinfo|gaierror|NameResolutionError"
         r"|SSLError|SSLCertVerification|\bSSL: |CERTIFICATE_VERIFY_FAILED|ProxyError|URLError|urlopen error"
-        r"|Network is unreachable|(?i:connection error)|(?i:couldn't connect)|(?i:failed to connect)"
+        r"|\b\w*TimeoutError\b|Network is unreachable|(?i:connection error)|(?i:couldn't connect)|(?i:failed to connect)"
         r"|(?i:could ?n[o']t connect)|\b\w*(?:Connect|Connection|Read|Pool|Request)Timeout\b"
         r"|\b\w*Connect(?:ion)?Error\b|(?i:unable to connect)|RemoteDisconnected|IncompleteRead|ChunkedEncodingError",
         "getaddrinfo(3), Python's ssl and http.client, requests, httpx, redis",
     ),
     _row(
         r"LocalEntryNotFoundError|OfflineMode|RepositoryNotFoundError|GatedRepoError|RevisionNotFoundError"
-        r"|EntryNotFoundError|huggingface_hub\.\w+|is not a valid model identifier"
+        r"|EntryNotFoundError|huggingface_hub\.(?![\w.]*HFValidationError)\w+|is not a valid model identifier|gated repo|on the Hub\b"
         r"|wandb\.\w+|\bCommError\b|mlflow\.\w+|MlflowException|RestException|neptune\.\w+|comet_ml\.\w+"
         r"|clearml\.\w+|swanlab\.\w+|(?i:\bapi[_ -]?key\b)|(?i:invalid (?:access )?token)",
         "huggingface_hub, wandb, mlflow and other trackers",
@@ -101,13 +102,14 @@ OUTSIDE_ROWS: Final = (
         r"botocore\.|boto3\.|NoCredentialsError|EndpointConnectionError|ClientError: An error occurred"
         r"|google\.(?:api_core|auth|cloud)\.|azure\.core\.|grpc\.|RpcError|StatusCode\.\w+|DeadlineExceeded"
         r"|ServiceUnavailable|redis\.exceptions|pymongo\.|psycopg2?\.|sqlalchemy\.|kafka\.|paramiko\."
-        r"|s3fs\.|gcsfs\.|adlfs\.",
+        r"|s3fs\.|gcsfs\.|adlfs\.|\bUNAVAILABLE: |\bDEADLINE_EXCEEDED\b",
         "clients of object stores, data bases and queues",
     ),
     _row(
         r"\bCUDA (?:error|driver)|device-side assert|torch\.cuda\.is_available\(\) is False"
         r"|torch\.cuda\.device_count\(\) is \d|CU(?:DNN|BLAS|SPARSE|FFT)_STATUS_|\bNCCL\b|HIP error|\bXid\b"
-        r"|No CUDA|Found no NVIDIA driver|not compiled with CUDA",
+        r"|No (?:CUDA|HIP)\b|Found no NVIDIA driver|not compiled with CUDA|CUDA unknown error|CUDA initialization"
+        r"|\bcuda[A-Z]\w+\(\)|HSA_STATUS",
         "CUDA runtime; torch/serialization.py where the node has no such device",
     ),
 )
@@ -129,8 +131,9 @@ STATE_ROWS: Final = (
         r"checkpoint being loaded used a DP|Cannot load (?:model|optimizer) \w+ from checkpoint"
         r"|restore training state but checkpoint contains only|tree structures do not match"
         r"|Unable to load weights from pytorch checkpoint|Can't find a valid checkpoint at"
-        r"|KeyError: 'pytorch-lightning_version'",
-        "DeepSpeed, fairseq, Lightning, Orbax, transformers",
+        r"|KeyError: 'pytorch-lightning_version'|No state_dict found|not found in (?:the )?checkpoint"
+        r"|objects could not be loaded|variables during loading",
+        "DeepSpeed, fairseq, Lightning, Orbax, transformers, mmengine, TensorFlow, Keras",
     ),
     _row(
         r"(?i:\b(?:checkpoint|ckpt|state[ _]dict|saved state)s?\b[^\n]{0,120}\b(?:corrupt\w*|incompatible|not compatible"
@@ -209,6 +212,7 @@ _RECOMPUTES: Final = re.compile(
 _STATE: Final = (
     r"(?:checkpoint|ckpt|chkpt|state_?dict|snapshot|pretrained|train(?:er|ing)_state|rng_state)"
 )
+_NAMES_STATE: Final = re.compile(rf"(?i){_STATE}")
 _LOADS_STATE: Final = re.compile(
     rf"(?i)(?:load|restor|resum|read|deseriali[sz]|migrat|upgrade|convert|remap|unpack|merge|init_from|import|set|parse)\w*{_STATE}"
     rf"|{_STATE}\w*(?:load|restor|resum)|from_pretrained|(?:^|_)load_state$|^_*(?:auto_|maybe_|try_)*(?:resume|restore)(?:$|_)|^__setstate__$"
@@ -324,15 +328,17 @@ def _decide(frame: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
     name = frame.function
     if _RECOMPUTES.search(frame.path) or _SAVES.search(name) or _TRAINS.search(name):
         return LoadingVerdict.UNKNOWN
-    if _LOADS_STATE.search(name) or _KEEPS_CHECKPOINTS.search(frame.path):
+    is_data = _READS_DATA.search(name) is not None
+    if name == "from_pretrained":  # else a tokenizer's, a configuration's
+        is_state = _READS_DATA.search(frame.path.rpartition("/")[2]) is None
+        return LoadingVerdict.LOADING if is_state else LoadingVerdict.UNKNOWN
+    loads_state = _LOADS_STATE.search(name) and not (is_data and not _NAMES_STATE.search(name))
+    if loads_state or _KEEPS_CHECKPOINTS.search(frame.path):
         return LoadingVerdict.LOADING
-    if _READS_DATA.search(name):
+    if is_data:
         return LoadingVerdict.UNKNOWN
-    if _LOADS_PARTS.search(name):
-        return LoadingVerdict.LOADING
-    if is_raise and _LOADING_LINE.search(frame.code) and not _READS_DATA.search(frame.code):
-        return LoadingVerdict.LOADING
-    return None
+    is_line = is_raise and _LOADING_LINE.search(frame.code) and not _READS_DATA.search(frame.code)
+    return LoadingVerdict.LOADING if is_line or _LOADS_PARTS.search(name) else None
 
 
 def _is_neutral(frame: ErrorFrame) -> bool:
