@@ -286,13 +286,14 @@ def test_a_job_that_swings_between_two_checkpoints_ends() -> None:
 
 
 def test_errors_are_not_counted_across_checkpoints() -> None:
-    run = killed(60, 40, 20)
+    run = killed(60, 40, 20, policy=Policy(no_progress_max=9))
     run.fail(OPEN_ERROR)
     run.steps = [40, 20]  # the newest was deleted
     run.begin(choose_checkpoint(run.ledger, POLICY, [verdict(40)]), Cause.INCIDENT)
 
     assert run.fail(OPEN_ERROR) == 40
     assert run.fail(OPEN_ERROR) is None
+    assert run.refusal.startswith("the same error before the first step in 2 attempts in a row")
 
 
 def test_a_file_that_is_put_back_while_ranks_read_it_is_not_passed_over() -> None:
@@ -346,3 +347,10 @@ def test_at_an_unknown_step_the_same_error_twice_without_a_newer_one_is_the_prog
 
     assert [run.fail(OPEN_ERROR) for _attempt in range(2)] == [-1, None]
     assert run.refusal.startswith("the same error at an unknown step in 2 attempts in a row")
+
+
+def test_at_an_unknown_step_the_count_begins_anew_with_a_newer_checkpoint() -> None:
+    run = Run(tells=False)
+    run.steps = [40]
+
+    assert [run.fail(OPEN_ERROR) for _attempt in range(3)] == [40, 40, None]
