@@ -21,6 +21,8 @@ FINGERPRINT_CHARS_MAX: Final = 200
 SAID_CHARS_MAX: Final = 400  # length of the text for people
 _CONTINUATION_LINES_MAX: Final = 8  # lines of one message: NCCL's and CUDA's have 4
 _FATAL_LINES_MAX: Final = 60
+_TABLE_LINES_MAX: Final = 120  # of torchrun's table: 7 for each rank that failed
+_TABLE_RULES: Final = 2
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 
 
@@ -235,9 +237,35 @@ def _last_error_of_nccl(error: ErrorText) -> str:
     return next((line.strip() for line in lines if line.strip()), "")
 
 
+_KILLS: Final = {
+    **dict.fromkeys(("9", "KILL"), FailureCause.KILLED),
+    **dict.fromkeys(("15", "TERM"), FailureCause.USER),
+}
+_CHILD_KILLED: Final = re.compile(
+    r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
+    r"|died with <Signals\.SIG(KILL|TERM): \d+>"
+    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"
+)
+
+
+def _kill_of_child(error: ErrorText) -> FailureCause | None:
+    """Return what ended the child of a rank that starts ranks itself, where that was a signal from outside.
+
+    Sources: torch/multiprocessing/spawn.py; the table of torch/distributed/elastic/multiprocessing/errors/__init__.py,
+    whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends.
+    """
+    last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
+    match = _CHILD_KILLED.search(last)
+    if match is None:
+        return None
+    return _KILLS[next(group for group in match.groups() if group is not None)]
+
+
 def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
-    for statement in _statements(error):
+    if (killed := _kill_of_child(error)) is not None:
+        return killed
+    for statement in read_statements(error):
         for row in ROWS:
             if row.pattern.search(statement):
                 return row.cause
@@ -309,7 +337,10 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
     match = _EXCEPTION.match(lines[number]) if number < len(lines) else None
     if match is None:
         return None
-    end = _end_of(lines, number + 1, _CONTINUATION_LINES_MAX)
+    if match[1].endswith("ChildFailedError"):
+        end = _end_of_table(lines, number + 1)
+    else:
+        end = _end_of(lines, number + 1, _CONTINUATION_LINES_MAX)
     if before is not None and _is_chained(lines[before.end : start]):
         start = before.start
     return _found(lines, start, end, match[1], match[2] or "")
@@ -344,6 +375,16 @@ def _end_of(lines: list[str], number: int, count_max: int) -> int:
     return end
 
 
+def _end_of_table(lines: list[str], number: int) -> int:
+    """Return where the table ends that torchrun prints of the ranks that failed: at its second double rule."""
+    rules = 0
+    for place in range(number, min(len(lines), number + _TABLE_LINES_MAX)):
+        rules += lines[place].startswith("=====")
+        if rules == _TABLE_RULES:
+            return place + 1
+    return _end_of(lines, number, _CONTINUATION_LINES_MAX)
+
+
 def _are_apart(earlier: _Found, later: _Found) -> bool:
     return later.start - earlier.end > _WEAK_GAP_LINES_MAX
 
@@ -368,7 +409,7 @@ def _error(type_name: str, message: str, traceback: str) -> ErrorText:
     )
 
 
-def _statements(error: ErrorText) -> list[str]:
+def read_statements(error: ErrorText) -> list[str]:
     """Return what the error and those it is chained to say, newest first, without frames."""
     said: list[list[str]] = [[]]
     for line in error.traceback[-TRACEBACK_CHARS_MAX:].splitlines():

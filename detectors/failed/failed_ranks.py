@@ -217,7 +217,7 @@ def _signal_of(end: RankEnd) -> tuple[int | None, str]:
 
 
 def _by_error(end: RankEnd, error: SaidError) -> _Death:
-    if end.oom_killed and error.cause is FailureCause.HOST_MEMORY:
+    if end.oom_killed and error.cause in (FailureCause.HOST_MEMORY, FailureCause.KILLED):
         counted = f"{error.line} (out-of-memory kill counted)"
         return _Death(end, FailureCause.OOM_KILLED, counted, source="stderr")
     return _Death(end, error.cause, error.line, error.fingerprint, source="stderr")

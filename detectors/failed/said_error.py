@@ -42,6 +42,7 @@ SAID: Final = frozenset(
         FailureCause.DEVICE_MEMORY,
         FailureCause.DEVICE,
         FailureCause.KERNEL_FAULT,
+        FailureCause.KILLED,
         FailureCause.MIXED_NCCL,
         FailureCause.PROGRAM,
         FailureCause.EXCEPTION,

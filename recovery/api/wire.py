@@ -123,6 +123,7 @@ class Join(Struct, kw_only=True):
     job_id: Uuid | None = None
     has_checkpoints: bool = False
     checkpoint_folder: Text = ""  # as this launcher names it, for people
+    takes_checkpoint: bool | None = None  # whether its ranks begin from the one they are given
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None

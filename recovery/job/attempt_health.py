@@ -178,6 +178,7 @@ class AttemptHealth:
             marks.rendezvous_began_age_s,
             marks.rendezvous_ended_age_s,
             self._unused_step(marks.first_step),
+            self._own_choice_step(marks.first_step),
         )
 
     def _unused_step(self, first_step: int | None) -> int | None:
@@ -187,6 +188,21 @@ class AttemptHealth:
         if given is None or first_step is None or self._seen.is_relative:
             return None
         return given if first_step <= _FIRST_STEP < given else None
+
+    def _own_choice_step(self, first_step: int | None) -> int | None:
+        """Return the step of the passed-over checkpoint that the ranks began from in place of the given one.
+
+        They did where their first step fits one of those and not the given one: a script that looks for the newest itself.
+        """
+        started = self._ledger.started
+        given = None if started is None else started.choice.begins_at
+        if started is None or given is None or first_step is None or self._seen.is_relative:
+            return None
+        others = {one.step for one in started.choice.passed_over} - {None, given}
+        fits = (first_step - 1, first_step)
+        if given in fits or started.choice.snapshot is not None:
+            return None
+        return next((step for step in fits if step in others), None)
 
     def milestone(self, now_s: float, *, is_due: bool) -> list[Record]:
         """Return a record of the ranks' progress if there is new progress and a record is due."""

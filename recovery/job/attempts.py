@@ -388,6 +388,7 @@ class Attempts:
                 has_moved,
                 ready.placement,
                 ready.rendezvous,
+                self._settings.takes_checkpoint,
             )
         )
         self._situation.observe_anew()

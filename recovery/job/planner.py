@@ -12,6 +12,7 @@ from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
+from recovery.job.fallback import may_begin_elsewhere, refuse_same_start, say_same_error
 from recovery.job.restore_choice import choose_checkpoint, is_progress
 from recovery.journal.attempt_records import Choice
 from recovery.journal.faults import OWN_ENDS
@@ -152,18 +153,24 @@ def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | N
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and failure.exit_code == DO_NOT_RETRY:
         return f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
+    if _is_own_error(finding) and (refusal := _refuse_same_error(finding, ledger, policy)):
+        return refusal
+    spent = out_of_restarts(ledger.spent, policy)
+    return None if spent is None else shared_reasons.budget_spent(spent)
+
+
+def _refuse_same_error(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
+    """Return why the same error would come again whatever the next attempt begins from, or None."""
     run = ledger.errors
     # A state in memory may be what is wrong: the checkpoint gets its try before the program is blamed.
     tries = policy.same_error_max + (ledger.restored_step is not None)
-    if _is_own_error(finding) and run is not None and run.count >= tries:
-        silent = "before the first step" if ledger.telling_ranks else "at an unknown step"
-        where = silent if run.step is None else f"at step {run.step}"
-        cause = "the program itself fails"
-        if finding.symptom.kind is SymptomKind.MIXED_NCCL:
-            cause = "its ranks have loaded two versions of NCCL"
-        return f"the same error {where} in {run.count} attempts in a row: {cause}"
-    spent = out_of_restarts(ledger.spent, policy)
-    return None if spent is None else shared_reasons.budget_spent(spent)
+    if run is None or run.count < tries:
+        return None
+    if finding.symptom.kind is SymptomKind.MIXED_NCCL:
+        return say_same_error(ledger, "its ranks have loaded two versions of NCCL")
+    is_end = finding.symptom.kind in OWN_ENDS  # not a start that failed before any rank ran
+    is_open = is_end and run.step is None and may_begin_elsewhere(ledger)
+    return None if is_open else say_same_error(ledger)
 
 
 def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
@@ -172,9 +179,14 @@ def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choi
     Only now, with nobody left who could write, is it known whether the last attempt has saved
     anything newer.
     """
+    is_newer = choice.is_new_run or is_progress(ledger, choice)
+    if not finding.is_persons and not is_newer and _is_own_error(finding):
+        same = refuse_same_start(ledger, policy, choice)
+        if same is not None:
+            return f"{same}: {_first_words(ledger, finding)}"
     if not choice.is_possible:
         return choice.reason
-    if finding.is_persons or choice.is_new_run or is_progress(ledger, choice):
+    if finding.is_persons or is_newer:
         return None
     spent = out_of_patience(ledger.spent, policy)
     return (

@@ -7,12 +7,14 @@ or foreign files must not keep a new job from starting.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.checkpoints.order import passed_over
+from recovery.job.fallback import failed_to_start, follows_choice
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -88,13 +90,56 @@ def _newest_valid(
     *,
     may_begin: bool,
 ) -> Choice:
+    not_loaded = failed_to_start(ledger, policy)
+    usable = [one for one in candidates if _choice_of(one).identity not in not_loaded]
+    if any(one.is_valid for one in usable):
+        return _with_fallback(
+            _newest_usable(ledger, policy, usable, candidates, may_begin=may_begin),
+            candidates,
+            not_loaded,
+        )
+    return _newest_usable(ledger, policy, candidates, candidates, may_begin=may_begin)
+
+
+def _with_fallback(
+    choice: Choice, candidates: Sequence[CheckpointVerdict], not_loaded: Mapping[str, str]
+) -> Choice:
+    """Return the choice with the newer ones that the program could not begin from."""
+    newer = list(
+        takewhile(
+            lambda one: choice.restore is None or one.candidate.path != choice.restore.path,
+            candidates,
+        )
+    )
+    failed = [one for one in newer if one.is_valid and _choice_of(one).identity in not_loaded]
+    if not failed:
+        return choice
+    reasons = tuple(
+        PassedOver(one.candidate.path, one.candidate.step, not_loaded[_choice_of(one).identity])
+        for one in failed
+    )
+    return replace(
+        choice,
+        passed_over=(*reasons, *choice.passed_over)[:_PASSED_OVER_MAX],
+        fallen_back_from=tuple(_choice_of(one).identity for one in failed),
+    )
+
+
+def _newest_usable(
+    ledger: Ledger,
+    policy: Policy,
+    usable: Sequence[CheckpointVerdict],
+    candidates: Sequence[CheckpointVerdict],
+    *,
+    may_begin: bool,
+) -> Choice:
     failed: list[tuple[int, CheckpointVerdict]] = []
-    for verdict in candidates:
+    for verdict in usable:
         if not verdict.is_valid:
             continue
         restores = ledger.restores_of(_choice_of(verdict).identity)
-        if restores < policy.restore_failures_max:
-            choice = _with_passed_over(verdict, candidates, failed)
+        if restores < policy.restore_failures_max or not follows_choice(ledger):
+            choice = _with_passed_over(verdict, usable, failed)
             if _is_rolled_back(ledger, verdict.candidate.step, candidates):
                 reason = (
                     f"{choice.reason}; newer ones that were restored before are gone: a new run"
@@ -104,7 +149,7 @@ def _newest_valid(
         failed.append((restores, verdict))
     if failed:
         restores, verdict = min(failed, key=lambda one: one[0])  # of equals the first, the newest
-        choice = _with_passed_over(verdict, candidates, failed)
+        choice = _with_passed_over(verdict, usable, failed)
         how = f"restored {restores} times without progress, as was every other valid one"
         return replace(choice, reason=f"{choice.reason}; {how}")
     return _without_checkpoint(ledger, candidates, may_begin=may_begin)

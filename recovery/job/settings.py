@@ -42,6 +42,8 @@ class JobSettings:
     layout: ParallelLayout | None = None  # --parallel; None: nobody says which ranks are replicas
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
     checkpoint_folder: str = ""  # where they are looked for, for people; empty: not known by name
+    # Whether the program begins from the checkpoint that it is given (`launcher.ranks.command`); None: not known.
+    takes_checkpoint: bool | None = None
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
     # claimed elsewhere: this start of the controller counts as this one at least
     epoch_min: int = 0

@@ -67,6 +67,8 @@ class Choice:
     # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
     spoiled: tuple[str, ...] = ()
     has_folder: bool = True  # somebody said where to look for checkpoints
+    # Identities of newer ones that the program could not begin from: this choice is a step back.
+    fallen_back_from: tuple[str, ...] = ()
 
     @property
     def begins_at(self) -> int | None:
@@ -111,6 +113,8 @@ class AttemptStarted:
     is_progress: bool = False  # its checkpoint is newer than that of any earlier attempt
     placement: tuple[Placement, ...] = ()  # in the order of group ranks; (): as in the settings
     rendezvous: Endpoint | None = None  # where its ranks meet; None: the launcher chooses
+    # Whether the program takes the chosen checkpoint, by its arguments and its text; None: not known.
+    is_taken: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,8 @@ class AttemptVerified:
     rendezvous_began_age_s: float | None = None
     rendezvous_ended_age_s: float | None = None
     unused_step: int | None = None  # they were given this step, and begin as if they had nothing
+    # They were given an older checkpoint, and begin behind this step of one that was passed over.
+    own_choice_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

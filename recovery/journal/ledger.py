@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from detectors.failed.loading_error import LoadingVerdict
 from detectors.finding import Finding, Symptom
 from detectors.replicas.layout import ParallelLayout
 from recovery.journal.attempt_records import (
@@ -52,8 +53,36 @@ class ErrorRun:
 
     symptom: Symptom
     step: int | None
-    base: str | None  # checkpoint the attempt began from, where steps count from there
+    # The checkpoint that the attempt began from, where steps count from there or none was made.
+    base: str | None
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailure:
+    """An attempt that ended before its first step, and what it began from."""
+
+    attempt: int
+    identity: str  # of what it began from; empty: it began at zero
+    path: str  # of the checkpoint; empty: it began at zero, or from memory
+    symptom: Symptom
+    error: str  # in the program's own words, else the finding's
+    is_own: bool  # the program ended itself
+    verdict: LoadingVerdict
+    is_fallback: bool  # a newer checkpoint had been passed over for this one
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self.path) and self.verdict is LoadingVerdict.LOADING
+
+    @property
+    def may_be_state(self) -> bool:
+        """Whether the checkpoint can be the cause, though the error does not show it."""
+        return self.is_own and self.verdict is not LoadingVerdict.OUTSIDE
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +266,12 @@ class Ledger:
     base_modified_unix_s: float | None = None  # newest checkpoint that one was restored from
     has_ordered: bool = False  # an attempt was started since this launcher or controller was
     errors: ErrorRun | None = None
+    # Attempts that ended before their first step since one got past it; oldest first.
+    start_failures: tuple[StartFailure, ...] = ()
+    # Identities of checkpoints that the program could not begin from while an older one served, and why.
+    not_loaded: tuple[tuple[str, str], ...] = ()
+    reads_choice: bool = False  # its ranks have asked `rankmend.resume()`
+    chooses_itself: bool = False  # its ranks have begun from another checkpoint than the given one
     incidents: int = 0
     incident: OpenIncident | None = None  # not ended
     behind: OpenIncident | None = None  # recovered, and not caught up

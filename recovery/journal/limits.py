@@ -43,6 +43,10 @@ class Policy:
     # A checkpoint restored so often without progress, with failures of one cause, is passed over for
     # the one before it. Below no_progress_max, so that the older one gets its turn (LLNL SCR issue 174).
     restore_failures_max: int = 2
+    # Attempts in a row that begin from an older checkpoint because the program could not begin from a newer
+    # one. Three: a save costs minutes to hours of training, and a program that four saves in a row don't fit is
+    # what has changed. 0: never.
+    fallbacks_max: int = 3
     # Within one incident. Tries that start ranks count as restarts, too, so the limits above end
     # those first; with the pauses below the others (no storage, no port) take 14 min.
     tries_max: int = 20

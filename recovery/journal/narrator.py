@@ -164,7 +164,13 @@ def _(record: PersonActed) -> list[str]:
 
 @narrate.register
 def _(record: AttemptStarted) -> str:
-    return f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
+    line = f"{_CAUSES[record.cause]}: attempt {record.attempt} {describe_choice(record.choice)}"
+    if record.is_taken is not False or record.choice.restored_path is None:
+        return line
+    return (
+        f"{line}; the script takes no {{checkpoint}} among its arguments and asks no rankmend.resume(): it begins from what it "
+        "finds itself, and no older one can be tried for it"
+    )
 
 
 @narrate.register
@@ -252,6 +258,8 @@ def _(record: AttemptEnded) -> str | None:
 def _(record: AttemptVerified) -> str:
     if record.telling_ranks:
         line = f"attempt {record.attempt} makes progress on {counted(len(record.telling_ranks), 'rank')}"
+        if record.own_choice_step is not None:
+            return f"{line}, {_chosen_itself(record)}"
         return line if record.unused_step is None else f"{line}, {_unused(record)}"
     return f"attempt {record.attempt} runs; its ranks report no steps"
 
@@ -260,6 +268,13 @@ def _unused(record: AttemptVerified) -> str:
     return (
         f"but begins at step {record.first_step}, although it was given step {record.unused_step}: either the script does not "
         "load it (does it take {checkpoint}, or ask rankmend.resume()?), or it counts its steps anew"
+    )
+
+
+def _chosen_itself(record: AttemptVerified) -> str:
+    return (
+        f"but begins behind step {record.own_choice_step}, of a checkpoint that was passed over: the script looks for the newest "
+        "itself. No older one can be tried for it; let it take {checkpoint}, or ask rankmend.resume()"
     )
 
 

@@ -35,6 +35,7 @@ from recovery.journal.limits import Policy
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord
+from recovery.launcher.ranks.command import takes_checkpoint
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.rendezvous.ports import reserve
 from recovery.messages.exchange import Endpoint
@@ -211,6 +212,7 @@ class Node:
             job_id=str(job_id) if job_id is not None else None,
             has_checkpoints=options.checkpoint_dir is not None,
             checkpoint_folder=checkpoint_folder(options)[:256],
+            takes_checkpoint=takes_checkpoint(self._setup.command),
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
             starts_from_scratch=options.start_from_scratch,
             claim_taken=self._claim_news(),

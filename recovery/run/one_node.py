@@ -39,6 +39,7 @@ from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.alone import alone
+from recovery.launcher.ranks.command import takes_checkpoint
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
@@ -261,6 +262,7 @@ class _Session:
             layout=make_layout(self._options),
             own_node=self._node,
             checkpoint_folder=checkpoint_folder(self._options),
+            takes_checkpoint=takes_checkpoint(self._setup.command),
             alive_age_s=alive_age_s,
         )
 

@@ -23,6 +23,7 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.fold.budget_fold import (
     RESTARTS,
+    with_first_step,
     with_progress,
     with_restart,
     with_step,
@@ -43,6 +44,8 @@ _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
 def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
     before = _begin_run(ledger, record) if record.choice.is_new_run else ledger
+    if record.cause not in RESTARTS:  # a person may have mended the script
+        before = replace(before, start_failures=(), not_loaded=(), chooses_itself=False)
     after = with_restart(_with_newer_base(before, record), record)
     path, begins_at = record.choice.restored_path, record.choice.begins_at
     highest = after.highest_step
@@ -105,6 +108,8 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         memory_step=None,
         base_modified_unix_s=None,
         errors=None,
+        start_failures=(),
+        not_loaded=(),
         behind=None,
         rollbacks=(),
     )
@@ -116,9 +121,12 @@ def _with_newer_base(ledger: Ledger, record: AttemptStarted) -> Ledger:
     """Note the checkpoint that is restored; one newer than all before is progress."""
     after, choice = ledger, record.choice
     if record.is_progress:
-        # Steps that compare tell the same error at the same step from whatever checkpoint.
-        errors = ledger.errors if ledger.is_comparable else None
-        after = replace(ledger, barren=(), errors=errors)
+        # Steps that compare tell the same error at the same step from whatever checkpoint. Where the step is
+        # not known, a newer checkpoint says that it was another one.
+        run = ledger.errors
+        is_counted = ledger.is_comparable and run is not None and run.step is not None
+        errors = run if is_counted else None
+        after = replace(ledger, barren=(), errors=errors, start_failures=())
     made = after.stepless if not record.is_progress else without_last(after)
     if choice.snapshot is not None:
         if choice.snapshot.step > (-1 if ledger.memory_step is None else ledger.memory_step):
@@ -140,7 +148,11 @@ def fold_attempt_verified(record: AttemptVerified, ledger: Ledger) -> Ledger:
         is_verified=True,
         is_comparable=record.is_comparable,
         telling_ranks=ledger.telling_ranks | frozenset(record.telling_ranks),
+        reads_choice=ledger.reads_choice or record.resumed_age_s is not None,
+        chooses_itself=ledger.chooses_itself or record.own_choice_step is not None,
     )
+    if record.telling_ranks:
+        after = with_first_step(after)
     is_blind = not after.telling_ranks and ledger.last_restore_path is None
     # Where neither steps nor checkpoints are seen, that it lives is all that can be.
     return with_progress(after) if is_blind and not record.is_comparable else after
@@ -150,13 +162,14 @@ def fold_milestone(record: Milestone, ledger: Ledger) -> Ledger:
     known = Reach(ledger.highest_step, ledger.floor_step)
     reached = farther(known, record.step, record.floor_step)
     after = replace(ledger, highest_step=reached.highest, floor_step=reached.floor)
+    after = with_first_step(after)
     return with_step(after) if is_farther(known, reached) else after
 
 
 def fold_relative_milestone(record: RelativeMilestone, ledger: Ledger) -> Ledger:
     known = ledger.reach
     reached = farther(known, record.steps, record.floor_steps)
-    after = with_relative(ledger, reached)
+    after = with_first_step(with_relative(ledger, reached))
     # Of the first attempt from a checkpoint the choice of it has told whether that is progress.
     return with_step(after) if ledger.is_base_known and is_farther(known, reached) else after
 

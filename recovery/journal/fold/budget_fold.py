@@ -6,11 +6,13 @@ from recovery.journal.attempt_records import AttemptStarted, Cause, Placement
 from recovery.journal.faults import UNSEEN, Fault
 from recovery.journal.fold.changed_copy import replace
 from recovery.journal.job_records import BudgetsReset, RecordsLost
-from recovery.journal.ledger import Ledger, Wish
+from recovery.journal.ledger import Ledger, StartFailure, Wish
 from recovery.journal.records import Record
 
 _DAY_S: Final = 86400.0
 _BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
+_START_FAILURES_MAX: Final = 64  # far above the limits that end a job which never makes a step
+_NOT_LOADED_MAX: Final = 64  # checkpoints; a folder that is kept tidy holds a few
 RESTARTS: Final = (Cause.TAKEOVER, Cause.INCIDENT)
 
 
@@ -61,6 +63,30 @@ def without_restore(ledger: Ledger) -> Ledger:
     return replace(ledger, restores=tuple(pair for pair in ledger.restores if pair[0] != identity))
 
 
+def with_start_failed(ledger: Ledger, failed: StartFailure | None) -> Ledger:
+    """Add an attempt that ended before its first step."""
+    if failed is None:
+        return ledger
+    failures = (*ledger.start_failures, failed)[-_START_FAILURES_MAX:]
+    return replace(ledger, start_failures=failures)
+
+
+def with_first_step(ledger: Ledger) -> Ledger:
+    """Return the ledger once the newest attempt is past its first step.
+
+    What it passed over stays passed over: the failures were those checkpoints', since this one serves.
+    """
+    if not ledger.start_failures or ledger.started is None:
+        return ledger
+    errors = {one.identity: one.error for one in ledger.start_failures}
+    known = dict(ledger.not_loaded)
+    for identity in ledger.started.choice.fallen_back_from:
+        if identity in errors:
+            known[identity] = f"the program could not begin from it: {errors[identity]}"
+    not_loaded = tuple(known.items())[-_NOT_LOADED_MAX:]
+    return replace(ledger, start_failures=(), not_loaded=not_loaded)
+
+
 def with_restore_failed(ledger: Ledger, fault: Fault | None) -> Ledger:
     """Hold a failure without progress against the checkpoint that the attempt began from."""
     if fault is None or ledger.has_advanced or not ledger.base:
@@ -71,7 +97,16 @@ def with_restore_failed(ledger: Ledger, fault: Fault | None) -> Ledger:
 
 
 def without_spent(ledger: Ledger) -> Ledger:
-    return replace(ledger, restarts=0, barren=(), stepless=(), errors=None, last_fault=UNSEEN)
+    return replace(
+        ledger,
+        restarts=0,
+        barren=(),
+        stepless=(),
+        errors=None,
+        start_failures=(),
+        not_loaded=(),
+        last_fault=UNSEEN,
+    )
 
 
 def fold_budgets_reset(_record: BudgetsReset, ledger: Ledger) -> Ledger:

@@ -2,10 +2,17 @@
 
 from typing import Final
 
-from detectors.finding import Blame, Finding
+from detectors.failed.error_text import ErrorText, error_line
+from detectors.failed.loading_error import LoadingVerdict, judge_loading
+from detectors.finding import Blame, Finding, Kind, SymptomKind
 from rankmend.errors import JournalError
 from recovery.journal.faults import OWN_ENDS, Fault, fault_of, have_one_cause
-from recovery.journal.fold.budget_fold import with_restore_failed, with_step
+from recovery.journal.fold.budget_fold import (
+    with_first_step,
+    with_restore_failed,
+    with_start_failed,
+    with_step,
+)
 from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
@@ -21,10 +28,31 @@ from recovery.journal.incident_records import (
     WaitCause,
 )
 from recovery.journal.job_records import JobOutcome, OutcomeKind
-from recovery.journal.ledger import Closing, ErrorRun, Ledger, OpenIncident, Wish
+from recovery.journal.ledger import (
+    Closing,
+    ErrorRun,
+    Ledger,
+    OpenIncident,
+    StartFailure,
+    Wish,
+)
 from recovery.messages.exchange import Stop
 
 _COLLECTED_MAX: Final = 256  # a job's budgets allow 100 restarts
+_WORDS_MAX: Final = 300  # of an error, in a reason
+# What another checkpoint can't help.
+_OUTSIDE_KINDS: Final = frozenset({Kind.HOST, Kind.DEVICE})
+_OUTSIDE_SYMPTOMS: Final = frozenset(
+    {
+        SymptomKind.OOM_KILLED,
+        SymptomKind.HOST_MEMORY,
+        SymptomKind.DEVICE_MEMORY,
+        SymptomKind.DEVICE,
+        SymptomKind.KERNEL_FAULT,
+        SymptomKind.COMMUNICATION,
+        SymptomKind.MIXED_NCCL,
+    }
+)
 
 
 def fold_incident_opened(record: IncidentOpened, ledger: Ledger) -> Ledger:
@@ -58,28 +86,91 @@ def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
 
 
 def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
-    base = None
-    if failure.is_relative and ledger.started:
-        base = ledger.started.choice.restored_path
-    key = (failure.finding.symptom, failure.step, base)
-    before = ledger.errors
-    is_same = before is not None and (before.symptom, before.step, before.base) == key
-    count = before.count + 1 if before is not None and is_same else 1
+    run = _error_run(ledger, failure)
     fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
+    verdict = _judge(ledger, failure)
     after = replace(
         ledger,
         memory_errors=_memory_errors(ledger, fault),
         memory_errors_after=ledger.restorable_path,
     )
+    is_checkpoint = ledger.started is not None and ledger.started.choice.snapshot is None
+    is_outside = is_checkpoint and verdict is LoadingVerdict.OUTSIDE
+    failed = _start_failure(ledger, failure, fault, verdict)
+    after = with_first_step(after) if failure.step is not None else with_start_failed(after, failed)
     return replace(
-        with_restore_failed(after, fault),
+        after if is_outside else with_restore_failed(after, fault),
         last_fault=fault,
         node_run=_blamed(ledger.node_run, failure.finding),
         run_before=ledger.node_run,
         failed_attempt=failure.attempt,
-        errors=ErrorRun(*key, count),
+        errors=run,
         telling_ranks=ledger.telling_ranks | frozenset(failure.telling_ranks),
         is_comparable=ledger.is_comparable and not failure.is_relative,
+    )
+
+
+def _error_run(ledger: Ledger, failure: Failure) -> ErrorRun:
+    """Return the failure, counted with those before it that are the same.
+
+    Where no step was made, the checkpoint that the attempt began from may be the cause, and errors are
+    not counted across checkpoints; an error that also came without one is the program's.
+    """
+    base = None
+    choice = None if ledger.started is None else ledger.started.choice
+    if failure.is_relative and choice is not None:
+        base = choice.restored_path
+    is_own = failure.finding.symptom.kind in OWN_ENDS
+    if is_own and failure.step is None and choice is not None and choice.snapshot is None:
+        base = choice.identity or None
+    symptom, before = failure.finding.symptom, ledger.errors
+    if before is None or (before.symptom, before.step) != (symptom, failure.step):
+        return ErrorRun(symptom, failure.step, base, 1)
+    is_same = before.base == base
+    is_same |= failure.step is None and (base is None or before.base is None)
+    return ErrorRun(symptom, failure.step, base, before.count + 1 if is_same else 1)
+
+
+def _judge(ledger: Ledger, failure: Failure) -> LoadingVerdict:
+    """Return what the failure says about what the attempt began from."""
+    finding = failure.finding
+    if finding.kind in _OUTSIDE_KINDS or finding.symptom.kind in _OUTSIDE_SYMPTOMS:
+        return LoadingVerdict.OUTSIDE
+    error = failure.error
+    if error is None or finding.kind is not Kind.RANK_FAILED:
+        return LoadingVerdict.UNKNOWN
+    verdict = judge_loading(ErrorText(error.type_name, error.message, error.traceback))
+    # A file that was deleted while ranks read it says nothing about it, and is put back.
+    is_put_back = any(one.attempt == ledger.attempt for one in ledger.put_backs.values())
+    is_load = verdict is LoadingVerdict.LOADING
+    return LoadingVerdict.UNKNOWN if is_load and is_put_back else verdict
+
+
+def _start_failure(
+    ledger: Ledger, failure: Failure, fault: Fault | None, verdict: LoadingVerdict
+) -> StartFailure | None:
+    """Return the failure as that of a start, or None where the attempt may have made a step."""
+    started = ledger.started
+    if fault is None or started is None or failure.step is not None:
+        return None
+    tells = ledger.telling_ranks | frozenset(failure.telling_ranks)
+    if not tells and ledger.saved_number > ledger.started_number:
+        return None  # it tells no steps, and has saved
+    choice, finding = started.choice, failure.finding
+    error = failure.error
+    words = finding.summary
+    if error is not None:
+        words = error_line(ErrorText(error.type_name, error.message, error.traceback))
+    is_own = finding.kind is Kind.RANK_FAILED and finding.symptom.kind in OWN_ENDS
+    return StartFailure(
+        failure.attempt,
+        choice.identity,
+        choice.restored_path or "",
+        finding.symptom,
+        words[:_WORDS_MAX],
+        is_own,
+        verdict,
+        bool(choice.fallen_back_from),
     )
 
 

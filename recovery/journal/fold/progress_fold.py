@@ -15,7 +15,7 @@ from recovery.journal.attempt_records import (
     WorkSeen,
 )
 from recovery.journal.fold.attempt_fold import with_relative
-from recovery.journal.fold.budget_fold import with_step
+from recovery.journal.fold.budget_fold import with_first_step, with_step
 from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.save_fold import run_sums, trains, with_run_sums
 from recovery.journal.ledger import Ledger, Moment
@@ -37,7 +37,7 @@ class ProgressRun:
         self._number = ledger.number
         self._steps = Reach(ledger.highest_step, ledger.floor_step)
         self._relative = ledger.reach
-        self._has_relative = self._has_stepped = False
+        self._has_relative = self._has_stepped = self._has_begun = False
         self._trains = trains(ledger)
         self._ran_at = ledger.ran_at
         self._sums = run_sums(ledger.history)
@@ -47,6 +47,7 @@ class ProgressRun:
         if entry.number != self._number + 1:
             raise JournalError(f"record {entry.number} follows record {self._number}")
         self._number = entry.number
+        self._has_begun = self._has_begun or not isinstance(record, MEASURED)
         if isinstance(record, Milestone):
             known, self._steps = self._steps, farther(self._steps, record.step, record.floor_step)
             self._has_stepped = self._has_stepped or is_farther(known, self._steps)
@@ -72,4 +73,6 @@ class ProgressRun:
         )
         if self._has_relative:
             after = with_relative(after, self._relative)
+        if self._has_begun:
+            after = with_first_step(after)
         return with_step(after) if self._has_stepped else after

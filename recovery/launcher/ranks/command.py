@@ -20,6 +20,8 @@ _TORCH = re.compile(
     rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
     rb"fairscale|composer|trl|axolotl|unsloth)\b"
 )
+_ASKS = re.compile(rb"rankmend|RANKMEND_RESUME")
+_FILES_MAX = 100  # that are read; a folder with more is no place for one script
 _LOCAL_RANK = "${local_rank}"  # torchrun's macro
 # Files that pipx and uv write into an environment made for a single tool.
 _TOOL_MARKERS = ("pipx_metadata.json", "uv-receipt.toml", "rankmend-tool")
@@ -163,6 +165,35 @@ def may_use_torch(command: RankCommand) -> bool:
             return _TORCH.search(script.read(_SCRIPT_BYTES_MAX)) is not None
     except OSError:
         return True
+
+
+def takes_checkpoint(command: RankCommand) -> bool | None:
+    """Return whether the ranks begin from the checkpoint that they are given; None: nobody knows.
+
+    They do where an argument names it. Where none does, a Python script could still ask `rankmend.resume()` or read
+    RANKMEND_RESUME_PATH, and so could a file beside it: if none of them mentions either, it finds one itself.
+    """
+    if any(name in argument for argument in command.argv for name in PLACEHOLDERS):
+        return True
+    if command.interpreter is None or len(command.argv) < 3 or command.argv[2] == "-m":
+        return None
+    script = Path(command.argv[2])
+    try:
+        beside = sorted(path for path in script.parent.glob("*.py") if path != script)
+        files = [script, *beside]
+        if len(files) > _FILES_MAX:
+            return None
+        for path in files:
+            with path.open("rb") as file:
+                text = file.read(_SCRIPT_BYTES_MAX + 1)
+            if len(text) > _SCRIPT_BYTES_MAX or _ASKS.search(text):
+                return None
+        is_alone = not any(
+            path.is_dir() for path in script.parent.iterdir() if (path / "__init__.py").exists()
+        )
+    except OSError:
+        return None
+    return False if is_alone else None
 
 
 def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:

@@ -407,3 +407,60 @@ def test_what_a_parser_of_options_refused_is_the_error(tmp_path: Path) -> None:
     )
     assert error_in(*traceback_of("ValueError: x"), "train.py: error: x").type_name == "ValueError"
     assert parse_error(["train.py: error: x", "step 3"]) is None
+
+
+# Last lines of torch 2.13.0+cpu: mp.spawn, and torchrun started by a script, each with a killed child.
+SPAWN_KILLED = traceback_of(
+    "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL"
+)
+TORCHRUN_KILLED = [
+    *traceback_of("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "),
+    "=======================================================",
+    "train.py FAILED",
+    "-------------------------------------------------------",
+    "Failures:",
+    "  <NO_OTHER_FAILURES>",
+    "-------------------------------------------------------",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  time      : 2026-11-28_20:00:00",
+    "  host      : node1",
+    "  rank      : 1 (local_rank: 1)",
+    "  exitcode  : -9 (pid: 7318)",
+    "  error_file: <N/A>",
+    "  traceback : Signal 9 (SIGKILL) received by PID 7318",
+    "=======================================================",
+]
+LAUNCH_KILLED = traceback_of(
+    "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>."
+)
+
+
+@pytest.mark.parametrize("lines", [SPAWN_KILLED, TORCHRUN_KILLED, LAUNCH_KILLED])
+def test_killed_child_of_a_rank_that_starts_ranks_is_a_kill(lines: list[str]) -> None:
+    assert classify(error_in(*lines)) is FailureCause.KILLED
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("  exitcode  : -9 (pid: 7318)", "  exitcode  : 1 (pid: 7318)"),
+        ("  exitcode  : -9 (pid: 7318)", "  exitcode  : -11 (pid: 7318)"),
+    ],
+)
+def test_child_that_ended_by_itself_is_no_kill(line: str, other: str) -> None:
+    lines = [other if one == line else one for one in TORCHRUN_KILLED]
+
+    assert classify(error_in(*lines)) is FailureCause.EXCEPTION
+
+
+def test_child_that_was_asked_to_end_is_no_error_of_the_program() -> None:
+    lines = [one.replace("-9 (", "-15 (") for one in TORCHRUN_KILLED]
+
+    assert classify(error_in(*lines)) is FailureCause.USER
+
+
+def test_only_the_last_error_of_a_chain_tells_of_a_killed_child() -> None:
+    lines = [*SPAWN_KILLED, "", DURING, "", *traceback_of("ValueError: no log folder")]
+
+    assert classify(error_in(*lines)) is FailureCause.EXCEPTION

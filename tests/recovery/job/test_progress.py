@@ -146,3 +146,21 @@ def test_attempt_without_a_checkpoint_begins_at_the_first_step_as_it_should() ->
     bench.step(2, 2)
 
     assert bench.records(AttemptVerified)[-1].unused_step is None
+
+
+@pytest.mark.parametrize(("begins", "chosen"), [(9, 8), (8, 8), (6, None), (7, None)])
+def test_attempt_that_begins_behind_a_checkpoint_that_was_passed_over_chose_it_itself(
+    bench: Bench, begins: int, chosen: int | None
+) -> None:
+    torn = Candidate("/c/8", 8, CheckpointFormat.NPZ, 10, 1008.0)
+    bench.storage.verdicts.insert(0, CheckpointVerdict(torn, is_valid=False, reason="torn"))
+
+    fail(bench, 1, signal=9)
+    restart(bench, begins)
+
+    verified = bench.records(AttemptVerified)[-1]
+    assert (verified.first_step, verified.own_choice_step) == (begins, chosen)
+    told = narrate(verified)
+    assert told is not None
+    assert ("behind step 8, of a checkpoint that was passed over" in told) is (chosen == 8)
+    assert bench.control.ledger.chooses_itself is (chosen == 8)

@@ -10,6 +10,7 @@ from recovery.launcher.ranks.command import (
     choose_interpreter,
     fill,
     may_use_torch,
+    takes_checkpoint,
 )
 from recovery.messages.exchange import Restore
 
@@ -176,3 +177,47 @@ def test_a_script_that_never_names_torch_has_its_master_port_to_itself(
     assert may_use_torch(build_command(str(script), (), python)) is expected
     assert may_use_torch(build_command("pkg.train", (), python, is_module=True))
     assert not may_use_torch(RankCommand(("/bin/solver",), None))
+
+
+def command_of(script: Path, *arguments: str) -> RankCommand:
+    return build_command(str(script), arguments, Interpreter("/usr/bin/python3", "test"))
+
+
+def test_checkpoint_in_an_argument_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+
+    assert takes_checkpoint(command_of(tmp_path / "train.py", "--resume", "{checkpoint}")) is True
+    assert takes_checkpoint(command_of(tmp_path / "train.py", "--tag={checkpoint_tag}")) is True
+
+
+def test_script_that_could_not_know_of_its_checkpoint_takes_none(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import model\nmodel.load_newest()\n")
+    (tmp_path / "model.py").write_text("import torch\n")
+
+    assert takes_checkpoint(command_of(tmp_path / "train.py", "--resume")) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.py", "import rankmend\n"),
+        ("train.py", "import os\npath = os.environ.get('RANKMEND_RESUME_PATH')\n"),
+        ("model.py", "import rankmend\n"),
+        ("parts/__init__.py", ""),
+    ],
+)
+def test_script_that_may_ask_for_its_checkpoint_is_not_judged(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / "train.py").write_text("import model\n")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+
+    assert takes_checkpoint(command_of(tmp_path / "train.py")) is None
+
+
+def test_neither_is_what_is_no_script(tmp_path: Path) -> None:
+    program = RankCommand((str(make_program(tmp_path / "run.sh")),), None, is_program=True)
+
+    assert takes_checkpoint(program) is None
+    assert takes_checkpoint(RankCommand(("python3", "-u", "-m", "train"), None)) is None

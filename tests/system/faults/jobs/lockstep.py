@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--nan-attempts", type=int, default=1, help="in so many attempts")
     parser.add_argument("--slow-rank", type=int, default=-1, help="computes twice as long ...")
     parser.add_argument("--slow-step", type=int, default=-1, help="... from this step on")
+    parser.add_argument("--spoil-step", type=int, default=-1, help="attempt 1 saves it so ...")
+    parser.add_argument("--spoil", default="key", help="... that it can't be loaded: key, size")
+    parser.add_argument("--service-fails", type=int, default=0, help="through this attempt, from 2")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
@@ -74,6 +78,13 @@ def fail(arguments: argparse.Namespace) -> None:
         os.statvfs(how.partition(":")[2])
         return
     sys.exit(int(how))
+
+
+def load_checkpoint(path: str) -> tuple[int, np.ndarray]:
+    state = np.ones(4, np.float32)
+    with np.load(path, allow_pickle=False) as file:
+        state[:] = file["state"]
+        return int(file["step"]), state
 
 
 def kill_soon() -> None:
@@ -143,8 +154,9 @@ def main() -> None:
     if chosen is not None:
         if arguments.fail_in_restore and is_failing:
             fail(arguments)
-        with np.load(chosen.path, allow_pickle=False) as file:
-            step, state = int(file["step"]), file["state"]
+        if attempt <= arguments.service_fails:
+            urllib.request.urlopen("http://127.0.0.1:9/tracker")
+        step, state = load_checkpoint(chosen.path)
     own = np.zeros(arguments.snapshot_mb * 250_000, np.float32)  # changes with each step
     kept = rankmend.restore()
     if kept is not None:
@@ -195,7 +207,9 @@ def main() -> None:
             is_last = step == arguments.steps or shared[4] > 0
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
-                    is_saved = save(arguments.checkpoint_dir, step, state)
+                    is_spoiled = attempt == 1 and step == arguments.spoil_step
+                    spoil = arguments.spoil if is_spoiled else ""
+                    is_saved = save(arguments.checkpoint_dir, step, state, spoil)
                     if arguments.keep:
                         rotate(arguments.checkpoint_dir, arguments.keep)
                 if is_saved and arguments.published is not None:
@@ -209,11 +223,14 @@ def main() -> None:
         arguments.result.write_text(json.dumps(body))
 
 
-def save(folder: Path, step: int, state: np.ndarray) -> bool:
+def save(folder: Path, step: int, state: np.ndarray, spoil: str = "") -> bool:
     path = folder / f"step-{step:08d}.npz"
     temporary = folder / f".{path.name}.{os.getpid()}"
     with temporary.open("wb") as file:
-        np.savez(file, step=step, state=state)
+        if spoil == "key":
+            np.savez(file, step=step, weights=state)
+        else:
+            np.savez(file, step=step, state=np.tile(state, 2) if spoil == "size" else state)
         file.flush()
         os.fsync(file.fileno())
     if not rankmend.may_publish(path):
