@@ -178,6 +178,7 @@ def test_reload_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(
     )  # --listen is given: no change
 
 
+@pytest.mark.component("Prometheus")
 def test_prometheus_scrapes_the_agent_and_knows_its_types(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")

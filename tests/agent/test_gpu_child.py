@@ -196,6 +196,7 @@ def value_on(page: str, name: str, labels: dict[str, str]) -> float | None:
     return None
 
 
+@pytest.mark.component("NVML in its child")
 def test_lost_gpu_is_reported_and_the_other_is_still_read(tmp_path: Path, node: Node) -> None:
     with watched(tmp_path, "--interval", "0.2") as (_agent, page):
         page.wait(2, "gpu_answering")

@@ -140,6 +140,7 @@ def test_saved_state_of_another_version_is_ignored(tmp_path: Path) -> None:
     assert load_saved(path, "boot-1") is None
 
 
+@pytest.mark.component("kernel log")
 def test_restarted_agent_neither_loses_nor_counts_again(tmp_path: Path) -> None:
     path = tmp_path / "kernel-log.json"
     first = collector(FakeDevice(*(xid_record(seq) for seq in range(3))), path)

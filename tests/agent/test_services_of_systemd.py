@@ -38,6 +38,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
         yield bed
 
 
+@pytest.mark.component("systemd")
 def test_real_units_that_run_fail_and_are_missing_are_told_apart(bed: Bed) -> None:
     bed.run("systemctl", "enable", "--now", "munge", "nvidia-fabricmanager")  # opensm: disabled
     bed.wait_for(

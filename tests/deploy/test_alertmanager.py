@@ -114,6 +114,7 @@ def test_amtool_understands_the_configuration() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.component("Alertmanager")
 @needs("amtool")
 @pytest.mark.parametrize(
     ("labels", "receivers"),

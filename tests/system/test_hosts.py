@@ -207,6 +207,7 @@ def test_host_processes_are_in_the_cgroups_of_their_host(fleet: Fleet) -> None:
     assert "-h1\n" not in shown
 
 
+@pytest.mark.component("hosts")
 def test_rankmend_run_recovers_a_job_within_a_host(fleet: Fleet) -> None:
     host = fleet["h3"]
     command = [sys.executable, "-m", "rankmend.cli", "run", "--standalone", "--nproc-per-node=2"]

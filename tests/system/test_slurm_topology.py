@@ -17,6 +17,7 @@ SwitchName=top Switches=leaf[1-2]
 """
 
 
+@pytest.mark.component("Slurm")
 def test_what_slurm_shows_of_its_topology_is_what_its_file_says(tmp_path: Path) -> None:
     if reason := missing():
         pytest.skip(reason)

@@ -90,6 +90,7 @@ def test_a_person_signs_out_and_comes_back_to_the_page_that_was_asked_for(
     visit.page.wait_for_selector("h1:has-text('Node r1-n01')")
 
 
+@pytest.mark.component("nginx")
 def test_a_person_acts_through_the_proxy_and_the_page_changes_by_itself(
     browser: Any, visit: Visit, stage: Stage
 ) -> None:

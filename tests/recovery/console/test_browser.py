@@ -115,6 +115,7 @@ def test_a_token_that_is_limited_to_jobs_sees_only_these(visit: Visit, stage: St
     assert visit.go("/journal").status == 403
 
 
+@pytest.mark.component("Chromium")
 def test_the_page_changes_by_itself_and_keeps_what_is_typed(visit: Visit, stage: Stage) -> None:
     visit.sign_in(stage.token("admin"))
     visit.page.wait_for_selector("#live.on")

@@ -96,6 +96,7 @@ def test_ring_bisect_and_all_to_all_load_every_node_at_once(tmp_path: Path) -> N
     assert len(flows[FabricKind.ALL_TO_ALL]) == 12
 
 
+@pytest.mark.component("fabric test")
 def test_report_is_kept_and_read_back_by_node(tmp_path: Path) -> None:
     report = take_part(tmp_path / "shared", 3, FabricKind.FIND)
 

@@ -29,6 +29,7 @@ def cordon_as(site: Site, who: str) -> None:
     site.cluster.call("PATCH", path, {"spec": {"unschedulable": True}}, MERGE)
 
 
+@pytest.mark.component("Kubernetes")
 def test_a_node_is_cordoned_under_our_name_with_the_reason_and_taken_back(make: Make) -> None:
     site = make()
 

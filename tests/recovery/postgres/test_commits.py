@@ -27,6 +27,7 @@ def wire(postgres: PostgresServer) -> Iterator[Wire]:
     wire.close()
 
 
+@pytest.mark.component("PostgreSQL")
 def test_a_commit_whose_answer_was_cut_off_is_read_back_and_counts_once(
     place: PostgresPlace, wire: Wire
 ) -> None:

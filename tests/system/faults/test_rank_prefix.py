@@ -106,6 +106,7 @@ def test_a_killed_and_a_stopped_rank_cost_nothing_but_time(
     assert (stopped.kind, stopped.ranks) == (Kind.RANK_HUNG, (1,))
 
 
+@pytest.mark.component("containers")
 def test_ranks_save_when_the_job_is_stopped_and_nothing_stays(
     make_lockstep: Make, tool: str
 ) -> None:
