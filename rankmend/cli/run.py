@@ -310,6 +310,14 @@ Examples:
     "[default: 12.5M for each CPU, at most 200M]",
 )
 @click.option(
+    "--checkpoint-check-wait",
+    "check_wait_s",
+    metavar="DURATION",
+    type=DURATION,
+    help="How long a restart waits for the content of checkpoints to be checked, beyond their structure; the rest is checked while "
+    "the ranks restore. [default: 15s]",
+)
+@click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Local folder for journals. [default: ~/.local/state/rankmend]",

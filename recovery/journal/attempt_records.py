@@ -67,6 +67,8 @@ class Choice:
     # Identities of what else was there and is never restored: its step is not from before the numbers went wrong.
     spoiled: tuple[str, ...] = ()
     has_folder: bool = True  # somebody said where to look for checkpoints
+    # Of the checkpoint, restored before so much of its content was checked. 0: all was, or an older version wrote it.
+    unchecked_bytes: int = 0
 
     @property
     def begins_at(self) -> int | None:
@@ -186,6 +188,20 @@ class SavesMissing:
     newest: str = ""  # the checkpoint that could be restored last; empty: there was none
     example: str = ""  # the newest that can't be restored, and why
     has_snapshots: bool = False  # ranks keep some in memory
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDamaged:
+    """The checkpoint that an attempt began from, before all of it was checked, contradicts its own checksums."""
+
+    attempt: int
+    path: str
+    step: int | None
+    modified_unix_s: float
+    reason: str  # what does not fit
+    # The job goes back to an older one, and restores nothing that was saved since. False: nothing older is known, or the
+    # policy allows no restart, so the attempt trains on.
+    goes_back: bool
 
 
 @dataclass(frozen=True, slots=True)

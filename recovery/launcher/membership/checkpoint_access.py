@@ -20,7 +20,9 @@ from recovery.messages.exchange import Found, FoundCheckpoint
 log = logging.getLogger(__name__)
 
 CANDIDATES_MAX: Final = 20  # per report (docs/reference/messages.md)
-_KNOWN_MAX: Final = 4  # in each report (docs/reference/messages.md)
+_KNOWN_MAX: Final = (
+    4  # in each report, and what the ranks have restored (docs/reference/messages.md)
+)
 ENOUGH: Final = 4  # valid ones; what was validated beside training costs a stat
 
 
@@ -61,6 +63,10 @@ class Watch(Protocol):
         """Return what was found beside training, at once and without looking."""
         ...
 
+    def check_on(self, path: str) -> None:
+        """Read the rest of this one, which ranks restore unchecked, before all others."""
+        ...
+
 
 class Pins(Protocol):
     def mend(self, timeout_s: float = ...) -> None:
@@ -94,6 +100,7 @@ class Storage:
         self._is_read_wanted = True
         self._is_ending = False
         self._found_here: frozenset[str] = frozenset()  # what the last look found valid
+        self._restored_path: str | None = None  # by the newest attempt
         self._thread: threading.Thread | None = None
         self.advance: Advance | None = None
         self.found: Found | None = None
@@ -115,7 +122,13 @@ class Storage:
         """Return the newest checkpoints that were found beside training, at once."""
         if self._watch is None:
             return ()
-        return tuple(map(_told, self._watch.known()[:_KNOWN_MAX]))
+        known = self._watch.known()
+        restored = self._restored_path
+        shown = [
+            *known[:_KNOWN_MAX],
+            *(one for one in known[_KNOWN_MAX:] if one.candidate.path == restored),
+        ]
+        return tuple(map(_told, shown))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` tells the end.
@@ -180,6 +193,9 @@ class Storage:
             error = f"attempt {attempt} can't be fenced in: {caught}"
         if error is None and path in self._found_here and not self._is_there(path):
             error = f"{path} was deleted after it was chosen"
+        self._restored_path = path
+        if path is not None and self._watch is not None:
+            self._watch.check_on(path)
         self.advance = Advance(attempt, error)
 
     def _is_there(self, path: str) -> bool:
@@ -244,4 +260,6 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         verdict.share,
         one.oldest_unix_s,
         verdict.parts,
+        verdict.unchecked_bytes,
+        verdict.has_wrong_sum,
     )
