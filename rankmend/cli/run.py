@@ -17,7 +17,7 @@ from rankmend.cli.torchrun_options import (
     read_variables_of_torchrun,
     warn_unknown_variables,
 )
-from rankmend.cli.units import DURATION, RATE
+from rankmend.cli.units import DURATION, RATE, WAIT
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 from rankmend.printable import printable
 
@@ -312,8 +312,7 @@ Examples:
 @click.option(
     "--checkpoint-check-wait",
     "check_wait_s",
-    metavar="DURATION",
-    type=DURATION,
+    type=WAIT,
     help="How long a restart waits for the content of checkpoints to be checked, beyond their structure; the rest is checked while "
     "the ranks restore. [default: 15s]",
 )

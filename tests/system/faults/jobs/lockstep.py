@@ -56,6 +56,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--slow-rank", type=int, default=-1, help="computes twice as long ...")
     parser.add_argument("--slow-step", type=int, default=-1, help="... from this step on")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
+    parser.add_argument("--filler-mb", type=int, default=0, help="of a checkpoint; nobody loads it")
+    parser.add_argument("--spoil-step", type=int, default=-1, help="a bit of its filler is flipped")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -195,7 +197,10 @@ def main() -> None:
             is_last = step == arguments.steps or shared[4] > 0
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
-                    is_saved = save(arguments.checkpoint_dir, step, state)
+                    filler = arguments.filler_mb * 1_000_000
+                    is_saved = save(arguments.checkpoint_dir, step, state, filler)
+                    if step == arguments.spoil_step and attempt == 1:
+                        spoil(arguments.checkpoint_dir / f"step-{step:08d}.npz")
                     if arguments.keep:
                         rotate(arguments.checkpoint_dir, arguments.keep)
                 if is_saved and arguments.published is not None:
@@ -209,11 +214,22 @@ def main() -> None:
         arguments.result.write_text(json.dumps(body))
 
 
-def save(folder: Path, step: int, state: np.ndarray) -> bool:
+def spoil(path: Path) -> None:
+    """Flip a bit in the middle of a checkpoint, as a disk does: its status stays as it was."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(status.st_size // 2)
+        byte = file.read(1)
+        file.seek(status.st_size // 2)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def save(folder: Path, step: int, state: np.ndarray, filler: int = 0) -> bool:
     path = folder / f"step-{step:08d}.npz"
     temporary = folder / f".{path.name}.{os.getpid()}"
     with temporary.open("wb") as file:
-        np.savez(file, step=step, state=state)
+        np.savez(file, step=step, state=state, **({"filler": bytes(filler)} if filler else {}))
         file.flush()
         os.fsync(file.fileno())
     if not rankmend.may_publish(path):
