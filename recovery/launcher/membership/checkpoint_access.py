@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 CANDIDATES_MAX: Final = 20  # per report (docs/reference/messages.md)
 _KNOWN_MAX: Final = (
-    4  # in each report, and what the ranks have restored (docs/reference/messages.md)
+    4  # in each report (docs/reference/messages.md)
 )
 ENOUGH: Final = 4  # valid ones; what was validated beside training costs a stat
 
@@ -123,11 +123,10 @@ class Storage:
         if self._watch is None:
             return ()
         known = self._watch.known()
-        restored = self._restored_path
-        shown = [
-            *known[:_KNOWN_MAX],
-            *(one for one in known[_KNOWN_MAX:] if one.candidate.path == restored),
-        ]
+        shown = known[:_KNOWN_MAX]
+        restored = [one for one in known if one.candidate.path == self._restored_path]
+        if restored and restored[0] not in shown:
+            shown = (*shown[: _KNOWN_MAX - 1], restored[0])
         return tuple(map(_told, shown))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
