@@ -490,9 +490,12 @@ def main() -> None:
         parser.error(f"unknown peers {sorted(unknown)}; known are {sorted(known)}")
     plan = Plan(arguments.ranks, arguments.kills, arguments.settle_s)
     if arguments.large_gb:
-        limits = {"start_s_max": LARGE_S_MAX, "recover_s_max": LARGE_S_MAX}
-        large_bytes = int(arguments.large_gb * 1e9)
-        plan = Plan(arguments.ranks, 1, AFTER_SAVE_S, **limits, large_bytes=large_bytes)
+        plan = Plan(
+            *(arguments.ranks, 1, AFTER_SAVE_S),
+            start_s_max=LARGE_S_MAX,
+            recover_s_max=LARGE_S_MAX,
+            large_bytes=int(arguments.large_gb * 1e9),
+        )
     machine = describe_machine()
     trials = []
     for number in range(arguments.rounds):

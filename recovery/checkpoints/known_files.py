@@ -320,12 +320,12 @@ def _go_on(
         if not progress.is_structure_whole:
             raise
         if not progress.end:
-            del candidate.begun[path]
+            candidate.begun.pop(path, None)
         return progress.unread_bytes
     except (DefectError, OSError):
-        del candidate.begun[path]
+        candidate.begun.pop(path, None)
         raise
-    del candidate.begun[path]
+    candidate.begun.pop(path, None)
     return 0
 
 

@@ -20,9 +20,7 @@ from recovery.messages.exchange import Found, FoundCheckpoint
 log = logging.getLogger(__name__)
 
 CANDIDATES_MAX: Final = 20  # per report (docs/reference/messages.md)
-_KNOWN_MAX: Final = (
-    4  # in each report (docs/reference/messages.md)
-)
+_KNOWN_MAX: Final = 4  # in each report (docs/reference/messages.md)
 ENOUGH: Final = 4  # valid ones; what was validated beside training costs a stat
 
 
