@@ -5,20 +5,11 @@ from typing import Final
 
 NAMES_SHOWN_MAX: Final = 8
 _RANKS_SHOWN_MAX: Final = 16
-_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return how many there are: `1 rank`, `2 ranks`. ``plural``: where it does not end in s alone."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
-
-
-def size_in_words(size_bytes: float) -> str:
-    """Return a size for people: three significant figures."""
-    for unit_bytes, unit in _UNITS:
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.3g} {unit}"
-    return f"{size_bytes:.0f} B"
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:

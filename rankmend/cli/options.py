@@ -9,9 +9,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from detectors.wording import size_in_words
 from rankmend.cli.output import echo, echo_exact
-from rankmend.printable import is_printable
+from rankmend.printable import is_printable, size_in_words
 
 size: Final = size_in_words
 NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128

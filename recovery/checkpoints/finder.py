@@ -17,9 +17,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from detectors.wording import size_in_words
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
+from rankmend.printable import size_in_words
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.deeper import describe_deeper, find_deeper

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from detectors.wording import counted, names_in_words, size_in_words
+from detectors.wording import counted, names_in_words
+from rankmend.printable import size_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.order import newest_joined
 from recovery.job.local_disks import RankHome, join_disks

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
-from detectors.wording import size_in_words
+from rankmend.printable import size_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.journal.attempt_records import RestoreDamaged
 from recovery.journal.ledger import Ledger
