@@ -86,6 +86,9 @@ class _Look:
     deadline: Deadline
     enough: int
     content_until_s: float  # if somebody waits
+    is_hurried: (
+        bool  # a restart waits: what is older than one that can be restored is not worth its time
+    )
     left: int  # candidates that it has not come to
     judged: int = 0
     checked: int = 0  # valid, and read to their ends
@@ -104,7 +107,7 @@ class _Look:
             return f"not checked: older than {self.newest_valid}, which is valid"
         if self.judged >= settings.validate_max:
             return f"not checked: {self.judged} newer ones were checked first"
-        if self.unchecked > _BESIDE_UNCHECKED_MAX:
+        if self.is_hurried and self.unchecked > _BESIDE_UNCHECKED_MAX:
             return f"not checked: older than {self.newest_valid}, which can be restored"
         return None
 
@@ -254,7 +257,8 @@ class CheckpointFinder:
             if is_owed and seen.refusal is None:
                 owed[index] = verdicts[index] = self._judge_apart(seen, deadline.share(0.5), share)
                 yield tuple(verdicts)
-        look = _Look(deadline, enough, content_until_s, len(sightings))
+        is_hurried = content_until_s < self._clock.now_s() + deadline.left_s()
+        look = _Look(deadline, enough, content_until_s, is_hurried, len(sightings))
         for index, seen in enumerate(sightings):
             if seen.refusal is None:
                 verdict = self._recall(seen, share, deadline) or owed.get(index)
@@ -287,7 +291,9 @@ class CheckpointFinder:
         half = look.deadline.share(1.0 if look.left == 1 else 0.5)
         if not look.deadline.is_awaited:
             return self._judge_apart(seen, half, share)
-        left_s = 0.0 if look.unchecked else look.content_until_s - self._clock.now_s()
+        left_s = look.content_until_s - self._clock.now_s()
+        if look.is_hurried and look.unchecked:
+            left_s = 0.0
         content = half.within(min(left_s, half.left_s() * _CONTENT_RATIO))
         return self._judge_apart(seen, half, share, content)
 
