@@ -8,6 +8,11 @@ step is one that a process started after the kill has logged. With --kills above
 follows AGAIN_S after the recovery from the one before. For rankmend the phases of its own account
 (docs/operate/mttr.md) are shown, too, with detection counted from the kill.
 
+With --large-gb one checkpoint of that size is saved, and a rank is killed AFTER_SAVE_S after it, before rankmend can have
+read it beside training. Compare `rankmend`, which looks for no checkpoint, with `rankmend-checks` and `rankmend-hurried`:
+
+    python bench/restart.py --ranks 2 --rounds 5 --large-gb 4 --peers rankmend,rankmend-checks,rankmend-hurried
+
 bench/recovery runs the same trials with more launchers, sizes of the job and kills.
 """
 
@@ -42,6 +47,9 @@ RESTARTS_MAX = 3
 RAN_BEFORE_S_MAX = 60.0  # for an earlier run to keep what its ranks imported
 STEADY_S_MIN = 5.0  # from the last recovery to the measurement of memory
 AGAIN_S = 1.0  # from a recovery to the next kill
+AFTER_SAVE_S = 3.0  # from the end of a large save to the kill
+LARGE_S_MAX = 300.0  # to save or to load a large checkpoint on a slow disk
+HURRIED = "--checkpoint-check-wait=0.5"
 # In the environment of all that a trial starts. rankmend takes unknown RANKMEND_* from its ranks.
 MARK = "BENCH_TRIAL_FOLDER"
 OUTPUT_CHARACTERS_MAX = 3000  # of a launcher that failed
@@ -64,6 +72,9 @@ class Peer:
     ran_before: bool = False
     # The other ranks live on and train without the killed one until it is back. They log such steps as `reduced`.
     keeps_survivors: bool = False
+    finds_checkpoints: bool = (
+        False  # by --checkpoint-dir; the script loads the newest one by itself
+    )
 
 
 def known_peers(ranks: int, restarts_max: int = RESTARTS_MAX) -> dict[str, Peer]:
@@ -76,6 +87,8 @@ def known_peers(ranks: int, restarts_max: int = RESTARTS_MAX) -> dict[str, Peer]
         Peer("rankmend-cold", (*rankmend, *COLD)),
         Peer("rankmend-standby", (*rankmend, *COLD, "--standby=torch,torch._dynamo")),
         Peer("rankmend-fork", (*rankmend, "--fork-server")),
+        Peer("rankmend-checks", rankmend, finds_checkpoints=True),
+        Peer("rankmend-hurried", (*rankmend, HURRIED), finds_checkpoints=True),
         Peer("torchrun", torchrun, NO_SHARED_STORE),
         Peer("torchrun-default", torchrun),
     ]
@@ -92,6 +105,7 @@ class Plan:
     start_s_max: float = START_S_MAX
     recover_s_max: float = RECOVER_S_MAX
     measures_memory: bool = False  # takes the time of the settling once more
+    large_bytes: int = 0  # of the one checkpoint; `settle_s` then counts from its save
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +215,14 @@ def run_trials(peer: Peer, plan: Plan, killed_rank: int) -> Outcome:
             with running(peer, folder) as run:
                 run.train(plan)
                 wait_for_kept_imports(folder / "state")
-        with running(peer, folder) as run:
+        with running(peer, folder, plan.large_bytes) as run:
             run.train(plan)
             settle_s = settle_time_s(run.log.events) if plan.settle_s is None else plan.settle_s
-            first_steps = [event.at_ns for event in run.log.events if event.step == 1]
-            time.sleep(max(0.0, max(first_steps) / 1e9 + settle_s - time.monotonic()))
+            if plan.large_bytes:
+                from_ns = [event.at_ns for event in run.log.events if event.name == "saved"]
+            else:
+                from_ns = [event.at_ns for event in run.log.events if event.step == 1]
+            time.sleep(max(0.0, max(from_ns) / 1e9 + settle_s - time.monotonic()))
             trials = _kill_and_watch(run, plan, killed_rank)
             if peer.name.startswith("rankmend"):
                 trials = with_accounts(trials, read_incidents(folder / "state"))
@@ -225,7 +242,7 @@ def wait_for_kept_imports(state: Path) -> None:
 
 
 @contextmanager
-def running(peer: Peer, folder: Path) -> Iterator[Run]:
+def running(peer: Peer, folder: Path, large_bytes: int = 0) -> Iterator[Run]:
     """Start the job from its beginning; end all that is left of it."""
     for name in ("log", "checkpoints"):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -233,6 +250,8 @@ def running(peer: Peer, folder: Path) -> Iterator[Run]:
     command = list(peer.command)
     if peer.name.startswith("rankmend"):
         command.append(f"--state-dir={folder / 'state'}")
+    if peer.finds_checkpoints:
+        command.append(f"--checkpoint-dir={folder / 'checkpoints'}")
     environment = {
         **os.environ,
         **dict(peer.environment),
@@ -240,6 +259,11 @@ def running(peer: Peer, folder: Path) -> Iterator[Run]:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    if large_bytes:
+        environment |= {
+            "BENCH_FILLER_BYTES": str(large_bytes),
+            "BENCH_ONLY_SAVE_AT": str(KILL_AT_STEP - 1),
+        }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else every start compiles PyTorch
     launcher = None
     try:
@@ -452,6 +476,12 @@ def main() -> None:
         default=15.0,
         help="from the first step to the kill: standbys and the fork server import meanwhile",
     )
+    parser.add_argument(
+        "--large-gb",
+        type=float,
+        default=0.0,
+        help="size of the one checkpoint, which is just saved",
+    )
     parser.add_argument("--output", type=Path, default=Path("bench/results/restart.json"))
     arguments = parser.parse_args()
     known = known_peers(arguments.ranks)
@@ -459,6 +489,13 @@ def main() -> None:
     if unknown := set(names) - set(known):
         parser.error(f"unknown peers {sorted(unknown)}; known are {sorted(known)}")
     plan = Plan(arguments.ranks, arguments.kills, arguments.settle_s)
+    if arguments.large_gb:
+        plan = Plan(
+            *(arguments.ranks, 1, AFTER_SAVE_S),
+            start_s_max=LARGE_S_MAX,
+            recover_s_max=LARGE_S_MAX,
+            large_bytes=int(arguments.large_gb * 1e9),
+        )
     machine = describe_machine()
     trials = []
     for number in range(arguments.rounds):

@@ -108,6 +108,7 @@ class SymptomKind(Enum):
     HUNG = "hung"
     SLOW = "slow"
     NUMBERS = "numbers"
+    CHECKPOINT = "checkpoint"  # what the ranks have restored is damaged
     HOST = "host"  # a node's launcher is gone, silent or another one
     ALERT = "evidence"  # an alert accuses a device or a host
     PERSON = "person"  # nothing failed: a person asked for it

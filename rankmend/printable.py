@@ -25,6 +25,7 @@ _LINES: Final[dict[int, str]] = {
     0x7F: "\N{SYMBOL FOR DELETE}",
     ord("\t"): " ",
 }
+_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _TEXT: Final = {code: stand_in for code, stand_in in _LINES.items() if code != ord("\n")}
 
 
@@ -41,3 +42,11 @@ def printable_lines(text: str) -> str:
 def is_printable(text: str) -> bool:
     """Return whether ``text`` may be printed as it is."""
     return text.translate(_LINES) == text
+
+
+def size_in_words(size_bytes: float) -> str:
+    """Return a size for people: three significant figures."""
+    for unit_bytes, unit in _UNITS:
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.3g} {unit}"
+    return f"{size_bytes:.0f} B"

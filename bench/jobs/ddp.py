@@ -20,6 +20,10 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 WIDTH = 704  # 2 x (704^2 + 704) parameters of 4 bytes: 4 MB
 BATCH = 64
 CHECKPOINT_EVERY = int(os.environ.get("BENCH_SAVE_EVERY", "10"))
+FILLER_BYTES = int(
+    os.environ.get("BENCH_FILLER_BYTES", "0")
+)  # of a checkpoint: every rank loads it
+ONLY_SAVE_AT = int(os.environ.get("BENCH_ONLY_SAVE_AT", "0"))  # 0: at each CHECKPOINT_EVERY
 STEPS_MAX = 100_000
 
 
@@ -49,14 +53,18 @@ def main() -> None:
             optimizer.step()
             step += 1
             log.write(f"step {time.monotonic_ns()} {step}\n")
-            if rank == 0 and step % CHECKPOINT_EVERY == 0:
+            is_due = step == ONLY_SAVE_AT if ONLY_SAVE_AT else step % CHECKPOINT_EVERY == 0
+            if rank == 0 and is_due:
                 save(checkpoints, step, model, optimizer)
+                log.write(f"saved {time.monotonic_ns()} {step}\n")
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     path = folder / f"step-{step:08d}.pt"
     temporary = path.with_suffix(".tmp")
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    if FILLER_BYTES:
+        state["filler"] = torch.zeros(FILLER_BYTES, dtype=torch.uint8)
     with temporary.open("wb") as file:
         torch.save(state, file)
         file.flush()

@@ -10,9 +10,9 @@ from typing import Any, Final, NoReturn
 import click
 
 from rankmend.cli.output import echo, echo_exact
-from rankmend.printable import is_printable
+from rankmend.printable import is_printable, size_in_words
 
-_UNITS: Final = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+size: Final = size_in_words
 NAME_CHARACTERS_MAX: Final = 256  # a controller shows the first 128
 
 state_option = click.option(
@@ -99,11 +99,3 @@ def hours(value: float) -> str:
         return f"{value / 3600:.3g} h"
     days = value / 86400
     return f"{days:.2g} days" if days < 10 else f"{days:,.0f} days"
-
-
-def size(size_bytes: float) -> str:
-    """Return a size for people: three significant figures."""
-    for unit_bytes, unit in _UNITS:
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.3g} {unit}"
-    return f"{size_bytes:.0f} B"

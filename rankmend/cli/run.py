@@ -17,7 +17,7 @@ from rankmend.cli.torchrun_options import (
     read_variables_of_torchrun,
     warn_unknown_variables,
 )
-from rankmend.cli.units import DURATION, RATE
+from rankmend.cli.units import DURATION, RATE, WAIT
 from rankmend.errors import ConfigError, JobHeldError, JournalError, RankmendError
 from rankmend.printable import printable
 
@@ -308,6 +308,13 @@ Examples:
     type=RATE,
     help="Read checkpoints no faster than this during training, in bytes per second: 500M, 2G; 0 is no limit. "
     "[default: 12.5M for each CPU, at most 200M]",
+)
+@click.option(
+    "--checkpoint-check-wait",
+    "check_wait_s",
+    type=WAIT,
+    help="How long a restart waits for the content of checkpoints to be checked, beyond their structure; the rest is checked while "
+    "the ranks restore. [default: 15s]",
 )
 @click.option(
     "--state-dir",

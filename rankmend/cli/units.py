@@ -37,4 +37,5 @@ class _WithUnit(click.ParamType):  # type: ignore[type-arg]  # generic only from
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 DURATION: Final = _WithUnit("duration", _SECONDS, 1e9, "90, 90s, 30m or 12h", takes_zero=False)
+WAIT: Final = _WithUnit("duration", _SECONDS, 1e9, "15, 15s, 1m or 0", takes_zero=True)
 RATE: Final = _WithUnit("rate", _BYTES, 1e15, "200M, 1.5G or 0", takes_zero=True)

@@ -3,19 +3,22 @@
 Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Python's zipfile is not used here: it
 reads a directory of any size into memory, and a PyTorch DCP shard is many archives in one file.
 They are read from the end: each archive tells where it begins, and the one before ends there.
+A CRC-32 goes on from the value that it had (`crc32` takes it), so a read that was cut short costs no byte twice.
 No archive comments (nobody writes them here), no encryption, methods stored and deflated only.
 """
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from isal.isal_zlib import crc32  # 3 to 12 times as fast as zlib's
 
 from recovery.checkpoints.bulk_reads import CHUNK_BYTES
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import DefectError, FileReader
+from recovery.checkpoints.reader import DefectError, FileReader, MemberProgress, SumError
 
 LOCAL_MAGIC: Final = b"PK\x03\x04"
 END_MAGIC: Final = b"PK\x05\x06"
@@ -172,21 +175,24 @@ def _check_ratio(name: str, packed: int, size: int) -> None:
         raise DefectError(f"{shown(name)} claims to grow from {packed} to {size} bytes")
 
 
-def check_members(reader: FileReader, archive: Archive, has_checksums: bool = True) -> None:
-    """Read every member and raise at the first whose header, size or CRC-32 does not fit."""
-    for member in archive.members:
+def check_members(
+    reader: FileReader, archives: Sequence[Archive], has_checksums: bool = True
+) -> None:
+    """Read every member and raise at the first whose header, size or CRC-32 does not fit.
+
+    Goes on where an earlier reader of the same file was cut short.
+    """
+    progress = reader.progress
+    members = ((archive, member) for archive in archives for member in archive.members)
+    for archive, member in islice(members, progress.members, None):
         reader.check_deadline()
         begin = _data_at(reader, archive, member)
-        if not has_checksums:
-            continue
-        if member.method == _STORED:
-            crc = 0
-            for chunk in reader.chunks(begin, member.packed_bytes):
-                crc = crc32(chunk, crc)
-        else:
-            crc = _inflated_crc(reader, member, begin)
-        if crc != member.crc:
-            raise DefectError(f"CRC of {shown(member.name)} does not fit")
+        if has_checksums:
+            crc = _stored_crc if member.method == _STORED else _inflated_crc
+            if crc(reader, member, begin) != member.crc:
+                raise SumError(f"CRC of {shown(member.name)} does not fit")
+        progress.members += 1
+        progress.member = None
 
 
 def read_small(reader: FileReader, archive: Archive, name: str, bytes_max: int) -> bytes | None:
@@ -213,18 +219,33 @@ def _data_at(reader: FileReader, archive: Archive, member: ArchiveMember) -> int
     name_at = member.header_at + _LOCAL.size
     begin: int = name_at + name_length + extra_length
     if fields[0] != LOCAL_MAGIC or begin + member.packed_bytes > archive.directory_at:
-        raise DefectError(f"the header of {shown(member.name)} is damaged")
+        raise SumError(f"the header of {shown(member.name)} is damaged")
     if fields[3] != member.method or reader.read(name_at, name_length) != member.raw_name:
-        raise DefectError(f"the two headers of {shown(member.name)} differ")
+        raise SumError(f"the two headers of {shown(member.name)} differ")
     return begin
+
+
+def _stored_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
+    """Return the CRC-32 of a member that is not packed."""
+    part = reader.progress.member or MemberProgress()
+    crc, at = part.crc, part.packed_bytes
+    for chunk in reader.chunks(begin + at, member.packed_bytes - at):
+        crc = crc32(chunk, crc)
+        at += len(chunk)
+        reader.progress.member = MemberProgress(at, at, crc)
+    return crc
 
 
 def _inflated_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
     """Return the CRC-32 of a deflated member, unpacked piece by piece and never beyond its size."""
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    crc = size = 0
+    part = reader.progress.member or MemberProgress()
+    crc, size, at = part.crc, part.size_bytes, part.packed_bytes
+    inflater = part.inflater.copy() if part.inflater else zlib.decompressobj(-zlib.MAX_WBITS)
     try:
-        for chunk in reader.chunks(begin, member.packed_bytes):
+        for chunk in reader.chunks(begin + at, member.packed_bytes - at):
+            # unpacking this piece may be cut short, too
+            reader.progress.member = MemberProgress(at, size, crc, inflater.copy())
+            at += len(chunk)
             rest: bytes | memoryview = chunk
             while rest and not inflater.eof:
                 reader.check_deadline()
@@ -233,12 +254,12 @@ def _inflated_crc(reader: FileReader, member: ArchiveMember, begin: int) -> int:
                 size += len(data)
                 crc = crc32(data, crc)
                 if size > member.size_bytes:
-                    raise DefectError(f"{shown(member.name)} unpacks to more than it claims")
+                    raise SumError(f"{shown(member.name)} unpacks to more than it claims")
         while not inflater.eof and (data := inflater.decompress(b"", CHUNK_BYTES)):
             size += len(data)
             crc = crc32(data, crc)
     except zlib.error as error:
-        raise DefectError(f"{shown(member.name)} can't be unpacked") from error
+        raise SumError(f"{shown(member.name)} can't be unpacked") from error
     if size != member.size_bytes or not inflater.eof:
-        raise DefectError(f"{shown(member.name)} unpacks to {size} of {member.size_bytes} bytes")
+        raise SumError(f"{shown(member.name)} unpacks to {size} of {member.size_bytes} bytes")
     return crc

@@ -3,13 +3,16 @@
 Two daemon threads do all reading, one at a time: a slow one beside training, at low priority and
 within a rate, and one for looks that somebody waits for. A caller waits no longer than its timeout:
 storage that hangs leaves one thread behind, and the other one doesn't begin while it is stuck.
+
+They take turns, and neither loses what it has read: the finder keeps how far each file was read, and whoever looks
+next goes on there. What ranks restore before it was read to its end is read first, and at full speed.
 """
 
 import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import RankmendError, SourceError
@@ -20,12 +23,15 @@ from recovery.checkpoints.priority import yield_to_training
 
 log = logging.getLogger(__name__)
 
+# After a caller's time, for a look that is about to end: it lets go of a read at most a chunk later.
+_LATE_S: Final = 2.0
 _Marks = tuple[int, float]  # size in bytes, time of the newest change
 
 
 class Finder(Protocol):
     settings: CheckpointSettings
     share: Share  # of the next look
+    owed: frozenset[str]  # paths that looks beside training check before all others
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached."""
@@ -49,6 +55,8 @@ class CheckpointWatch:
         self._deadline: Deadline | None = None  # of the look under way
         self._is_cut = False  # the look under way: ended early, for a caller
         self._is_awaited = False  # a caller waits for the look under way
+        self._owed: frozenset[str] = frozenset()  # restored before it was checked
+        self._owes_look = False  # and nobody has looked since
         self._verdicts: tuple[CheckpointVerdict, ...] = ()
         self._seen: dict[str, tuple[_Marks | None, float]] = {}  # and since when
         self._has_looked = False
@@ -91,6 +99,18 @@ class CheckpointWatch:
         """Read only this share of each checkpoint's files in every look that begins from now on."""
         self._finder.share = share
 
+    def check_on(self, path: str) -> None:
+        """Read the rest of this one, which ranks restore unchecked, before all others and at full speed.
+
+        `known` tells what comes of it.
+        """
+        with self._changed:
+            self._owes_look = self._is_unchecked(path)
+            self._owed = frozenset({path}) if self._owes_look else frozenset()
+            if self._owes_look:
+                self._cut()
+            self._changed.notify_all()
+
     def candidates(
         self, *, is_training: bool = False, enough: int = 1, timeout_s: float | None = None
     ) -> tuple[CheckpointVerdict, ...]:
@@ -105,10 +125,12 @@ class CheckpointWatch:
             ticket = self._asked
             self._enough = max(self._enough, enough)
             self._answer_by_s = max(self._answer_by_s, self._clock.now_s() + timeout_s)
-            self._hurry(timeout_s)
+            self._cut()
             self.start()
             self._changed.notify_all()
             is_served = self._changed.wait_for(lambda: self._served >= ticket, timeout_s)
+            if not is_served and self._begun >= ticket and not self._has_valid():
+                is_served = self._changed.wait_for(lambda: self._served >= ticket, _LATE_S)
             if is_served and self._error is not None:
                 raise SourceError(self._error)
             if not is_served and self._begun < ticket:
@@ -130,16 +152,14 @@ class CheckpointWatch:
                 self._settle(one) for one in verdicts if one.hindrance is not Hindrance.PENDING
             )
 
-    def _hurry(self, timeout_s: float) -> None:
-        """End the look under way early: a caller waits for the one after it.
+    def _has_valid(self) -> bool:
+        return any(verdict.is_valid for verdict in self._verdicts)
 
-        It may use half of the caller's time for the newest checkpoint, which the caller would
-        only have to read again, and none for older ones once a valid one is known.
-        """
+    def _cut(self) -> None:
+        """End the look beside training: the one after it goes on where this one was."""
         if self._deadline is not None and not self._is_awaited:  # else it is another caller's
             self._is_cut = True
-            has_valid = any(verdict.is_valid for verdict in self._verdicts)
-            self._deadline.shorten(0 if has_valid else timeout_s / 2)
+            self._deadline.shorten(0)
 
     def _settle(self, verdict: CheckpointVerdict) -> CheckpointVerdict:
         known = self._seen.get(verdict.candidate.path)
@@ -154,18 +174,22 @@ class CheckpointWatch:
                 self._changed.wait_for(lambda: self._is_stopping or self._is_idle())
                 if self._has_looked:
                     self._changed.wait_for(
-                        lambda: self._is_stopping, self._settings.scan_interval_s
+                        lambda: self._is_stopping or self._owes_look,
+                        self._settings.scan_interval_s,
                     )
                 if self._is_stopping:
                     return
                 if not self._is_idle():  # a caller came meanwhile
                     continue
-                self._is_awaited = False
+                self._is_awaited = self._owes_look = False
+                self._finder.owed = self._owed
+                # A wrong sum in what the ranks have begun from costs all that they train until it is found.
+                rate = 0.0 if self._owed else self._settings.check_rate_bytes_per_s
                 deadline = Deadline(
                     self._clock,
                     self._settings.background_timeout_s,
                     is_awaited=False,
-                    rate_bytes_per_s=self._settings.check_rate_bytes_per_s,
+                    rate_bytes_per_s=rate,
                 )
                 ticket = self._begin(deadline)
             self._look(ticket, deadline, self._settings.enough)
@@ -216,8 +240,19 @@ class CheckpointWatch:
             self.looks_total += 1
             self.errors_total += error is not None
             self._has_looked = True
+            if error is None and not self._is_awaited and not self._is_cut:
+                self._owed = frozenset(filter(self._is_unchecked, self._owed))
             self._served = ticket
             self._changed.notify_all()
+
+    def _is_unchecked(self, path: str) -> bool:
+        """Return whether there is more to find out of this one."""
+        is_open = {Hindrance.PENDING, Hindrance.UNREAD}
+        return any(
+            verdict.candidate.path == path
+            and (verdict.unchecked_bytes > 0 or verdict.hindrance in is_open)
+            for verdict in self._verdicts
+        )
 
     def _publish(self, ticket: int, verdicts: tuple[CheckpointVerdict, ...]) -> None:
         now_s = self._clock.now_s()

@@ -130,8 +130,8 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
                 raise DefectError("a zip file without data.pkl: not written by torch.save")
     # torch.serialization.set_crc32_options(False) leaves every CRC zero
     has_checksums = kind is CheckpointFormat.NPZ or any(member.crc for member in members)
-    for archive in archives:
-        check_members(reader, archive, has_checksums)
+    reader.begin_content()
+    check_members(reader, archives, has_checksums)
     if not has_checksums:
         return f"zip directory of {len(members)} members (saved without checksums)"
     return f"zip directory and CRC of {len(members)} members"

@@ -1,7 +1,7 @@
 """A bound on reading: asked before every piece of work, and it can be drawn nearer meanwhile.
 
 A look beside training also keeps to a rate. Nobody waits for it; as soon as somebody does, the rate
-is off.
+is off. A read that somebody waits for ends early where its rate shows that the time can't suffice.
 """
 
 import math
@@ -12,6 +12,7 @@ from rankmend.clock import Clock
 from rankmend.errors import RankmendError
 
 _PAUSE_S_MAX: Final = 5.0  # then `checked_at_s` moves on: a pause is no read that hangs
+_RATE_S_MIN: Final = 1.0  # of reading, before its rate says anything: a cold storage begins slowly
 
 
 class UnfinishedError(RankmendError):
@@ -40,6 +41,7 @@ class Deadline:
         if is_awaited:
             self._awaited.set()
         self.read_bytes = 0  # within this bound, by every reader
+        self._expected_bytes: int | None = None
         self._checked_at_s = self._began_s
 
     @property
@@ -53,9 +55,18 @@ class Deadline:
         """Return whether somebody waits for what is read, or for the end of it."""
         return self._parent.is_awaited if self._parent else self._awaited.is_set()
 
+    def expect(self, total_bytes: int) -> None:
+        """End once it shows that so many bytes can't be read in time: to wait for the rest brings nothing."""
+        self._expected_bytes = total_bytes
+
     def count(self, read_bytes: int) -> None:
         """Add what a reader has read, and wait where that was faster than the rate."""
         self.read_bytes += read_bytes
+        if self._expected_bytes is not None:
+            spent_s = self._clock.now_s() - self._began_s
+            left_bytes = self._expected_bytes - self.read_bytes
+            if spent_s >= _RATE_S_MIN and left_bytes * spent_s > self.read_bytes * self.left_s():
+                self._ends_s = min(self._ends_s, self._clock.now_s())
         if self._parent is not None:
             self._parent.count(read_bytes)
         elif self._rate_bytes_per_s and not self._awaited.is_set():
@@ -83,15 +94,25 @@ class Deadline:
     def left_s(self) -> float:
         return max(0.0, self._over_at_s() - self._clock.now_s())
 
+    def within(self, timeout_s: float) -> "Deadline":
+        """Return a deadline of so many seconds, which ends with this one at the latest."""
+        return Deadline(self._clock, timeout_s, self)
+
     def share(self, ratio: float) -> "Deadline":
         """Return a deadline for this ratio of what is left, which ends with this one at the latest."""
         return Deadline(self._clock, self.left_s() * ratio, self)
 
     def check(self) -> None:
         """Raise when the time is over. Readers ask often: it looks at the clock once."""
-        now_s = self._checked_at_s = self._clock.now_s()
+        now_s = self._clock.now_s()
+        self._note_check(now_s)
         if now_s >= self._over_at_s():
             raise UnfinishedError(f"not finished within {now_s - self._began_s:.3g} s")
+
+    def _note_check(self, now_s: float) -> None:
+        self._checked_at_s = now_s
+        if self._parent is not None:
+            self._parent._note_check(now_s)
 
     def _over_at_s(self) -> float:
         parent_s = self._parent._over_at_s() if self._parent else math.inf

@@ -3,6 +3,9 @@
 A pointer file (`latest`) and the highest number are hints, never proofs. What was read once is
 not read again while path, inode, size and modification time stay the same, so that a look at
 unchanged checkpoints costs their stats. For one thread at a time.
+
+A look that somebody waits for reads content for `check_wait_s` at most. What is whole in its structure by then is
+valid, with the bytes that were not checked yet (`CheckpointVerdict.unchecked_bytes`); of what is older only the structure is read.
 """
 
 import contextlib
@@ -16,6 +19,7 @@ from typing import Final
 
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import SourceError
+from rankmend.printable import size_in_words
 from recovery.checkpoints.content import check_file
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
 from recovery.checkpoints.deeper import describe_deeper, find_deeper
@@ -28,7 +32,7 @@ from recovery.checkpoints.folder import (
 )
 from recovery.checkpoints.formats.format import DividedFormat
 from recovery.checkpoints.formats.registry import format_of
-from recovery.checkpoints.known_files import KnownFiles
+from recovery.checkpoints.known_files import Coverage, KnownFiles
 from recovery.checkpoints.listing import Listing, Sighting
 from recovery.checkpoints.manifests import Manifests, Stamp
 from recovery.checkpoints.model import (
@@ -45,6 +49,7 @@ from recovery.checkpoints.reader import (
     FileReader,
     PartsMissingError,
     Signature,
+    SumError,
     is_elusive,
 )
 from recovery.checkpoints.storage_calls import StorageCalls
@@ -55,6 +60,11 @@ _MANIFESTS: Final = "manifests"
 _DEEPER: Final = "deeper"
 _DEEPER_S: Final = 600.0  # between two looks deeper beside training: every launcher may make them
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
+_CONTENT_RATIO: Final = (
+    0.7  # of the time for one candidate; the rest is for the structure of its other files
+)
+_UNCHECKED: Final = "were not checked yet"
+_BESIDE_UNCHECKED_MAX: Final = 3  # older ones that are read to find one that was checked whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,39 @@ class _Judged:
     share: Share  # that was asked for
     stamp: Stamp  # of the manifests
     since_s: float
+
+
+@dataclass
+class _Look:
+    """A look under way: what it has found so far, newest first."""
+
+    deadline: Deadline
+    enough: int
+    content_until_s: float  # if somebody waits
+    is_hurried: (
+        bool  # a restart waits: what is older than one that can be restored is not worth its time
+    )
+    left: int  # candidates that it has not come to
+    judged: int = 0
+    checked: int = 0  # valid, and read to their ends
+    unchecked: int = 0  # the first that is valid without, and all that are older
+    newest_valid: str = ""
+
+    def note(self, verdict: CheckpointVerdict) -> None:
+        self.unchecked += self.unchecked > 0 or verdict.unchecked_bytes > 0
+        self.checked += verdict.is_checked
+        if verdict.is_valid:
+            self.newest_valid = self.newest_valid or Path(verdict.candidate.path).name
+
+    def why_not(self, settings: CheckpointSettings) -> str | None:
+        """Return why the next one is not read any more, or None."""
+        if self.checked >= self.enough:
+            return f"not checked: older than {self.newest_valid}, which is valid"
+        if self.judged >= settings.validate_max:
+            return f"not checked: {self.judged} newer ones were checked first"
+        if self.is_hurried and self.unchecked > _BESIDE_UNCHECKED_MAX:
+            return f"not checked: older than {self.newest_valid}, which can be restored"
+        return None
 
 
 class CheckpointFinder:
@@ -82,6 +125,8 @@ class CheckpointFinder:
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
+        self.owed: frozenset[str] = frozenset()
+        """Paths that looks beside training check before all others: ranks restore them unchecked."""
         self._clock = clock or SystemClock()
         self._calls = StorageCalls(self._clock)
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
@@ -115,7 +160,8 @@ class CheckpointFinder:
         settings = self.settings
         deadline = Deadline(self._clock, timeout_s or settings.validate_timeout_s)
         verdicts: tuple[CheckpointVerdict, ...] = ()
-        for latest in self.look(deadline, enough or settings.enough):
+        # No restart waits for a person's answer: its whole time is for the content, too.
+        for latest in self.look(deadline, enough or settings.enough, math.inf):
             verdicts = latest
         if not is_training:
             return list(verdicts)
@@ -124,17 +170,22 @@ class CheckpointFinder:
             for verdict in verdicts
         ]
 
-    def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
+    def look(
+        self, deadline: Deadline, enough: int, check_wait_s: float | None = None
+    ) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached; at first all are `Hindrance.PENDING`.
 
         Where the newest valid one was deleted while older ones were read, all begins anew; and once,
-        where a newer one changed between the listing and the read: that is no damage.
+        where a newer one changed between the listing and the read: that is no damage. ``check_wait_s``: in the
+        place of that of the settings.
         """
         may_look_again = True
+        wait_s = self.settings.check_wait_s if check_wait_s is None else check_wait_s
+        content_until_s = self._clock.now_s() + (wait_s if deadline.is_awaited else math.inf)
         for _again in range(_LOOKS_MAX):
             verdicts: tuple[CheckpointVerdict, ...] = ()
             self._elusive.clear()
-            for verdicts in self._look_once(deadline, enough):
+            for verdicts in self._look_once(deadline, enough, content_until_s):
                 yield verdicts
             newer = list(takewhile(lambda verdict: not verdict.is_valid, verdicts))
             newest = verdicts[len(newer)] if len(newer) < len(verdicts) else None
@@ -179,7 +230,7 @@ class CheckpointFinder:
             self._say = None
 
     def _look_once(
-        self, deadline: Deadline, enough: int
+        self, deadline: Deadline, enough: int, content_until_s: float
     ) -> Iterator[tuple[CheckpointVerdict, ...]]:
         try:
             sightings = self._calls.run(_LISTING, lambda: self._listing.list(deadline), deadline)
@@ -199,27 +250,22 @@ class CheckpointFinder:
             for seen in sightings
         ]
         yield tuple(verdicts)
-        share, newest_valid = self.share, None
-        valid = judged = 0
+        share = self.share
+        owed = {}
+        for index, seen in enumerate(sightings):
+            is_owed = not deadline.is_awaited and seen.candidate.path in self.owed
+            if is_owed and seen.refusal is None:
+                owed[index] = verdicts[index] = self._judge_apart(seen, deadline.share(0.5), share)
+                yield tuple(verdicts)
+        is_hurried = content_until_s < self._clock.now_s() + deadline.left_s()
+        look = _Look(deadline, enough, content_until_s, is_hurried, len(sightings))
         for index, seen in enumerate(sightings):
             if seen.refusal is None:
-                verdict = self._recall(seen, share, deadline)
-                if verdict is None and valid >= enough:
-                    reason = f"not checked: older than {newest_valid}, which is valid"
-                    verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
-                elif verdict is None and judged >= self.settings.validate_max:
-                    reason = f"not checked: {judged} newer ones were checked first"
-                    verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
-                elif verdict is None:
-                    judged += 1
-                    # half of what is left: an older one still gets its turn
-                    is_last = index == len(sightings) - 1
-                    half = deadline.share(1.0 if is_last else 0.5)
-                    verdict = self._judge_apart(seen, half, share)
-                if verdict.is_valid:
-                    valid += 1
-                    newest_valid = newest_valid or Path(verdict.candidate.path).name
+                verdict = self._recall(seen, share, deadline) or owed.get(index)
+                verdict = verdict or self._judge_next(seen, look, share)
+                look.note(verdict)
                 verdicts[index] = verdict
+            look.left -= 1
             verdicts[index] = _with_hint(verdicts[index], seen.hint)
             yield tuple(verdicts)
         paths = {seen.candidate.path for seen in sightings}
@@ -236,12 +282,36 @@ class CheckpointFinder:
                         _MANIFESTS, lambda: self._files.remove_gone(paths, deadline), deadline
                     )
 
-    def _judge_apart(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
-        """Return the verdict, also where the storage does not answer a read of this candidate."""
+    def _judge_next(self, seen: Sighting, look: "_Look", share: Share) -> CheckpointVerdict:
+        """Return the verdict on one that is not known yet, if it may still matter."""
+        if (reason := look.why_not(self.settings)) is not None:
+            return CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
+        look.judged += 1
+        # half of what is left: an older one still gets its turn
+        half = look.deadline.share(1.0 if look.left == 1 else 0.5)
+        if not look.deadline.is_awaited:
+            return self._judge_apart(seen, half, share)
+        left_s = look.content_until_s - self._clock.now_s()
+        if look.is_hurried and look.unchecked:
+            left_s = 0.0
+        content = half.within(min(left_s, half.left_s() * _CONTENT_RATIO))
+        return self._judge_apart(seen, half, share, content)
+
+    def _judge_apart(
+        self,
+        seen: Sighting,
+        deadline: Deadline,
+        share: Share,
+        content: Deadline | None = None,
+    ) -> CheckpointVerdict:
+        """Return the verdict, also where the storage does not answer a read of this candidate.
+
+        ``content``: until when more than its structure is read; None: until the deadline, too.
+        """
         candidate = seen.candidate
         try:
             return self._calls.run(
-                candidate.path, lambda: self._judge(seen, deadline, share), deadline
+                candidate.path, lambda: self._judge(seen, deadline, share, content), deadline
             )
         except UnfinishedError as error:
             return CheckpointVerdict(candidate, False, str(error), Hindrance.UNREADABLE)
@@ -302,19 +372,23 @@ class CheckpointFinder:
         *,
         is_folder: bool = False,
     ) -> None:
+        if verdict.unchecked_bytes:
+            return  # the next look goes on with it
         path = verdict.candidate.path
         known = self._judged.get(path)
         is_same = known is not None and known.signatures == signatures
         since_s = known.since_s if known is not None and is_same else self._clock.now_s()
         self._judged[path] = _Judged(signatures, is_folder, verdict, share, stamp, since_s)
 
-    def _judge(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
+    def _judge(
+        self, seen: Sighting, deadline: Deadline, share: Share, content: Deadline | None
+    ) -> CheckpointVerdict:
         candidate = seen.candidate
         try:
             stamp = self._files.stamp(candidate.path, deadline)
             if seen.tree is not None:
-                return self._judge_folder(seen, deadline, share, stamp)
-            verdict = self._judge_files(seen, deadline, share)
+                return self._judge_folder(seen, deadline, share, stamp, content)
+            verdict = self._judge_files(seen, deadline, share, content)
         except OSError as error:
             if is_elusive(error):
                 self._elusive.add(candidate.path)
@@ -327,7 +401,9 @@ class CheckpointFinder:
         self._remember(verdict, _signatures(seen), share, stamp)
         return verdict
 
-    def _judge_files(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
+    def _judge_files(
+        self, seen: Sighting, deadline: Deadline, share: Share, content: Deadline | None
+    ) -> CheckpointVerdict:
         """Return the verdict on one file, or on the files of one save: the first share reads them."""
         candidate = seen.candidate
         members = {one.candidate.path: one.candidate for one in (seen, *seen.others)}
@@ -341,14 +417,23 @@ class CheckpointFinder:
         picked = _picked(False, signatures, share)
         try:
             coverage = self._files.check(
-                candidate.path, candidate.directory, signatures, picked, check_one, deadline
+                *(candidate.path, candidate.directory, signatures, picked),
+                *(check_one, deadline, content),
             )
         except ChangedError as error:
             self._elusive.add(candidate.path)
             return CheckpointVerdict(candidate, False, str(error), Hindrance.WRITING)
         except DefectError as error:
             reason = str(error).removeprefix(f"{shown(candidate.tag)}: ")
-            return CheckpointVerdict(candidate, False, reason, Hindrance.DAMAGED)
+            return CheckpointVerdict(
+                *(candidate, False, reason, Hindrance.DAMAGED),
+                has_wrong_sum=isinstance(error, SumError),
+            )
+        if coverage.unread_bytes:
+            size = size_in_words(coverage.unread_bytes)
+            what = f"{size} of its files" if seen.others else f"its last {size}"
+            text = f"whole in its structure; {what} {_UNCHECKED}"
+            return CheckpointVerdict(candidate, True, text, unchecked_bytes=coverage.unread_bytes)
         if not coverage.is_whole:
             text = f"share 1 of {share.count} reads it"
             return CheckpointVerdict(candidate, True, text, share=share)
@@ -358,7 +443,12 @@ class CheckpointFinder:
         return CheckpointVerdict(candidate, True, text)
 
     def _judge_folder(
-        self, seen: Sighting, deadline: Deadline, share: Share, stamp: Stamp
+        self,
+        seen: Sighting,
+        deadline: Deadline,
+        share: Share,
+        stamp: Stamp,
+        content: Deadline | None,
     ) -> CheckpointVerdict:
         candidate, settings = seen.candidate, self.settings
         path = candidate.path
@@ -381,7 +471,7 @@ class CheckpointFinder:
         )
         picked = _picked(True, survey.signatures, share)
 
-        def check() -> tuple[str, bool]:
+        def check() -> tuple[str, Coverage]:
             proofs = check_structure(tree, survey, candidate.format, settings)
             coverage = self._files.check(
                 path,
@@ -390,8 +480,9 @@ class CheckpointFinder:
                 picked,
                 lambda reader: check_part(reader, survey, tree, candidate.format),
                 deadline,
+                content,
             )
-            return f"{proofs}; {coverage}", coverage.is_whole
+            return proofs, coverage
 
         verdict = _check(candidate, check, share)
         layout = format_of(candidate.format)
@@ -416,18 +507,27 @@ def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> 
 
 
 def _check(
-    candidate: Candidate, check: Callable[[], tuple[str, bool]], share: Share
+    candidate: Candidate, check: Callable[[], tuple[str, Coverage]], share: Share
 ) -> CheckpointVerdict:
     try:
-        proofs, is_whole = check()
+        proofs, coverage = check()
     except PartsMissingError as error:
         return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED, parts=error.parts)
     except DefectError as error:
-        return CheckpointVerdict(candidate, False, str(error), Hindrance.DAMAGED)
-    if is_whole:
-        return CheckpointVerdict(candidate, True, f"complete: {proofs}")
-    text = f"complete: {proofs}, share {share.number + 1} of {share.count}"
-    return CheckpointVerdict(candidate, True, text, share=share)
+        return CheckpointVerdict(
+            *(candidate, False, str(error), Hindrance.DAMAGED),
+            has_wrong_sum=isinstance(error, SumError),
+        )
+    text, unread_bytes = f"complete: {proofs}; {coverage}", coverage.unread_bytes
+    if unread_bytes:
+        text = (
+            f"whole in its structure: {proofs}; {coverage}; "
+            f"{size_in_words(unread_bytes)} of its files {_UNCHECKED}"
+        )
+    if coverage.is_whole:
+        return CheckpointVerdict(candidate, True, text, unchecked_bytes=unread_bytes)
+    text += f", share {share.number + 1} of {share.count}"
+    return CheckpointVerdict(candidate, True, text, share=share, unchecked_bytes=unread_bytes)
 
 
 def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) -> Collection[str]:

@@ -2,12 +2,18 @@
 
 A file that this process has read is known by its status alone. What only a manifest vouches for must
 have the size and the time of its record, and a sample of all such blocks is read and compared.
+
+When the time is over, of each file the structure is still read, and how far its content was read is kept:
+the next look goes on there, whoever asks for it, as long as path, inode, size and time are the same. What can be
+checked of a file's content depends on its format: zip archives (torch.save, npz, DCP) have a CRC-32 of each member;
+safetensors and the data files of OCDBT and Zarr have none, so their structure is all that a restart waits for.
 """
 
 import bisect
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from random import Random, SystemRandom
 from typing import Final
@@ -19,7 +25,14 @@ from recovery.checkpoints.digests import BLOCK_BYTES, DIGEST_BYTES, blocks_of, n
 from recovery.checkpoints.manifests import FileRecord, Manifests, Stamp
 from recovery.checkpoints.model import Share
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.reader import ChangedError, DefectError, FileReader, Signature
+from recovery.checkpoints.reader import (
+    ChangedError,
+    DefectError,
+    FileReader,
+    ReadProgress,
+    Signature,
+    SumError,
+)
 
 SAMPLE_BLOCKS: Final = 8  # 32 MiB of a checkpoint: 0.3 s at 100 MB/s
 SAMPLE_S: Final = 5.0  # on slow storage one block is enough
@@ -48,6 +61,7 @@ class Coverage:
     unchecked: int = 0
     taken: int = 0  # by a manifest
     is_whole: bool = True  # every file; else only those of the share
+    unread_bytes: int = 0  # of files whose structure is whole; the time was over
 
     def __str__(self) -> str:
         found = []
@@ -63,6 +77,7 @@ class Coverage:
 @dataclass
 class _Candidate:
     files: dict[str, CheckedFile] = field(default_factory=dict)  # by path
+    begun: dict[str, ReadProgress] = field(default_factory=dict)  # reads that were cut short
     kept: tuple[tuple[Signature, ...], Share] | None = None  # what its manifest has
 
 
@@ -92,16 +107,22 @@ class KnownFiles:
         picked: Collection[str],
         check_one: CheckOne,
         deadline: Deadline,
+        content: Deadline | None = None,
     ) -> Coverage:
         """Read those of the picked paths that nobody has read; raise DefectError where one is not whole.
 
-        ``folder``: what the names in a manifest are relative to.
+        ``folder``: what the names in a manifest are relative to. ``content``: until when more than structure is read.
         """
-        files = self._candidates.setdefault(checkpoint, _Candidate()).files
+        candidate = self._candidates.setdefault(checkpoint, _Candidate())
+        files = candidate.files
+        content = content or deadline
         records = self._records(checkpoint, deadline)
         is_trusted = self._manifests is not None and self._manifests.trusts
         taken: list[tuple[Signature, FileRecord]] = []
         is_whole = True
+        unread_bytes = 0
+        if content is not deadline:
+            content.expect(self._left_bytes(candidate, signatures, picked))
         for signature in signatures:
             path = signature[0]
             if (known := files.get(path)) is not None and known.signature == signature:
@@ -110,16 +131,36 @@ class KnownFiles:
             if is_trusted and record is not None and _fits(record, signature):
                 taken.append((signature, record))
             elif path in picked:
-                files[path] = self._read(signature, folder, record, check_one, deadline)
+                files.pop(path, None)
+                read = partial(self._read, folder, record, check_one, deadline, content)
+                unread_bytes += _go_on(candidate, signature, read)
             else:
                 files.pop(path, None)
                 is_whole = False
-        self._compare_sample(taken, folder, deadline)
+        try:
+            self._compare_sample(taken, folder, deadline)
+        except UnfinishedError:
+            unread_bytes += sum(signature[2] for signature, _record in taken)
+            taken = []
         for signature, record in taken:
             files[signature[0]] = CheckedFile(
                 signature, True, record.digests, record.checked_unix_s, is_taken=True
             )
-        return _count((files[one[0]] for one in signatures if one[0] in files), is_whole)
+        known_files = [files[one[0]] for one in signatures if one[0] in files]
+        return replace(_count(known_files, is_whole), unread_bytes=unread_bytes)
+
+    @staticmethod
+    def _left_bytes(
+        candidate: _Candidate, signatures: Collection[Signature], picked: Collection[str]
+    ) -> int:
+        """Return how much of the picked files was not read yet."""
+        left_bytes = 0
+        for signature in signatures:
+            known, begun = candidate.files.get(signature[0]), candidate.begun.get(signature[0])
+            if signature[0] in picked and (known is None or known.signature != signature):
+                is_same = begun is not None and begun.signature == signature
+                left_bytes += begun.unread_bytes if begun and is_same else signature[2]
+        return left_bytes
 
     def lacks_manifest(
         self, checkpoint: str, signatures: tuple[Signature, ...], share: Share
@@ -159,7 +200,8 @@ class KnownFiles:
                 is_new = True
                 digests = known.digests
                 if digests is None:
-                    digests = _read_digests(signature, deadline)
+                    digests = _read_digests(_begun(candidate, signature), deadline)
+                    candidate.begun.pop(path, None)
                     candidate.files[path] = CheckedFile(
                         signature, known.is_checked, digests, known.checked_unix_s
                     )
@@ -187,32 +229,44 @@ class KnownFiles:
 
     def _read(
         self,
-        signature: Signature,
         folder: str,
         record: FileRecord | None,
         check_one: CheckOne,
         deadline: Deadline,
+        content: Deadline,
+        progress: ReadProgress,
     ) -> CheckedFile:
+        signature = progress.signature
         name = shown(_name(signature[0], folder))
         reads_all = not deadline.is_awaited or not (self._manifests and self._manifests.trusts)
+        is_in_time = content.left_s() > 0  # else a few small reads have to do
         try:
-            with FileReader(signature[0], deadline, is_whole=True) as reader:
+            with FileReader(
+                signature[0], deadline, is_whole=is_in_time, progress=progress, content=content
+            ) as reader:
                 reader.check_unchanged(signature)
                 if reads_all:
                     reader.expect_all()
-                is_checked = check_one(reader)
+                try:
+                    is_checked = check_one(reader)
+                except SumError:
+                    reader.check_unchanged(signature)  # else somebody writes it
+                    raise
+                if reads_all:
+                    reader.begin_content()
                 takes_digests = reads_all or reader.unread_bytes <= _LITTLE_BYTES
-                digests = reader.digests() if takes_digests else None
+                digests = reader.digests() if takes_digests and is_in_time else None
                 reader.check_unchanged(signature)
         except ChangedError:
             raise
         except DefectError as error:
-            raise DefectError(f"{name}: {error}{_change(record, signature)}") from error
+            kind = SumError if isinstance(error, SumError) else DefectError
+            raise kind(f"{name}: {error}{_change(record, signature)}") from error
         except OSError as error:
             raise OSError(error.errno, error.strerror, signature[0]) from error
         is_comparable = record is not None and _fits(record, signature) and digests is not None
         if record is not None and is_comparable and digests != record.digests:
-            raise DefectError(_other_bytes(name, record))
+            raise SumError(_other_bytes(name, record))
         return CheckedFile(signature, is_checked, digests, self._clock.unix_s())
 
     def _compare_sample(
@@ -232,7 +286,7 @@ class KnownFiles:
             block = number - (ends[index - 1] if index else 0)
             expected = record.digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
             if _read_block(signature, block, deadline) != expected:
-                raise DefectError(_other_bytes(shown(_name(signature[0], folder)), record))
+                raise SumError(_other_bytes(shown(_name(signature[0], folder)), record))
 
 
 def _count(files: Iterable[CheckedFile], is_whole: bool) -> Coverage:
@@ -246,8 +300,38 @@ def _count(files: Iterable[CheckedFile], is_whole: bool) -> Coverage:
     return Coverage(checked, unchecked, taken, is_whole)
 
 
-def _read_digests(signature: Signature, deadline: Deadline) -> bytes:
-    with FileReader(signature[0], deadline, is_whole=True) as reader:
+def _begun(candidate: _Candidate, signature: Signature) -> ReadProgress:
+    """Return how far this very file was read; one that has changed begins anew."""
+    begun = candidate.begun.get(signature[0])
+    if begun is None or begun.signature != signature:
+        begun = candidate.begun[signature[0]] = ReadProgress(signature)
+    return begun
+
+
+def _go_on(
+    candidate: _Candidate, signature: Signature, read: Callable[[ReadProgress], CheckedFile]
+) -> int:
+    """Read a file from where it was left, and return how much of it is still unread when the time is over."""
+    path = signature[0]
+    progress = _begun(candidate, signature)
+    try:
+        candidate.files[path] = read(progress)
+    except UnfinishedError:
+        if not progress.is_structure_whole:
+            raise
+        if not progress.end:
+            candidate.begun.pop(path, None)
+        return progress.unread_bytes
+    except (DefectError, OSError):
+        candidate.begun.pop(path, None)
+        raise
+    candidate.begun.pop(path, None)
+    return 0
+
+
+def _read_digests(progress: ReadProgress, deadline: Deadline) -> bytes:
+    signature = progress.signature
+    with FileReader(signature[0], deadline, is_whole=True, progress=progress) as reader:
         reader.check_unchanged(signature)
         reader.expect_all()
         digests = reader.digests()

@@ -171,6 +171,15 @@ class CheckpointVerdict:
     hindrance: Hindrance | None = None  # None: valid, or a peer one version older sent it
     share: Share = Share()  # whose content it speaks for; names and sizes are always checked whole
     parts: tuple[HeldPart, ...] = ()  # here, where others may lie on other nodes' disks
+    # Of a valid one: whole in its structure, and so much of its content was not checked yet. 0: all was.
+    unchecked_bytes: int = 0
+    # Its bytes contradict their own checksums, and nobody changed the files meanwhile: no save under way, no rotation.
+    has_wrong_sum: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether it can be restored and all was checked that can be."""
+        return self.is_valid and self.unchecked_bytes == 0
 
     @property
     def looks_like_checkpoint(self) -> bool:
@@ -185,7 +194,10 @@ class CheckpointSettings:
     marker: str | None = None  # file that the script writes last; None: what the format writes
     name_pattern: str = "*"  # shell pattern that a candidate's name must match
     grace_s: float = 10.0  # a writer that pauses longer between two writes looks finished
-    validate_timeout_s: float = 30.0  # what a caller waits for; about 30 GB at 1 GB/s
+    validate_timeout_s: float = 30.0  # what a caller waits for: names, sizes and structure
+    # How long of it a caller waits for the content, too; then the rest is checked beside the restore. About 15 GB at
+    # 1 GB/s; a larger file takes the ranks as long again to load.
+    check_wait_s: float = 15.0
     background_timeout_s: float = 3600.0  # one scan beside training: about 3.6 TB at 1 GB/s
     check_rate_bytes_per_s: float = 0.0  # beside training, this launcher's; 0: no limit
     scan_interval_s: float = 5.0
@@ -209,6 +221,7 @@ class CheckpointSettings:
 _LEAST = {
     "grace_s": 0.0,
     "validate_timeout_s": 0.001,
+    "check_wait_s": 0.0,
     "background_timeout_s": 0.001,
     "check_rate_bytes_per_s": 0.0,
     "scan_interval_s": 0.001,

@@ -4,8 +4,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
+
+import xxhash
 
 from rankmend.errors import RankmendError
 from recovery.checkpoints.bulk_reads import CHUNK_BYTES, BulkReads, give_back, take_buffer
@@ -21,6 +24,10 @@ Signature = tuple[str, int, int, int]
 
 class DefectError(RankmendError):
     """The candidate can't be restored; the message is the reason for a person."""
+
+
+class SumError(DefectError):
+    """Bytes that were read contradict the checksum or the digest that was kept of them."""
 
 
 class PartsMissingError(DefectError):
@@ -55,14 +62,54 @@ def explain(error: OSError) -> str:
     return f"can't be read: {error.strerror or error}"
 
 
+class ReadProgress:
+    """How far one file was read to its end. The next reader of the same file goes on there.
+
+    It holds the running digests, and of a zip archive the running CRC (`recovery.checkpoints.archive`).
+    It is good for a file of one signature alone: who keeps it compares path, inode, size and time.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.is_structure_whole = False  # all but the content was checked: names, sizes, places
+        self.end = 0  # everything before it has its digest
+        self.hash: xxhash.xxh3_64 | None = None  # of the block that `end` lies in
+        self.digests: list[bytes] = []
+        self.members = 0  # of a zip: so many were checked
+        self.member: MemberProgress | None = None  # and of the next one a part
+
+    @property
+    def unread_bytes(self) -> int:
+        return self.signature[2] - self.end
+
+
+@dataclass(frozen=True, slots=True)
+class MemberProgress:
+    """A zip member of which the first bytes were read."""
+
+    packed_bytes: int = 0
+    size_bytes: int = 0
+    crc: int = 0
+    inflater: Any = None  # zlib's, of a deflated member: a copy that nothing else moves on
+
+
 class FileReader:
     """One open file. Every read checks the deadline; small reads come out of a window.
 
     ``is_whole``: the file will be read to its end, in order. Each byte then comes from the storage
-    once, and the digest of each block is taken on the way.
+    once, and the digest of each block is taken on the way. ``progress``: where an earlier reader of it
+    was cut short. ``content``: the deadline of what is read after `begin_content`.
     """
 
-    def __init__(self, path: str, deadline: Deadline, *, is_whole: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        deadline: Deadline,
+        *,
+        is_whole: bool = False,
+        progress: ReadProgress | None = None,
+        content: Deadline | None = None,
+    ) -> None:
         deadline.check()
         self.path = path
         self._deadline = deadline
@@ -77,6 +124,8 @@ class FileReader:
         self.signature = signature_of(path, status)
         self._window = b""
         self._window_at = 0
+        self.progress = progress or ReadProgress(self.signature)
+        self._content = content or deadline
         self._tape = _Tape(self, self._descriptor, deadline) if is_whole else None
 
     def __enter__(self) -> "FileReader":
@@ -125,16 +174,27 @@ class FileReader:
         end = offset + count
         while offset < end:
             piece: bytes | memoryview | None = None
+            most = end - offset
             if self._tape is not None:
-                piece = self._tape.at_most(offset, end - offset)
-            if piece is None and count <= _WINDOW_BYTES:
-                piece = self.read(offset, count)
+                piece = self._tape.at_most(offset, most)
+                if piece is None and offset < self._tape.end:  # on the tape of an earlier reader
+                    most = min(most, self._tape.end - offset)
+            if piece is None and most <= _WINDOW_BYTES:
+                piece = self.read(offset, most)
             if piece is None:
-                piece = self._pread(offset, min(CHUNK_BYTES, end - offset))
+                piece = self._pread(offset, min(CHUNK_BYTES, most))
             if not piece:
                 raise ChangedError("changed while it was read")
             yield piece
             offset += len(piece)
+
+    def begin_content(self) -> None:
+        """Say that the structure is whole, and read from now on by the deadline of the content."""
+        self.progress.is_structure_whole = True
+        self._deadline = self._content
+        if self._tape is not None:
+            self._tape.bind(self._content)
+        self._deadline.check()
 
     def expect_all(self) -> None:
         """Have the storage send the whole file, always a little ahead of what is read."""
@@ -149,8 +209,7 @@ class FileReader:
     @property
     def unread_bytes(self) -> int:
         """Return how much `digests` has yet to read."""
-        assert self._tape is not None, "only a whole reader takes digests"
-        return self.size_bytes - self._tape.end
+        return self.size_bytes - (0 if self._tape is None else self._tape.end)
 
     def digests(self) -> bytes:
         """Return the digests of all blocks, after reading what is left; for a whole reader."""
@@ -192,10 +251,15 @@ class _Tape:
         self._deadline = deadline
         self._reads = BulkReads(descriptor, reader.size_bytes, deadline)
         self._buffer = take_buffer()
-        self._begin = self.end = 0  # of the chunk in the buffer, in the file
-        self._hash = new_digest()
-        self._digests: list[bytes] = []
+        self._progress = reader.progress
+        self._begin = self.end = self._progress.end  # of the chunk in the buffer, in the file
+        self._hash = self._progress.hash or new_digest()
+        self._digests = self._progress.digests
         self.expects_all = False
+
+    def bind(self, deadline: Deadline) -> None:
+        """Read by this deadline from now on."""
+        self._deadline = deadline
 
     def close(self) -> None:
         give_back(self._buffer)
@@ -240,6 +304,7 @@ class _Tape:
         self._hash.update(self._buffer[: end - begin])
         if end % BLOCK_BYTES == 0:
             self._take_digest()
+        self._progress.hash, self._progress.end = self._hash, end
 
     def _take_digest(self) -> None:
         self._digests.append(self._hash.digest())

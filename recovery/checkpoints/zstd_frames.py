@@ -44,6 +44,7 @@ def check_frames(reader: FileReader, begin: int, length: int, size_bytes: int | 
             if content_bytes is not None and size_bytes is not None and content_bytes > size_bytes:
                 raise _other_size(begin, content_bytes, size_bytes)
             return
+        reader.begin_content()  # what is where in the file, others have said
         at = _walk_blocks(reader, blocks_at, end) + (4 if has_checksum else 0)
     if at != end:
         raise DefectError(f"the zstd frame at {begin} is cut off")

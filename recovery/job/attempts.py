@@ -24,6 +24,7 @@ from recovery.job.situation import Situation
 from recovery.job.snapshot_choice import SETTLE_S_MAX, Differ, unsettled, with_snapshot
 from recovery.job.snapshot_fetching import FETCH_S_MAX, Fetching, failed_fetches
 from recovery.job.stand_ins import NOBODY, Fault, StandIns, stand_ins
+from recovery.job.unchecked_restore import damage_found, is_unchecked
 from recovery.journal.attempt_records import (
     AttemptAbandoned,
     AttemptEnded,
@@ -33,6 +34,7 @@ from recovery.journal.attempt_records import (
     Choice,
     PassedOver,
     Placement,
+    RestoreDamaged,
     StartWaits,
 )
 from recovery.journal.faults import UNSEEN
@@ -60,6 +62,10 @@ class Checkpoints(Protocol):
 
     def known(self) -> tuple[CheckpointVerdict, ...]:
         """Return what the background search has found, without looking now."""
+        ...
+
+    def check_on(self, path: str) -> None:
+        """Read the rest of this one, which ranks restore unchecked, before all others."""
         ...
 
     def is_there(self, path: str) -> bool:
@@ -104,6 +110,8 @@ class Attempts:
         self._differ = differ
         # when the checkpoint that a failure would restore was last noted
         self._noted_at_s = float("-inf")
+        # when a check of what the ranks have restored was last asked for its result
+        self._damage_at_s = float("-inf")
         # when the findings of the background search were last read
         self._known_at_s = float("-inf")
         # The previous attempt, the time of the look, and its result, if nothing could be restored.
@@ -377,6 +385,9 @@ class Attempts:
     ) -> None:
         """Order an attempt that is ready, with the number that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)
+        path = ready.choice.restored_path if ready.choice.unchecked_bytes else None
+        if self._checkpoints is not None and path is not None:
+            self._checkpoints.check_on(path)
         self._deleted.clear()
         self._situation.record(
             AttemptStarted(
@@ -414,12 +425,26 @@ class Attempts:
             steps.append(ledger.restorable.step)
         if any(one is not None and one < step for one in steps):
             return True
+        return any(point.step < step for point in self._whole_snapshots())
+
+    def damage_found(self, now_s: float) -> RestoreDamaged | None:
+        """Return that what the running attempt began from, unchecked then, has proved damaged, or None."""
+        if not is_unchecked(self._ledger) or now_s - self._damage_at_s < LOOK_S:
+            return None
+        self._damage_at_s = now_s
+        known = self._nodes.known_checkpoints(self._ledger)
+        if self._checkpoints is not None:
+            known = self._checkpoints.known()
+        return damage_found(self._ledger, self._policy, known, self._whole_snapshots())
+
+    def _whole_snapshots(self) -> list[SnapshotPoint]:
+        """Return the steps of which every rank has its part in some node's memory."""
         held: dict[SnapshotPoint, set[int]] = {}
         for report in self._nodes.reports:
             for one in report.snapshots:
-                if one.step < step and not one.is_damaged:
+                if not one.is_damaged:
                     held.setdefault(one.point, set()).add(one.rank)
-        return any(len(ranks) == ledger.world_size for ranks in held.values())
+        return [point for point, ranks in held.items() if len(ranks) == self._ledger.world_size]
 
     def restorable(self, now_s: float) -> list[Record]:
         """Return a record if a failure would now restore another checkpoint than the one noted last, or loses too much."""

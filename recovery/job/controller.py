@@ -608,7 +608,7 @@ class Controller:
         if found is not None:
             self._incidents.open(found, now_s)
             return True
-        if self._incidents.go_back(now_s):
+        if self._incidents.go_back(now_s) or self._incidents.leave_damaged(now_s):
             return True
         return self._note_progress(now_s) or self._attempts.watch_silence(now_s)
 

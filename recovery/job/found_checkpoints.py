@@ -20,6 +20,8 @@ def verdicts_of(found: Iterable[FoundCheckpoint]) -> tuple[CheckpointVerdict, ..
             _HINDRANCES.get(one.hindrance),
             one.share,
             one.parts,
+            one.unchecked_bytes,
+            one.has_wrong_sum,
         )
         for one in found
     )

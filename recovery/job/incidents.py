@@ -22,6 +22,7 @@ from recovery.job.plan_progress import PlanProgress, decided, event_of
 from recovery.job.planner import is_worth_moving, plan, refuse_choice
 from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
+from recovery.job.unchecked_restore import damage_finding
 from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
 from recovery.journal.incident_records import (
@@ -139,6 +140,24 @@ class IncidentRunner:
             return False
         finding = rollback_finding(back, ledger, self._policy, self._settings.job_id)
         records = [*self._watch.milestone(now_s, is_due=True), back]
+        failure = self._watch.name_failure(finding)
+        self._situation.record(
+            *records, self.opened(failure, self._situation.book.foresee(records))
+        )
+        return True
+
+    def leave_damaged(self, now_s: float) -> bool:
+        """Journal that what the ranks restored has a wrong sum, and open an incident that takes the job back if it can."""
+        if self._seen.has_ended or self._seen.is_done:
+            return False
+        damage = self._attempts.damage_found(now_s)
+        if damage is None:
+            return False
+        if not damage.goes_back:
+            self._situation.record(damage)
+            return True
+        finding = damage_finding(damage, self._settings.job_id)
+        records = [*self._watch.milestone(now_s, is_due=True), damage]
         failure = self._watch.name_failure(finding)
         self._situation.record(
             *records, self.opened(failure, self._situation.book.foresee(records))

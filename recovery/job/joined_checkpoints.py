@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.wording import counted, names_in_words
+from rankmend.printable import size_in_words
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Share
 from recovery.checkpoints.order import newest_joined
 from recovery.job.local_disks import RankHome, join_disks
@@ -140,15 +141,18 @@ def _join_shares(
     defect = _first(by_node, *_DEFECTS)
     if defect is not None:
         return _say_who(defect, by_node)
-    whole = next((one for one in by_node.values() if one.is_valid and one.share.is_whole), None)
-    if whole is not None:
-        return whole
+    wholes = [one for one in by_node.values() if one.is_valid and one.share.is_whole]
+    if wholes:
+        return min(wholes, key=lambda one: one.unchecked_bytes)
     valid = {node: one for node, one in by_node.items() if one.is_valid}
     missing = [reader.node for reader in readers if reader.node not in valid]
     if not missing:
         first = next(iter(valid.values()))
         reason = f"{first.reason}; read by {counted(len(valid), 'node')}"
-        return replace(first, reason=reason, share=Share())
+        unchecked_bytes = sum(one.unchecked_bytes for one in valid.values())
+        if unchecked_bytes and not first.unchecked_bytes:
+            reason += f"; {size_in_words(unchecked_bytes)} were not checked yet"
+        return replace(first, reason=reason, share=Share(), unchecked_bytes=unchecked_bytes)
     unreadable = _first(by_node, Hindrance.UNREADABLE, None)
     if unreadable is not None:
         return _say_who(unreadable, by_node)

@@ -91,7 +91,12 @@ def _join_parts(
             nodes = {home.node for home in homes.values()}
             reason = f"complete: {_parts_of(step)} of {counted(len(ranks), 'rank')}, on {counted(len(nodes), 'node')}"
             return replace(
-                _dated(by_folder, step), is_valid=True, reason=reason, hindrance=None, parts=()
+                _dated(by_folder, step),
+                is_valid=True,
+                reason=reason,
+                hindrance=None,
+                parts=(),
+                unchecked_bytes=sum(verdict.unchecked_bytes for verdict in by_folder.values()),
             )
     # The newest of those that the fewest ranks miss: a fault may have cut the last save short.
     newest = max(seen, key=lambda step: (len(held[step] & ranks), step))

@@ -15,6 +15,7 @@ from typing import Final
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.checkpoints.order import passed_over
 from recovery.job.fallback import failed_to_start, follows_choice
+from recovery.job.unchecked_restore import comes_from_damage, prefer_checked
 from recovery.journal.attempt_records import Choice, PassedOver
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -22,7 +23,6 @@ from recovery.messages.exchange import Restore
 
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 _SPOILED_MAX: Final = 64  # remembered of one choice: the newest
-_SPOILED: Final = "not from before the numbers went wrong"
 _NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
 _DIGITS: Final = re.compile(r"[0-9]+")
 
@@ -39,6 +39,7 @@ def choose_checkpoint(
     Where all have, the newest of those that failed the least: whether to go on at all is for
     the budgets to say. ``may_begin``: a person wants the job to begin at zero where there is none.
     """
+    candidates = prefer_checked(ledger, policy, candidates)
     spoiled = [one for one in candidates if _is_spoiled(one, ledger)]
     if spoiled:
         return _without_spoiled(ledger, policy, candidates, spoiled, may_begin=may_begin)
@@ -52,9 +53,22 @@ def is_spoiled_step(ledger: Ledger, step: int | None) -> bool:
 
 
 def _is_spoiled(verdict: CheckpointVerdict, ledger: Ledger) -> bool:
-    if is_spoiled_step(ledger, verdict.candidate.step):
+    if is_spoiled_step(ledger, verdict.candidate.step) or comes_from_damage(verdict, ledger):
         return True
     return _choice_of(verdict).identity in ledger.spoiled
+
+
+def _what_spoiled(ledger: Ledger) -> str:
+    damage = ledger.leaves_damaged
+    return "the numbers went wrong" if damage is None else f"{damage.path}, which is damaged"
+
+
+def _why_spoiled(verdict: CheckpointVerdict, ledger: Ledger) -> str:
+    if ledger.leaves_damaged is None:
+        return f"not from before {_what_spoiled(ledger)}"
+    if not verdict.is_valid:
+        return verdict.reason
+    return f"saved by ranks that began from {_what_spoiled(ledger)}"
 
 
 def _without_spoiled(
@@ -71,11 +85,11 @@ def _without_spoiled(
     if not any(one.is_valid for one in sound):
         choice = _newest_valid(ledger, policy, candidates, may_begin=may_begin)
         return replace(
-            choice, reason=f"{choice.reason}; none is from before the numbers went wrong"
+            choice, reason=f"{choice.reason}; none is from before {_what_spoiled(ledger)}"
         )
     choice = _newest_valid(ledger, policy, sound, may_begin=may_begin)
     others = tuple(
-        PassedOver(one.candidate.path, one.candidate.step, _SPOILED)
+        PassedOver(one.candidate.path, one.candidate.step, _why_spoiled(one, ledger))
         for one in spoiled
         if one.looks_like_checkpoint
     )
@@ -208,6 +222,7 @@ def _choice_of(verdict: CheckpointVerdict) -> Choice:
         Restore(candidate.path, candidate.step),
         verdict.reason,
         modified_unix_s=candidate.modified_unix_s,
+        unchecked_bytes=verdict.unchecked_bytes,
     )
 
 

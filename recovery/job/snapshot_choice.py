@@ -14,6 +14,7 @@ from typing import Final
 
 from detectors.wording import ranks_in_words
 from recovery.job.stand_ins import NOBODY, StandIns
+from recovery.job.unchecked_restore import snapshot_from_damage
 from recovery.journal.attempt_records import Choice, FetchedPart, PassedOver, Placement, identity_of
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -171,6 +172,8 @@ def _is_behind(choice: Choice, ledger: Ledger) -> bool:
 
 def _spoiled(point: SnapshotPoint, ledger: Ledger) -> str | None:
     """Return why a step is not restored after numbers went wrong, or None."""
+    if (damaged := snapshot_from_damage(point, ledger)) is not None:
+        return damaged
     for back in ledger.rollbacks:
         if point.attempt <= back.attempt and point.step >= back.behind:
             return "not from before the numbers went wrong"

@@ -69,6 +69,8 @@ class Choice:
     has_folder: bool = True  # somebody said where to look for checkpoints
     # Identities of newer ones that the program could not begin from: this choice is a step back.
     fallen_back_from: tuple[str, ...] = ()
+    # Of the checkpoint, restored before so much of its content was checked. 0: all was, or an older version wrote it.
+    unchecked_bytes: int = 0
 
     @property
     def begins_at(self) -> int | None:
@@ -190,6 +192,20 @@ class SavesMissing:
     newest: str = ""  # the checkpoint that could be restored last; empty: there was none
     example: str = ""  # the newest that can't be restored, and why
     has_snapshots: bool = False  # ranks keep some in memory
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreDamaged:
+    """The checkpoint that an attempt began from, before all of it was checked, contradicts its own checksums."""
+
+    attempt: int
+    path: str
+    step: int | None
+    modified_unix_s: float
+    reason: str  # what does not fit
+    # The job goes back to an older one, and restores nothing that was saved since. False: nothing older is known, or the
+    # policy allows no restart, so the attempt trains on.
+    goes_back: bool
 
 
 @dataclass(frozen=True, slots=True)

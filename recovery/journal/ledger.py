@@ -19,6 +19,7 @@ from recovery.journal.attempt_records import (
     CheckpointPutBack,
     CheckpointSeen,
     Placement,
+    RestoreDamaged,
     SavesMissing,
     StartWaits,
 )
@@ -253,6 +254,8 @@ class Ledger:
     goes_back: GoesBack | None = None  # the next attempt begins before it
     # Identities of checkpoints that were there when the job went back, and not from before that step.
     spoiled: tuple[str, ...] = ()
+    damaged_restores: tuple[RestoreDamaged, ...] = ()  # newest last
+    leaves_damaged: RestoreDamaged | None = None  # the next attempt begins from what is older
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0

@@ -108,6 +108,10 @@ class Policy:
     # A job that is held because nothing can be restored, until it is given up: somebody has come to
     # work by then. Most allocations end before.
     checkpoint_wait_s: float = 86400.0
+    # Training that is redone for the sake of a checkpoint that was checked to its end, where the newest one is whole in its
+    # structure alone. As long as a restart may wait for an answer about checkpoints (CheckpointSettings.validate_timeout_s):
+    # it pays for certainty once, in whichever way. A wrong sum that shows after the restore costs one restart more.
+    checkpoint_unverified_redo_s: float = 30.0
     # Training in which nothing is saved that a restart could use, until people are told; 0: never. At the published
     # rate of failures (Llama 3) the best interval on 1,024 GPUs is 54 min, where a save stops training for half a minute.
     save_wait_s: float = 3600.0

@@ -19,6 +19,7 @@ from recovery.journal.attempt_records import (
     CheckpointPutBack,
     CheckpointSeen,
     Choice,
+    RestoreDamaged,
     SavesMissing,
     StartWaits,
 )
@@ -350,6 +351,17 @@ def _(record: ParallelDeclared) -> str:
 @narrate.register
 def _(record: NumbersWrong) -> str:
     return f"{record.severity.value}: {record.in_words}"
+
+
+@narrate.register
+def _(record: RestoreDamaged) -> str:
+    what = f"{record.path}, from which attempt {record.attempt} began before all of it was checked, is damaged"
+    then = (
+        "back to an older one"
+        if record.goes_back
+        else "nothing older can be restored: it trains on"
+    )
+    return f"{what}: {record.reason}; {then}"
 
 
 @narrate.register

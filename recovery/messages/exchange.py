@@ -311,6 +311,11 @@ class FoundCheckpoint:
     # Change of its oldest file; 0: it is one file, or not looked at.
     oldest_unix_s: float = 0.0
     parts: tuple[HeldPart, ...] = ()  # on this node's own disk, of formats that divide a save so
+    # Of a valid one: whole in its structure, and so much of its content was not checked yet.
+    unchecked_bytes: int = 0
+    has_wrong_sum: bool = (
+        False  # its bytes contradict their checksums, and nobody changed the files
+    )
 
 
 @dataclass(frozen=True, slots=True)

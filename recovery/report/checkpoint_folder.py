@@ -1,5 +1,6 @@
 """What lies in a checkpoint folder, and what a restart from it would read: `rankmend checkpoints`."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,10 @@ class CheckpointFolder:
 def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) -> CheckpointFolder:
     """Read every checkpoint in the folder. Raises SourceError when it can't be listed."""
     settings = CheckpointSettings(
-        marker=marker, validate_max=_JUDGED_MAX, background_timeout_s=timeout_s
+        marker=marker,
+        validate_max=_JUDGED_MAX,
+        background_timeout_s=timeout_s,
+        check_wait_s=math.inf,  # no restart waits for a person's answer
     )
     manifests = Manifests(folder, trusts=False)
     found = CheckpointFinder(folder, settings, clock, manifests)
@@ -78,6 +82,7 @@ class _TimedFinder:
     def __init__(self, finder: CheckpointFinder, clock: Clock) -> None:
         self.settings = finder.settings
         self.share = Share()
+        self.owed: frozenset[str] = frozenset()  # no ranks restore anything
         self._finder = finder
         self._clock = clock
         self._read_bytes = 0

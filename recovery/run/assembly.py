@@ -323,7 +323,10 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     if options.checkpoint_dir is None:
         return None
     rate = options.check_rate_bytes_per_s
+    usual = CheckpointSettings()
+    wait_s = options.check_wait_s
     settings = CheckpointSettings(
+        check_wait_s=usual.check_wait_s if wait_s is None else wait_s,
         marker=options.checkpoint_marker or None,
         check_rate_bytes_per_s=check_rate(len(os.sched_getaffinity(0))) if rate is None else rate,
     )

@@ -103,6 +103,9 @@ class FolderCheckpoints:
     def known(self) -> tuple[CheckpointVerdict, ...]:
         return self._watch.known()
 
+    def check_on(self, path: str) -> None:
+        self._watch.check_on(path)
+
     def is_there(self, path: str) -> bool:
         return os.path.lexists(path)
 

@@ -85,6 +85,7 @@ class RunOptions:
     checkpoint_dir: Path | None = None
     checkpoint_marker: str | None = None
     check_rate_bytes_per_s: float | None = None
+    check_wait_s: float | None = None
     state_dir: Path | None = None
     time_limit: float | None = None
     grace_s: float | None = None

@@ -68,6 +68,9 @@ class FakeStorage:
         self._check()
         return tuple(self.verdicts)
 
+    def check_on(self, path: str) -> None:
+        """Read nothing more: there are no files."""
+
     def is_there(self, path: str) -> bool:
         self._check()
         return any(one.candidate.path == path for one in self.verdicts)

@@ -331,6 +331,9 @@ class SimWorld:
             raise StorageError("the checkpoint folder does not answer")
         return tuple(self.reword(verdict) for verdict in reversed(self.disk.checkpoints))
 
+    def check_on(self, path: str) -> None:
+        """Read nothing more: there are no files."""
+
     def is_there(self, path: str) -> bool:
         return any(self.reword(one).candidate.path == path for one in self.disk.checkpoints)
 

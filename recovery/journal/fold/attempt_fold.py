@@ -18,6 +18,7 @@ from recovery.journal.attempt_records import (
     Milestone,
     Placement,
     RelativeMilestone,
+    RestoreDamaged,
     SavesMissing,
     StartWaits,
 )
@@ -38,6 +39,7 @@ from recovery.journal.reach import Reach, farther, is_farther
 
 _PUT_BACKS_MAX: Final = 64  # nodes; at most 8 are journaled for an attempt
 _SPOILED_MAX: Final = 256
+_DAMAGED_MAX: Final = 16  # restores that proved damaged; their snapshots are passed over
 _RENDEZVOUS_MAX: Final = 256  # attempts ago: each since then was proved gone before the next
 _BASES_MAX: Final = 16  # checkpoints whose farthest relative step is remembered
 
@@ -78,6 +80,7 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
         start_approved_by=None,
         slow={},
         goes_back=None,
+        leaves_damaged=None,
         spoiled=(*ledger.spoiled, *record.choice.spoiled)[-_SPOILED_MAX:],
     )
     if record.rendezvous is not None:
@@ -206,6 +209,11 @@ def _is_save(record: CheckpointSeen, ledger: Ledger) -> bool:
     ):
         return False
     return ledger.restorable is None or record.modified_unix_s > ledger.restorable.modified_unix_s
+
+
+def fold_restore_damaged(record: RestoreDamaged, ledger: Ledger) -> Ledger:
+    known = (*ledger.damaged_restores, record)[-_DAMAGED_MAX:]
+    return replace(ledger, damaged_restores=known, leaves_damaged=record)
 
 
 def fold_saves_missing(record: SavesMissing, ledger: Ledger) -> Ledger:

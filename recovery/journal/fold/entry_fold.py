@@ -96,6 +96,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     attempt_fold.fold_attempt_started,
     attempt_fold.fold_start_waits,
     attempt_fold.fold_checkpoint_put_back,
+    attempt_fold.fold_restore_damaged,
     attempt_fold.fold_checkpoint_seen,
     attempt_fold.fold_saves_missing,
     attempt_fold.fold_attempt_verified,

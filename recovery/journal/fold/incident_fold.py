@@ -223,7 +223,7 @@ def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
         behind = incident if is_behind else None
         return replace(ledger, incident=None, behind=behind, taken_back=frozenset())
     if state.phase is Phase.CANCELLED:
-        return replace(ledger, incident=None, goes_back=None)
+        return replace(ledger, incident=None, goes_back=None, leaves_damaged=None)
     if state.phase is Phase.ESCALATED:
         failure = incident.last_failure
         outcome = JobOutcome(

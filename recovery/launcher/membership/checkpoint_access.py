@@ -61,6 +61,10 @@ class Watch(Protocol):
         """Return what was found beside training, at once and without looking."""
         ...
 
+    def check_on(self, path: str) -> None:
+        """Read the rest of this one, which ranks restore unchecked, before all others."""
+        ...
+
 
 class Pins(Protocol):
     def mend(self, timeout_s: float = ...) -> None:
@@ -94,6 +98,7 @@ class Storage:
         self._is_read_wanted = True
         self._is_ending = False
         self._found_here: frozenset[str] = frozenset()  # what the last look found valid
+        self._restored_path: str | None = None  # by the newest attempt
         self._thread: threading.Thread | None = None
         self.advance: Advance | None = None
         self.found: Found | None = None
@@ -115,7 +120,12 @@ class Storage:
         """Return the newest checkpoints that were found beside training, at once."""
         if self._watch is None:
             return ()
-        return tuple(map(_told, self._watch.known()[:_KNOWN_MAX]))
+        known = self._watch.known()
+        shown = known[:_KNOWN_MAX]
+        restored = [one for one in known if one.candidate.path == self._restored_path]
+        if restored and restored[0] not in shown:
+            shown = (*shown[: _KNOWN_MAX - 1], restored[0])
+        return tuple(map(_told, shown))
 
     def ask_fence(self, attempt: int, restore_path: str | None = None) -> None:
         """Have only this attempt publish: `advance` tells the end.
@@ -180,6 +190,9 @@ class Storage:
             error = f"attempt {attempt} can't be fenced in: {caught}"
         if error is None and path in self._found_here and not self._is_there(path):
             error = f"{path} was deleted after it was chosen"
+        self._restored_path = path
+        if path is not None and self._watch is not None:
+            self._watch.check_on(path)
         self.advance = Advance(attempt, error)
 
     def _is_there(self, path: str) -> bool:
@@ -244,4 +257,6 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         verdict.share,
         one.oldest_unix_s,
         verdict.parts,
+        verdict.unchecked_bytes,
+        verdict.has_wrong_sum,
     )

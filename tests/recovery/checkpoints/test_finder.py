@@ -683,8 +683,9 @@ def test_a_slow_newest_one_leaves_time_for_the_one_before(tmp_path: Path) -> Non
 
     verdicts = CheckpointFinder(tmp_path, clock=Clock()).find(NOW, timeout_s=40)
 
-    assert valid_names(verdicts) == ["step-1.npz"]
-    assert told(verdicts)["step-2.npz"].startswith("not finished within ")
+    assert valid_names(verdicts) == ["step-2.npz", "step-1.npz"]
+    assert [one.is_checked for one in verdicts] == [False, True]
+    assert told(verdicts)["step-2.npz"].startswith("whole in its structure; its last ")
 
 
 def test_a_listing_that_does_not_end_raises_and_names_the_folder(tmp_path: Path) -> None:

@@ -298,6 +298,9 @@ class RealStorage(FakeStorage):
     def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
         return self._found.candidates(is_training)
 
+    def check_on(self, path: str) -> None:
+        """Read nothing more: there are no files."""
+
     def is_there(self, path: str) -> bool:
         return self._found.is_there(path)
 

@@ -72,6 +72,9 @@ class Watch:
     def take_share(self, share: Share) -> None:
         self.share = share
 
+    def check_on(self, path: str) -> None:
+        """Read nothing more: there are no files."""
+
     def known(self) -> tuple[CheckpointVerdict, ...]:
         return self.verdicts
 

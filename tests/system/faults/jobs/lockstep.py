@@ -60,6 +60,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--spoil", default="key", help="... that it can't be loaded: key, size")
     parser.add_argument("--service-fails", type=int, default=0, help="through this attempt, from 2")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
+    parser.add_argument("--filler-mb", type=int, default=0, help="of a checkpoint; nobody loads it")
+    parser.add_argument("--flip-step", type=int, default=-1, help="a bit of its filler is flipped")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -208,8 +210,11 @@ def main() -> None:
             if rank == 0 and (is_last or step % arguments.every == 0):
                 with rankmend.section("checkpoint"):
                     is_spoiled = attempt == 1 and step == arguments.spoil_step
-                    spoil = arguments.spoil if is_spoiled else ""
-                    is_saved = save(arguments.checkpoint_dir, step, state, spoil)
+                    spoiled = arguments.spoil if is_spoiled else ""
+                    filler = arguments.filler_mb * 1_000_000
+                    is_saved = save(arguments.checkpoint_dir, step, state, spoiled, filler)
+                    if step == arguments.flip_step and attempt == 1:
+                        flip(arguments.checkpoint_dir / f"step-{step:08d}.npz")
                     if arguments.keep:
                         rotate(arguments.checkpoint_dir, arguments.keep)
                 if is_saved and arguments.published is not None:
@@ -223,14 +228,26 @@ def main() -> None:
         arguments.result.write_text(json.dumps(body))
 
 
-def save(folder: Path, step: int, state: np.ndarray, spoil: str = "") -> bool:
+def flip(path: Path) -> None:
+    """Flip a bit in the middle of a checkpoint, as a disk does: its status stays as it was."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(status.st_size // 2)
+        byte = file.read(1)
+        file.seek(status.st_size // 2)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def save(folder: Path, step: int, state: np.ndarray, spoil: str = "", filler: int = 0) -> bool:
     path = folder / f"step-{step:08d}.npz"
     temporary = folder / f".{path.name}.{os.getpid()}"
+    name = "weights" if spoil == "key" else "state"
+    arrays = {name: np.tile(state, 2) if spoil == "size" else state}
+    if filler:
+        arrays["filler"] = np.frombuffer(bytes(filler), dtype=np.uint8)
     with temporary.open("wb") as file:
-        if spoil == "key":
-            np.savez(file, step=step, weights=state)
-        else:
-            np.savez(file, step=step, state=np.tile(state, 2) if spoil == "size" else state)
+        np.savez(file, step=step, **arrays)
         file.flush()
         os.fsync(file.fileno())
     if not rankmend.may_publish(path):
