@@ -11,6 +11,8 @@ from tests.support.eventually import DEADLINE_S
 from tests.support.run_again import Failure, Verdict, entries, judge, known_flaky
 from tests.support.tiers import Tier
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

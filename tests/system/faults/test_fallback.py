@@ -9,7 +9,7 @@ import pytest
 from recovery.journal.job_records import OutcomeKind
 from tests.system.faults.harness import JOBS, Job
 
-pytestmark = [pytest.mark.real]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 DIES = ("--fail-rank=1", "--fail-step=45", "--fail-with=kill")
 

@@ -9,7 +9,7 @@ from recovery.journal.attempt_records import RestoreDamaged
 from recovery.journal.incident_records import PlanWaits
 from tests.system.faults.harness import Job, wait_for
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.process
 Make = Callable[..., Job]
 DAMAGE_S_MAX = 300.0  # a file that changed less than 10 s ago may still be written
 
