@@ -11,7 +11,7 @@ from tests.support.eventually import DEADLINE_S
 from tests.support.run_again import Failure, Verdict, entries, judge, known_flaky
 from tests.support.tiers import Tier
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import struct
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
+from tests.support.eventually import eventually
 
 CHUNK_BYTES = 1 << 20  # of a read that somebody waits for
 SIZE_BYTES = 24 * CHUNK_BYTES
@@ -207,13 +207,6 @@ def watch(tmp_path: Path) -> Iterator[CheckpointWatch]:
     made.stop()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < until_s, "did not happen within 300 s"
-        time.sleep(0.005)
-
-
 def test_what_is_restored_unchecked_is_checked_on_although_newer_ones_are_there(
     tmp_path: Path, watch: CheckpointWatch
 ) -> None:
@@ -229,8 +222,8 @@ def test_what_is_restored_unchecked_is_checked_on_although_newer_ones_are_there(
         found = [one for one in watch.known() if one.candidate.path == str(path)]
         return found[0] if found else None
 
-    wait_for(lambda: (one := known()) is not None and one.has_wrong_sum)
-    wait_for(lambda: sum(one.is_checked for one in watch.known()) >= 2)
+    eventually(lambda: (one := known()) is not None and one.has_wrong_sum)
+    eventually(lambda: sum(one.is_checked for one in watch.known()) >= 2)
 
 
 def test_a_question_cuts_the_look_beside_training_and_loses_nothing_of_it(tmp_path: Path) -> None:
@@ -240,7 +233,7 @@ def test_a_question_cuts_the_look_beside_training_and_loses_nothing_of_it(tmp_pa
     watch = CheckpointWatch(finder, SystemClock())
     try:
         watch.start()
-        wait_for(
+        eventually(
             lambda: watch._deadline is not None and watch._deadline.read_bytes > 2 * BLOCK_BYTES
         )
         flip(path, 1000)  # in what the look beside training has read already

@@ -23,8 +23,8 @@ from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.narrator import narrate
 from recovery.messages.exchange import Restore, SnapshotPoint
-from tests.recovery.job.test_controller import Bench
-from tests.recovery.job.test_planner import verdict
+from tests.support.controller_bench import Bench
+from tests.support.job_ledgers import verdict
 
 POLICY = Policy()
 DAMAGE = RestoreDamaged(2, "/c/30", 30, 1030.0, "CRC of archive/data/7 does not fit", True)
