@@ -8,7 +8,7 @@ unchanged checkpoints costs their stats. For one thread at a time.
 import contextlib
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -38,7 +38,8 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import piece_of, shown
+from recovery.checkpoints.order import BY_EVIDENCE, Evidence, say_reason
 from recovery.checkpoints.reader import (
     ChangedError,
     DefectError,
@@ -54,6 +55,7 @@ _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"
 _DEEPER: Final = "deeper"
 _DEEPER_S: Final = 600.0  # between two looks deeper beside training: every launcher may make them
+_OTHERS_SHOWN: Final = 4  # names in a reason
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
 
 
@@ -98,6 +100,11 @@ class CheckpointFinder:
     def unknown(self) -> tuple[str, ...]:
         """Return the names of files that looked like checkpoints by their names alone in the last look."""
         return self._listing.unknown
+
+    @property
+    def evidence(self) -> Mapping[str, Evidence]:
+        """Return what speaks for and against each candidate of the last look, by path."""
+        return self._listing.evidence
 
     def find(
         self,
@@ -205,7 +212,7 @@ class CheckpointFinder:
             if seen.refusal is None:
                 verdict = self._recall(seen, share, deadline)
                 if verdict is None and valid >= enough:
-                    reason = f"not checked: older than {newest_valid}, which is valid"
+                    reason = self._why_later(seen.candidate, newest_valid)
                     verdict = CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
                 elif verdict is None and judged >= self.settings.validate_max:
                     reason = f"not checked: {judged} newer ones were checked first"
@@ -235,6 +242,12 @@ class CheckpointFinder:
                     self._calls.run(
                         _MANIFESTS, lambda: self._files.remove_gone(paths, deadline), deadline
                     )
+
+    def _why_later(self, candidate: Candidate, newest_valid: str | None) -> str:
+        evidence = self.evidence.get(candidate.path)
+        if evidence is None or evidence.reason not in BY_EVIDENCE:
+            return f"not checked: older than {newest_valid}, which is valid"
+        return f"not checked: {say_reason(evidence.reason)}; {newest_valid} is valid"
 
     def _judge_apart(self, seen: Sighting, deadline: Deadline, share: Share) -> CheckpointVerdict:
         """Return the verdict, also where the storage does not answer a read of this candidate."""
@@ -352,7 +365,7 @@ class CheckpointFinder:
         if not coverage.is_whole:
             text = f"share 1 of {share.count} reads it"
             return CheckpointVerdict(candidate, True, text, share=share)
-        others = f"; with {', '.join(one.candidate.tag for one in seen.others)}"
+        others = _say_others(seen)
         proof = proofs.get(candidate.path, "unchanged since it was checked")
         text = f"complete: {proof}" + (others if seen.others else "")
         return CheckpointVerdict(candidate, True, text)
@@ -436,6 +449,15 @@ def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) ->
     if is_folder:
         return share.pick(paths)
     return paths if share.number == 0 else frozenset()
+
+
+def _say_others(seen: Sighting) -> str:
+    """Return which other files belong to the save, and what `{checkpoint}` is if each rank has one."""
+    names = [one.candidate.tag for one in seen.others]
+    more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""
+    text = f"; with {', '.join(names[:_OTHERS_SHOWN])}{more}"
+    is_by_rank = all(piece_of(name).is_rank for name in (seen.candidate.tag, *names))
+    return f"{text}; {{checkpoint}} is each rank's own file" if is_by_rank else text
 
 
 def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:

@@ -311,6 +311,11 @@ class FoundCheckpoint:
     # Change of its oldest file; 0: it is one file, or not looked at.
     oldest_unix_s: float = 0.0
     parts: tuple[HeldPart, ...] = ()  # on this node's own disk, of formats that divide a save so
+    # What its content holds: fields of a recovery.checkpoints.model.Shape.
+    holds: str = ""
+    tensors: int = 0
+    elements: int = 0
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

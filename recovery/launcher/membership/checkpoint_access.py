@@ -244,4 +244,8 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         verdict.share,
         one.oldest_unix_s,
         verdict.parts,
+        one.shape.holds.value,
+        one.shape.tensors,
+        one.shape.elements,
+        one.shape.epoch,
     )
