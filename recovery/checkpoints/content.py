@@ -16,7 +16,7 @@ from recovery.checkpoints.archive import (
     read_small,
 )
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import CheckpointFormat, Shape
+from recovery.checkpoints.model import NO_SHAPE, CheckpointFormat, Shape
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.pickle_stream import is_pickle
 from recovery.checkpoints.plain_values import step_in, torch_content
@@ -49,7 +49,7 @@ _NPY_HEADER: Final = re.compile(
 class ContentIdentity:
     format: CheckpointFormat
     step: int | None  # out of the content itself
-    shape: Shape = Shape()
+    shape: Shape = NO_SHAPE
 
 
 def identify(reader: FileReader, deadline: Deadline | None = None) -> ContentIdentity:

@@ -89,6 +89,8 @@ class Shape:
     epoch: int | None = None  # that the content tells
 
 
+NO_SHAPE: Final = Shape()
+
 # Folders that a script fills by itself, whose files it may overwrite in place. A file of these formats has
 # no oldest file.
 OVERWRITTEN_FOLDERS: Final = frozenset({CheckpointFormat.SAFETENSORS, CheckpointFormat.TORCH})
@@ -106,7 +108,7 @@ class Candidate:
     is_step_exact: bool = False  # the content tells the step; else the name does
     parts: tuple[str, ...] = ()  # paths of other files of the same save
     oldest_unix_s: float = 0.0  # change of its oldest file, by the same clock; 0: not looked at
-    shape: Shape = Shape()
+    shape: Shape = NO_SHAPE
 
     @property
     def written_unix_s(self) -> float:

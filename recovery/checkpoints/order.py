@@ -249,21 +249,24 @@ def held_by(candidate: Candidate) -> Holds:
 
 def _reason(first: _Family, family: _Family, candidate: Candidate) -> Reason:
     if family is not first:
-        differing = (at for at, (a, b) in enumerate(zip(first.key, family.key)) if a != b)
+        keys = zip(first.key, family.key, strict=True)
+        differing = (at for at, (one, other) in enumerate(keys) if one != other)
         return _KEY_REASONS[next(differing, len(_KEY_REASONS) - 1)]
     chosen = first.members[0]
-    if candidate is chosen:
-        return Reason.FIRST
-    if candidate.is_step_exact and chosen.is_step_exact and candidate.step != chosen.step:
-        return Reason.LOWER_STEP
-    if name_pattern(candidate) == name_pattern(chosen) and candidate.step != chosen.step:
-        return Reason.LOWER_STEP
+    is_comparable = series_of(candidate) == series_of(chosen)
     epochs = (candidate.shape.epoch, chosen.shape.epoch)
-    if None not in epochs and epochs[0] != epochs[1]:
-        return Reason.LOWER_EPOCH
-    if candidate.written_unix_s > chosen.written_unix_s or is_copy_name(candidate.tag):
-        return Reason.COPY if is_copy_name(candidate.tag) else Reason.LOWER_STEP
-    return Reason.OLDER
+    if candidate is chosen:
+        reason = Reason.FIRST
+    elif is_comparable and candidate.step != chosen.step:
+        reason = Reason.LOWER_STEP
+    elif None not in epochs and epochs[0] != epochs[1]:
+        reason = Reason.LOWER_EPOCH
+    elif is_copy_name(candidate.tag):
+        reason = Reason.COPY
+    else:
+        is_younger = candidate.written_unix_s > chosen.written_unix_s
+        reason = Reason.LOWER_STEP if is_younger else Reason.OLDER
+    return reason
 
 
 # Families

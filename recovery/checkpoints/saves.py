@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from recovery.checkpoints.model import Candidate, Holds
@@ -69,21 +70,18 @@ def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSav
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
-    groups = {key: kept for key, group in groups.items() if (kept := _one_save(group))}
-    taken = {file.candidate.path for group in groups.values() if len(group) > 1 for file in group}
-    lone = [file for file in files if file.candidate.path not in taken]
-    for key, group in _by_any_word(lone).items():
-        groups[key] = group
-        taken |= {file.candidate.path for file in group}
-    series: dict[Key, list[tuple[Key, list[_File]]]] = defaultdict(list)
-    for key, group in groups.items():
-        if len(group) > 1 or group[0].candidate.path not in taken:
-            series[_series(key)].append((key, group))
+    kept = {key: whole for key, group in groups.items() if (whole := _one_save(group))}
+    joined = {file.candidate.path for group in kept.values() if len(group) > 1 for file in group}
+    by_word = _by_any_word(file for file in files if file.candidate.path not in joined)
+    regrouped = {file.candidate.path for group in by_word.values() for file in group}
+    series: dict[Key, list[list[_File]]] = defaultdict(list)
+    for key, group in (*kept.items(), *by_word.items()):
+        if key in by_word or group[0].candidate.path not in regrouped:
+            series[_series(key)].append(group)
     saves: list[FlatSave] = []
     for name, members in series.items():
-        if any(len(group) > 1 or _is_apart(group[0]) for _key, group in members):
-            members.sort(key=lambda member: _order(member[1]))
-            saves += _compared(name, [group for _key, group in members], world_size)
+        if any(len(group) > 1 or _is_apart(group[0]) for group in members):
+            saves += _compared(name, sorted(members, key=_order), world_size)
     return saves
 
 
@@ -156,9 +154,7 @@ def _are_parts(files: Sequence[_File]) -> bool:
     if len({shape.holds for shape in shapes}) > 1 or shapes[0].holds not in _TRAINED:
         return False
     elements = sorted(shape.elements for shape in shapes)
-    return all(
-        after > before * (1 + _ALIKE) for before, after in zip(elements, elements[1:], strict=False)
-    )
+    return all(after > before * (1 + _ALIKE) for before, after in pairwise(elements))
 
 
 _TRAINED: Final = frozenset({Holds.STATE, Holds.MODEL})
@@ -178,80 +174,79 @@ def _order(group: Sequence[_File]) -> tuple[int, float]:
 def _compared(series: Key, groups: Sequence[list[_File]], world_size: int) -> list[FlatSave]:
     """Return the saves of one series, in its order, each compared with the newest whole one before it."""
     saves: list[FlatSave] = []
-    usual = max((frozenset(file.label for file in group) for group in groups), key=len)
+    sets = [frozenset(file.label for file in group) for group in groups]
+    usual = max(sets, key=len)
     before: FlatSave | None = None
-    for group in groups:
-        group.sort(key=_place)
-        main, *rest = (file.candidate for file in group)
+    for unsorted in groups:
+        group = sorted(unsorted, key=_place)
+        main, *others = (file.candidate for file in group)
         labels = frozenset(file.label for file in group)
+        expected, beside = labels, ""
+        if before is not None:
+            expected, beside = before.labels, before.main.tag
+        elif len(group) == 1:  # alone, where each other save has several
+            expected = usual
+        defect = _mixed(group)
+        if sets.count(labels) == 1 or len(labels) < len(usual):
+            defect = defect or _lacking(group, expected, beside, world_size)
         has_ranks = len(group) > 1 and all(file.piece.is_rank for file in group)
-        save = FlatSave(main, tuple(rest), labels, series, has_ranks)
-        earlier = before if before is not None else None
-        expected = earlier.labels if earlier is not None else labels
-        beside = earlier.main.tag if earlier is not None else ""
-        if earlier is None and len(group) == 1 and len(usual) > 1:
-            expected = usual  # alone, where each other save has several
-        defect = _defect(group, expected, beside, world_size)
-        saves.append(FlatSave(main, tuple(rest), labels, series, has_ranks, defect))
-        if defect is None:
-            before = save
+        save = FlatSave(main, tuple(others), labels, series, has_ranks, defect)
+        before = before if defect else save
+        saves.append(save)
     return saves
 
 
-def _place(file: _File) -> tuple[int, int, int, str]:
+def _place(file: _File) -> tuple[bool, int, int, int, str]:
+    """Return the place of a file in its save: the path of the save is that of the first one."""
     first = file.role.split(" ")[0]
-    rank = _TOGETHER.index(first) if first in _TOGETHER else 0
-    is_other = first in _OTHERS
-    return (is_other, rank, file.piece.number or 0, _natural(file))
+    together = _TOGETHER.index(first) if first in _TOGETHER else 0
+    number = file.piece.number or 0
+    return (first in _OTHERS, together, number, -file.candidate.shape.elements, file.candidate.tag)
 
 
-def _natural(file: _File) -> str:
-    return f"{-file.candidate.shape.elements:020}{file.candidate.tag}"
-
-
-def _defect(
-    group: Sequence[_File], expected: frozenset[str], beside: str, world_size: int
-) -> str | None:
+def _mixed(group: Sequence[_File]) -> str | None:
+    """Return why the files are not of one save."""
     main = group[0].candidate
     if all(file.role.split(" ")[0] in _OTHERS for file in group):
         return f"no model lies beside {main.tag}"
-    for other in group[1:]:
-        is_exact = main.is_step_exact and other.candidate.is_step_exact
-        if is_exact and main.step != other.candidate.step:
-            return (
-                f"it is of step {main.step}, {other.candidate.tag} of step {other.candidate.step}"
-            )
+    for other in (file.candidate for file in group[1:]):
+        is_exact = main.is_step_exact and other.is_step_exact
+        if is_exact and main.step != other.step:
+            return f"it is of step {main.step}, {other.tag} of step {other.step}"
+    return None
+
+
+def _lacking(
+    group: Sequence[_File], expected: frozenset[str], beside: str, world_size: int
+) -> str | None:
+    """Return which file is not there. ``expected``: the labels of the save before, whose file is ``beside``."""
     labels = {file.label for file in group}
-    numbers = {file.piece.number for file in group if file.piece.number is not None}
-    if numbers:
-        count = next((file.piece.count for file in group if file.piece.count is not None), None)
-        what = "rank" if any(file.piece.is_rank for file in group) else "part"
-        begin = 0 if 0 in numbers else 1
-        if count is not None and count <= _PIECES_MAX:
-            wanted = (
-                set(range(begin, begin + count)) if what == "part" or begin else set(range(count))
+    numbered = [file.piece for file in group if file.piece.number is not None]
+    if numbered:
+        numbers = {piece.number for piece in numbered}
+        what = "rank" if numbered[0].is_rank else "part"
+        count = max((piece.count or 0 for piece in numbered), default=0)
+        if not count and what == "rank" and len(numbers) == world_size:
+            count = world_size
+        begin = 0 if 0 in numbers or what == "rank" else 1
+        if what == "rank" and count and count in numbers and 0 not in numbers:
+            begin = 1
+        end = begin + count if count else max(number or 0 for number in numbers) + 1
+        wanted = range(begin, min(end, begin + _PIECES_MAX))
+        missing = next((number for number in wanted if number not in numbers), None)
+        if missing is not None and (count or missing < max(number or 0 for number in numbers)):
+            of = f" of {count}" if count else ""
+            return f"the file of {what} {missing}{of} is missing"
+        if count:  # the save before may be of another number of ranks
+            roles = {file.role for file in group}
+            each = frozenset(
+                _File(group[0].candidate, Piece("", number, count, what == "rank"), role, ()).label
+                for role in roles
+                for number in wanted
             )
-            missing = sorted(wanted - numbers)
-            if missing:
-                return f"{what} {missing[0]} of {count} is missing"
-            expected = frozenset(
-                label for label in expected if "rank" not in label and "part" not in label
-            )
-        elif world_size and len(numbers) == world_size and what == "rank":
-            expected = frozenset(label for label in expected if "rank" not in label)
-        else:
-            gap = next((n for n in range(begin, max(numbers)) if n not in numbers), None)
-            if gap is not None:
-                return f"{what} {gap} is missing, and {what} {max(numbers)} is there"
-            if (
-                not beside
-                and len(expected) <= len(labels)
-                and world_size > len(numbers) > 1
-                and what == "rank"
-            ):
-                return f"{what} {begin + len(numbers)} of {world_size} is missing"
-    missing_labels = sorted(expected - labels)
-    if missing_labels:
-        what = missing_labels[0] or "model"
-        return f"no {what} file lies beside it, as beside {beside or 'other saves'}"
+            expected = each | {label for label in expected if f"{what} " not in label}
+    lacking = sorted(expected - labels)
+    if lacking:
+        others = f"beside {beside}" if beside else "with each other save"
+        return f"no {lacking[0] or 'model'} file lies beside it, as {others}"
     return None
