@@ -123,6 +123,7 @@ class Join(Struct, kw_only=True):
     job_id: Uuid | None = None
     has_checkpoints: bool = False
     checkpoint_folder: Text = ""  # as this launcher names it, for people
+    checkpoint_names: Annotated[list[Text], Meta(max_length=32)] = []  # --checkpoint-name
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None
@@ -139,6 +140,7 @@ class JoinRequest(Join, kw_only=True):
     launcher_id: LauncherId
     run: Label = ""
     checkpoint_folder: Label = ""
+    checkpoint_names: Annotated[list[Label], Meta(max_length=32)] = []
     attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
     budgets_reset_by: Label | None = None
 

@@ -5,6 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from rankmend.errors import ConfigError
+
 # By preference: "epoch=3-step=100.ckpt" is step 100. Counts of steps before counts of epochs, and what only says
 # that this is a checkpoint between them: "checkpoint_3_2000.pt" of fairseq is update 2000 of epoch 3, "ep1-ba900" of
 # composer batch 900.
@@ -45,6 +47,17 @@ _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
 
 CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,15}):/")
+_MOUNTS: Final = {  # programs that show an object store as a folder
+    "s3": "mount-s3 or s3fs",
+    "gs": "gcsfuse",
+    "gcs": "gcsfuse",
+    "az": "blobfuse2",
+    "abfs": "blobfuse2",
+    "abfss": "blobfuse2",
+    "hf": "hf-mount or `hf download`",
+}
 
 UNFINISHED: Final = "-unfinished"  # NeMo's marker beside a folder that it is still writing
 _NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin"})
@@ -220,6 +233,20 @@ def has_optimizer(names: Collection[str]) -> bool:
 def is_weights_name(name: str) -> bool:
     """Return whether `save_pretrained` and its like give this name to a model's weights."""
     return _WEIGHTS.fullmatch(name) is not None
+
+
+def refuse_url(folder: str) -> None:
+    """Raise ConfigError where the folder is a URL. `Path` leaves one slash of its two."""
+    found = _URL.match(folder)
+    if found is None:
+        return
+    scheme = found[1].lower()
+    mount = _MOUNTS.get(scheme)
+    with_what = f", with {mount}," if mount else ""
+    raise ConfigError(
+        f"{folder} is a URL, and rankmend reads checkpoints from a mounted folder: mount the storage{with_what} and name that folder, or "
+        "let the script save into a local or shared folder and copy from there (the newest checkpoints have to stay)"
+    )
 
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:

@@ -132,6 +132,33 @@ class Evidence:
     reason: Reason  # why it isn't the first
 
 
+def say_evidence(one: Evidence) -> str:
+    """Return what is known of a candidate, in words."""
+    parts = [_HOLDS_SAID[one.holds], _STEPS_SAID[one.step]]
+    if one.alike > 1:
+        parts.append(f"{one.alike} are alike")
+    if one.is_copy:
+        parts.append("named as a copy")
+    if one.is_proven:
+        parts.append("its kind was restored before")
+    return ", ".join(parts)
+
+
+_HOLDS_SAID: Final = {
+    Holds.UNKNOWN: "content not known",
+    Holds.STATE: "model and optimizer",
+    Holds.MODEL: "a model alone",
+    Holds.OPTIMIZER: "an optimizer alone",
+    Holds.VALUES: "values alone",
+}
+_STEPS_SAID: Final = {
+    StepSource.CONTENT: "step from its content",
+    StepSource.SERIES: "step from its name, one of a series",
+    StepSource.NAME: "step from its name",
+    StepSource.NONE: "no step",
+}
+
+
 @dataclass(slots=True)
 class _Family:
     members: list[Candidate]

@@ -42,6 +42,7 @@ class JobSettings:
     layout: ParallelLayout | None = None  # --parallel; None: nobody says which ranks are replicas
     has_checkpoints: bool = False  # launchers look for them, where the controller itself can't
     checkpoint_folder: str = ""  # where they are looked for, for people; empty: not known by name
+    checkpoint_names: tuple[str, ...] = ()  # --checkpoint-name, for the journal
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
     # claimed elsewhere: this start of the controller counts as this one at least
     epoch_min: int = 0

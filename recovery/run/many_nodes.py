@@ -211,6 +211,7 @@ class Node:
             job_id=str(job_id) if job_id is not None else None,
             has_checkpoints=options.checkpoint_dir is not None,
             checkpoint_folder=checkpoint_folder(options)[:256],
+            checkpoint_names=list(options.checkpoint_names),
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
             starts_from_scratch=options.start_from_scratch,
             claim_taken=self._claim_news(),

@@ -186,7 +186,7 @@ class _Session:
             ports=self._options.master_port or port_range(self._options),
         )
         made = NodeLauncher(self._setup, job, self._clock)
-        watch = make_watch(self._options, self._clock)
+        watch = make_watch(self._options, self._clock, self._setup.slots)
         if watch is not None:
             watch.start()
         try:
@@ -261,6 +261,7 @@ class _Session:
             layout=make_layout(self._options),
             own_node=self._node,
             checkpoint_folder=checkpoint_folder(self._options),
+            checkpoint_names=self._options.checkpoint_names,
             alive_age_s=alive_age_s,
         )
 

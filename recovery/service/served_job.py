@@ -196,6 +196,7 @@ def settings_of(
         layout=from_wire(join.parallel),
         has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
         checkpoint_folder=join.checkpoint_folder,
+        checkpoint_names=tuple(join.checkpoint_names),
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,
         controller_id=_CONTROLLER_ID,
