@@ -22,7 +22,7 @@ _STEP_PATTERNS: Final = tuple(
         r"(?<![a-z])e[0-9]+[-_]s([0-9]+)(?![0-9])",
         r"(?<![a-z])(?:checkpoint|ckpt)_(?!(?:19|20)[0-9]{2}_)[0-9]+_([0-9]+)(?![0-9_])",
         r"(?<![a-z])(?:checkpoint|ckpt)[-_=.]?(?!(?:19|20)[0-9]{2}[-_][0-9]{2}[-_])([0-9]+k?)(?![0-9])",
-        r"(?<![a-z])ep(?:och)?s?[-_=.]?([0-9]+)",
+        r"(?:(?<![a-z])epochs?|(?<![a-z0-9])eps?)[-_=.]?([0-9]+)",
         r"(?<![a-z0-9.])([0-9]+)[-_]?epochs?(?![a-z0-9])",
         r"(?<![a-z0-9.])([0-9]+k)(?![a-z0-9])",
     )
@@ -130,11 +130,12 @@ _COPY_WORDS: Final = frozenset(
         *("best", "final", "ema", "swa", "avg", "averaged", "average", "teacher", "target"),
         *("export", "exported", "deploy", "inference", "eval", "quantized", "int8", "fp16"),
         *("merged", "release", "published", "slim", "stripped", "init", "initial", "backup", "bak"),
-        *("swag", "polyak", "pruned"),
+        *("swag", "polyak", "pruned", "ref", "reference", "frozen", "base", "old"),
     }
 )
 
 
+_METRIC: Final = re.compile(r"[a-z]+[-_=]?[0-9]+\.[0-9]+")  # `val_loss=0.25`: the value of a metric
 # Of what a run writes beside its states.
 _SIDE_WORDS: Final = frozenset(
     {
@@ -150,7 +151,7 @@ _SIDE_WORDS: Final = frozenset(
 
 def name_weight(name: str) -> int:
     """Return 2 where a word says that this is a save, 0 where one says that it is something else, or 1."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    words = set(re.split(r"[^a-z0-9]+", _METRIC.sub("", name.lower())))
     if words & _SIDE_WORDS:
         return 0
     if words & (_SAVE_WORDS | _STATE_WORDS):
@@ -159,8 +160,9 @@ def name_weight(name: str) -> int:
 
 
 def is_copy_name(name: str) -> bool:
-    """Return whether a word in the name says that this is a copy to be used: `best_model.pt`."""
-    return not _COPY_WORDS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
+    """Return whether a word in the name says that this is a copy to be used, as in `best_model.pt`, or no state."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return not _COPY_WORDS.isdisjoint(words) or name_weight(name) == 0
 
 
 def with_rank(name: str, rank: int) -> str | None:

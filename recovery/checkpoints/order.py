@@ -10,7 +10,7 @@ A family: names of one pattern (`step_#.pt`), and files that hold the same kind 
 The order of families, each rule only where those before it don't decide:
 
 1. what this job restored with success before;
-2. a model with an optimizer's state, before everything without;
+2. a model with an optimizer's state, before everything without; then values and an optimizer alone last;
 3. a series whose steps are known, by content or by two numbers in names, before one number, before none;
 4. a model, before what can't be told, before values alone, before an optimizer alone;
 5. names without a word such as `best`, `ema` or `metrics`;
@@ -21,7 +21,7 @@ Within a family a step from the content orders all candidates that have one, and
 have one. A number in a name only orders names of one pattern: `best_step_10.pt` says nothing about `last.pt`.
 Everything else is ordered by time. A file that somebody copied has a new time, so within a pattern the number counts
 more: a candidate is as young as the youngest one that it supersedes. A copy by its name (`best.pt`, `ema.pt`)
-comes before another one only where it is younger by more than half of the time between two saves.
+comes before another one only where it is younger by more than the time between two saves.
 
 Two or three files or folders that a script overwrites in turn (`ckpt_0.pt`, `ckpt_1.pt`) have numbers, too,
 which say nothing. Slots are told from a count by three things together: no word says that the number counts
@@ -61,6 +61,7 @@ _OPEN: Final = frozenset(
 )
 _ALIKE: Final = 0.02  # of the elements; a counter that is a tensor makes no other model
 _SIZE_RATIO: Final = 2.0  # of files whose content isn't known
+_SAVE_WEIGHT: Final = 2  # of `name_weight`: a word says that it is a save
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
 
 NamePattern = tuple[str, str]
@@ -191,10 +192,17 @@ class _Family:
         return gaps[-1] if gaps else 0.0
 
     @property
-    def key(self) -> tuple[int, int, int, int, int, int, float]:
+    def may_be_model(self) -> bool:
+        """Return whether it isn't known to be something else; arrays in an npz file have any name."""
+        is_known = self.holds in {Holds.VALUES, Holds.OPTIMIZER}
+        return not is_known or self.name_weight == _SAVE_WEIGHT
+
+    @property
+    def key(self) -> tuple[int, int, int, int, int, int, int, float]:
         return (
             int(self.is_proven),
             int(self.holds is Holds.STATE),
+            int(self.may_be_model),
             _STEP_WEIGHTS[self.steps],
             _HOLDS_WEIGHTS[self.holds],
             min(self.name_weight, 1),
@@ -219,6 +227,7 @@ _HOLDS_WEIGHTS: Final = {
 _KEY_REASONS: Final = (
     Reason.UNPROVEN,
     Reason.NO_OPTIMIZER,
+    Reason.NO_MODEL,
     Reason.NO_STEP,
     Reason.NO_MODEL,
     Reason.NAME,
@@ -318,7 +327,7 @@ def _ranked(
 
 def _is_companion(family: _Family, other: _Family) -> bool:
     """Return whether the family was written together with another, by whose names or size that is the main one."""
-    if family.key[:5] != other.key[:5]:
+    if family.key[:-2] != other.key[:-2]:
         return False
     apart_s = abs(other.youngest_unix_s - family.youngest_unix_s)
     if apart_s >= (other.interval_s or _TOGETHER_S):
@@ -426,7 +435,7 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
     for candidate in members:
         series[series_of(candidate)].append(candidate)
     has_originals = not all(is_copy_name(one.tag) for one in members)
-    slack_s = family.interval_s / 2 if family.holds is Holds.STATE else 0.0
+    slack_s = family.interval_s if family.holds is Holds.STATE else 0.0
     dated: list[tuple[int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
         counts = _count if name_pattern(group[0]) not in slots else _no_count

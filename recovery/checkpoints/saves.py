@@ -27,7 +27,9 @@ _TOGETHER: Final = (
     *("g", "gen", "generator", "netg", "actor", "encoder", "enc"),
     *("decoder", "dec", "critic", "value", "d", "dis", "disc", "discriminator", "netd"),
 )
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#")
+_WORDS: Final = re.compile(
+    r"(?<![A-Za-z0-9])[A-Za-z]2[A-Za-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
+)
 _NUMBER: Final = re.compile(r"[0-9]+")
 _ALIKE: Final = 0.02  # of the elements: counters that are tensors don't make a copy another kind
 _PIECES_MAX: Final = 100_000
@@ -91,7 +93,7 @@ def _file_of(candidate: Candidate) -> _File:
     words = [word.lower() for word in _WORDS.findall(stem)]
     roles = [word for word in words if word in _OTHERS or word in _TOGETHER]
     if any(word in _TOGETHER for word in roles):  # CycleGAN's net_G_A and net_G_B
-        roles = [word for word in words if word in roles or word in {"a", "b"}]
+        roles = [word for word in words if word in roles or word in {"a", "b", "a2b", "b2a"}]
     left = [word for word in words if word not in _MODEL | _FILLERS and word not in roles]
     return _File(candidate, piece, " ".join(roles), (candidate.directory, *left))
 
@@ -245,6 +247,8 @@ def _lacking(
                 for number in wanted
             )
             expected = each | {label for label in expected if f"{what} " not in label}
+    if group[0].candidate.shape.holds is Holds.STATE:  # whole by itself; averages may come later
+        expected -= {"ema"}
     lacking = sorted(expected - labels)
     if lacking:
         others = f"beside {beside}" if beside else "with each other save"

@@ -198,7 +198,7 @@ def _of_rank(restore: Restore, rank: int) -> Restore:
     """Return the file of this rank, where the chosen one is the first rank's of several."""
     directory, separator, tag = restore.path.rpartition("/")
     own = with_rank(tag, rank)
-    if own is None or not os.path.isfile(f"{directory}{separator}{own}"):
+    if own is None or not Path(directory or "/", own).is_file():
         return restore
     return replace(restore, path=f"{directory}{separator}{own}")
 
