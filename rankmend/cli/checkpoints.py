@@ -251,13 +251,13 @@ def _print(
 
 def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:
     """Return what speaks for and against a candidate."""
-    from recovery.checkpoints.order import Reason, say_evidence, say_reason
+    from recovery.checkpoints.order import PlaceReason, say_evidence, say_reason
 
     one = folder.evidence.get(verdict.candidate.path)
     if one is None:
         return verdict.reason
     said = say_evidence(one)
-    against = "" if one.reason is Reason.FIRST else f"; against it: {say_reason(one.reason)}"
+    against = "" if one.reason is PlaceReason.FIRST else f"; against it: {say_reason(one.reason)}"
     defect = "" if verdict.is_valid else f"; {verdict.reason}"
     return f"{said}{against}{defect}"
 

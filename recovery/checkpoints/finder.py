@@ -39,7 +39,7 @@ from recovery.checkpoints.model import (
     Share,
 )
 from recovery.checkpoints.names import piece_of, shown
-from recovery.checkpoints.order import BY_EVIDENCE, Evidence, say_reason
+from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
 from recovery.checkpoints.reader import (
     ChangedError,
     DefectError,
@@ -102,7 +102,7 @@ class CheckpointFinder:
         return self._listing.unknown
 
     @property
-    def evidence(self) -> Mapping[str, Evidence]:
+    def evidence(self) -> Mapping[str, CandidateEvidence]:
         """Return what speaks for and against each candidate of the last look, by path."""
         return self._listing.evidence
 

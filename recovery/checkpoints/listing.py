@@ -43,7 +43,7 @@ from recovery.checkpoints.names import (
 )
 from recovery.checkpoints.order import (
     SLOTS_MAX,
-    Evidence,
+    CandidateEvidence,
     NamePattern,
     evidence_of,
     find_slots,
@@ -102,7 +102,7 @@ class Listing:
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
         self._slots: set[NamePattern] = set()  # seen to be written in turn
-        self.evidence: dict[str, Evidence] = {}
+        self.evidence: dict[str, CandidateEvidence] = {}
         """What speaks for and against each candidate of the last call, by path."""
         self.unknown: tuple[str, ...] = ()
         """Names of files that the last call left out by their content alone: a script may save in a form of its own."""

@@ -76,7 +76,7 @@ class StepSource(Enum):
     NONE = "none"
 
 
-class Reason(Enum):
+class PlaceReason(Enum):
     """Why a candidate comes after the first one."""
 
     FIRST = "first"
@@ -94,35 +94,41 @@ class Reason(Enum):
 
 
 _SAID: Final = {
-    Reason.FIRST: "first",
-    Reason.UNPROVEN: "another kind was restored with success before",
-    Reason.NO_OPTIMIZER: "no optimizer's state is in it",
-    Reason.NO_STEP: "nothing tells its step",
-    Reason.NO_MODEL: "no model is known to be in it",
-    Reason.NAME: "its name says that it is something else",
-    Reason.SMALLER: "it was written beside another one, which is larger or named as a save",
-    Reason.OTHER_KIND: "older, and of another kind",
-    Reason.COPY: "a copy, by its name",
-    Reason.LOWER_STEP: "of a lower step",
-    Reason.LOWER_EPOCH: "of an earlier epoch",
-    Reason.OLDER: "older",
+    PlaceReason.FIRST: "first",
+    PlaceReason.UNPROVEN: "another kind was restored with success before",
+    PlaceReason.NO_OPTIMIZER: "no optimizer's state is in it",
+    PlaceReason.NO_STEP: "nothing tells its step",
+    PlaceReason.NO_MODEL: "no model is known to be in it",
+    PlaceReason.NAME: "its name says that it is something else",
+    PlaceReason.SMALLER: "it was written beside another one, which is larger or named as a save",
+    PlaceReason.OTHER_KIND: "older, and of another kind",
+    PlaceReason.COPY: "a copy, by its name",
+    PlaceReason.LOWER_STEP: "of a lower step",
+    PlaceReason.LOWER_EPOCH: "of an earlier epoch",
+    PlaceReason.OLDER: "older",
 }
 BY_EVIDENCE: Final = frozenset(
     {
-        *(Reason.UNPROVEN, Reason.NO_OPTIMIZER, Reason.NO_STEP, Reason.NO_MODEL, Reason.NAME),
-        *(Reason.SMALLER, Reason.OTHER_KIND, Reason.COPY),
+        *(
+            PlaceReason.UNPROVEN,
+            PlaceReason.NO_OPTIMIZER,
+            PlaceReason.NO_STEP,
+            PlaceReason.NO_MODEL,
+            PlaceReason.NAME,
+        ),
+        *(PlaceReason.SMALLER, PlaceReason.OTHER_KIND, PlaceReason.COPY),
     }
 )
 """Reasons that a person may judge otherwise."""
 
 
-def say_reason(reason: Reason) -> str:
+def say_reason(reason: PlaceReason) -> str:
     """Return why a candidate comes after the first one, in words."""
     return _SAID[reason]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CandidateEvidence:
     """What speaks for a candidate and against it."""
 
     step: StepSource
@@ -130,10 +136,10 @@ class Evidence:
     alike: int  # candidates of its family, with it
     is_copy: bool  # by its name
     is_proven: bool  # its kind was restored with success before
-    reason: Reason  # why it isn't the first
+    reason: PlaceReason  # why it isn't the first
 
 
-def say_evidence(one: Evidence) -> str:
+def say_evidence(one: CandidateEvidence) -> str:
     """Return what is known of a candidate, in words."""
     parts = [_HOLDS_SAID[one.holds], _STEPS_SAID[one.step]]
     if one.alike > 1:
@@ -225,14 +231,14 @@ _HOLDS_WEIGHTS: Final = {
     Holds.OPTIMIZER: 0,
 }
 _KEY_REASONS: Final = (
-    Reason.UNPROVEN,
-    Reason.NO_OPTIMIZER,
-    Reason.NO_MODEL,
-    Reason.NO_STEP,
-    Reason.NO_MODEL,
-    Reason.NAME,
-    Reason.SMALLER,
-    Reason.OTHER_KIND,
+    PlaceReason.UNPROVEN,
+    PlaceReason.NO_OPTIMIZER,
+    PlaceReason.NO_MODEL,
+    PlaceReason.NO_STEP,
+    PlaceReason.NO_MODEL,
+    PlaceReason.NAME,
+    PlaceReason.SMALLER,
+    PlaceReason.OTHER_KIND,
 )
 
 
@@ -258,14 +264,14 @@ def evidence_of(
     candidates: Sequence[Candidate],
     slots: Collection[NamePattern] = (),
     proven: Collection[str] = (),
-) -> dict[str, Evidence]:
+) -> dict[str, CandidateEvidence]:
     """Return by path what speaks for and against each candidate; the reasons compare with the first one."""
     families = _ranked(candidates, slots, proven)
-    found: dict[str, Evidence] = {}
+    found: dict[str, CandidateEvidence] = {}
     for family in families:
         sources = _step_sources(family.members, slots)
         for candidate in family.members:
-            found[candidate.path] = Evidence(
+            found[candidate.path] = CandidateEvidence(
                 sources[candidate.path],
                 held_by(candidate),
                 len(family.members),
@@ -283,7 +289,7 @@ def held_by(candidate: Candidate) -> Holds:
     return candidate.shape.holds
 
 
-def _reason(first: _Family, family: _Family, candidate: Candidate) -> Reason:
+def _reason(first: _Family, family: _Family, candidate: Candidate) -> PlaceReason:
     if family is not first:
         keys = zip(first.key, family.key, strict=True)
         differing = (at for at, (one, other) in enumerate(keys) if one != other)
@@ -292,16 +298,16 @@ def _reason(first: _Family, family: _Family, candidate: Candidate) -> Reason:
     is_comparable = series_of(candidate) == series_of(chosen)
     epochs = (candidate.shape.epoch, chosen.shape.epoch)
     if candidate is chosen:
-        reason = Reason.FIRST
+        reason = PlaceReason.FIRST
     elif is_comparable and candidate.step != chosen.step:
-        reason = Reason.LOWER_STEP
+        reason = PlaceReason.LOWER_STEP
     elif None not in epochs and epochs[0] != epochs[1]:
-        reason = Reason.LOWER_EPOCH
+        reason = PlaceReason.LOWER_EPOCH
     elif is_copy_name(candidate.tag):
-        reason = Reason.COPY
+        reason = PlaceReason.COPY
     else:
         is_younger = candidate.written_unix_s > chosen.written_unix_s
-        reason = Reason.LOWER_STEP if is_younger else Reason.OLDER
+        reason = PlaceReason.LOWER_STEP if is_younger else PlaceReason.OLDER
     return reason
 
 

@@ -135,7 +135,8 @@ def _by_any_word(files: Iterable[_File]) -> dict[Key, list[_File]]:
             continue
         for at, word in enumerate(words):
             if not word.isdigit() and word != "#":
-                by_key[(file.key[0], *words[:at], "*", *words[at + 1 :])].append((word, file))
+                key = (file.key[0], *words[:at], "*", *words[at + 1 :])
+                by_key[key].append((word, file))
     series: dict[Key, list[frozenset[str]]] = defaultdict(list)
     for key, group in by_key.items():
         series[_series(key)].append(frozenset(word for word, _file in group))

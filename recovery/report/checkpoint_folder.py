@@ -12,7 +12,7 @@ from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
 from recovery.checkpoints.names import refuse_url
-from recovery.checkpoints.order import Evidence, passed_over
+from recovery.checkpoints.order import CandidateEvidence, passed_over
 
 _MEASURED_BYTES_MIN: Final = 1 << 20  # less says how long files take to open, and no rate
 _JUDGED_MAX: Final = 1000  # candidates read in one call; a folder rarely keeps more than 100
@@ -28,7 +28,9 @@ class CheckpointFolder:
     read_bytes_per_s: float | None  # while they were read just now; None when that was too little
     unknown: tuple[str, ...] = ()  # files that are checkpoints by their names alone
     deeper: str | None = None  # looks like a checkpoint, but lies too deep
-    evidence: Mapping[str, Evidence] = field(default_factory=dict)  # of each candidate, by path
+    evidence: Mapping[str, CandidateEvidence] = field(
+        default_factory=dict
+    )  # of each candidate, by path
 
     @property
     def chosen(self) -> CheckpointVerdict | None:

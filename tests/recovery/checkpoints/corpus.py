@@ -955,4 +955,390 @@ BESIDE_LAST: Final = tuple(
     )
     for name, content in SIDE[1::2]
 )
-CORPUS: Final = (*HABITS, *BESIDE_FILES, *BESIDE_FOLDERS, *BESIDE_LAST)
+BIG: Final = weights(64, 6, "enc")
+# Written after the rules, to try them: what a script may do beside what projects do.
+_SIBLINGS: Final[tuple[tuple[str, Any, str | tuple[str, ...]], ...]] = (
+    (
+        "series of samples",
+        [
+            (f"step_{n}.pt", state(step=n))
+            if i == 0
+            else (f"samples_{n}.pt", torch_file({"x": Tensor((64, 3, 8, 8))}))
+            for n in (1, 2, 3)
+            for i in (0, 1)
+        ],
+        "step_3.pt",
+    ),
+    (
+        "eval npz series beside weights series",
+        [f for n in (1, 2, 3) for f in ((f"model_{n}.pt", model()), (f"eval_{n}.npz", NUMBERS))],
+        "model_3.pt",
+    ),
+    (
+        "npz world",
+        [
+            *[
+                f
+                for n in (1, 2, 3)
+                for f in (
+                    (f"ckpt-{n}.npz", npz_file(w=[[0.5] * 9], b=[1.0])),
+                    ("metrics.npz", NUMBERS),
+                )
+            ][:-1],
+            ("metrics.npz", NUMBERS),
+        ],
+        "ckpt-3.npz",
+    ),
+    (
+        "safetensors world",
+        [(f"model-{n}.safetensors", safe()) for n in (100, 200)]
+        + [("model-ema.safetensors", safe()), ("tokenizer_emb.safetensors", safe(SMALL))],
+        "model-200.safetensors",
+    ),
+    (
+        "lightning + swa",
+        [
+            ("epoch=1-step=10.ckpt", lightning(10, 1)),
+            ("epoch=2-step=20.ckpt", lightning(20, 2)),
+            ("swa.ckpt", model()),
+            ("hparams.pt", torch_file({"a": 1})),
+        ],
+        "epoch=2-step=20.ckpt",
+    ),
+    (
+        "ckpt + optimizer-only newer",
+        [("epoch_1.pt", model()), ("epoch_2.pt", model()), ("optimizer.pt", optimizer())],
+        "epoch_2.pt",
+    ),
+    (
+        "checkpoint.pth + log.pth",
+        [("checkpoint.pth", state()), ("log.pth", torch_file({"train_loss": [0.1] * 10}))],
+        "checkpoint.pth",
+    ),
+    (
+        "latest.pt + polyak.pt + critic.pt",
+        [("latest.pt", state(step=9)), ("polyak.pt", model()), ("critic.pt", state(OTHER))],
+        "latest.pt",
+    ),
+    (
+        "snapshot_10.pt (tensor dict) + ref_model.pt big",
+        [(f"snapshot_{n}.pt", state(epoch=n)) for n in (5, 10)] + [("ref_model.pt", model(BIG))],
+        "snapshot_10.pt",
+    ),
+    (
+        "iter_ in words",
+        [(f"iter{n}.pt", state()) for n in (9, 10, 11)] + [("val_preds.npz", NUMBERS)],
+        "iter11.pt",
+    ),
+    (
+        "moving avg names",
+        [("model.pt", state(epoch=4)), ("model_avg.pt", model()), ("model_swa.pt", model())],
+        "model.pt",
+    ),
+    ("best with optimizer, last weights", [("last.pt", model()), ("best.pt", state())], "best.pt"),
+    (
+        "resume file",
+        [
+            ("weights_1.pt", model()),
+            ("weights_2.pt", model()),
+            ("resume.pt", state()),
+            ("weights_3.pt", model()),
+        ],
+        "resume.pt",
+    ),
+    (
+        "torn newest series + side",
+        [
+            ("it100.pth", state()),
+            ("it200.pth", state()),
+            ("it300.pth", state()[:-40]),
+            ("result.npz", NUMBERS),
+        ],
+        "it200.pth",
+    ),
+    (
+        "per gpu",
+        [(f"ckpt_{n}_gpu{r}.pt", state(step=n)) for n in (10, 20) for r in range(2)],
+        "ckpt_20_gpu0.pt",
+    ),
+    (
+        "rank dash",
+        [
+            (f"step-{n}-rank-{r:02}.ckpt", state())
+            for n in (10, 20)
+            for r in range(3)
+            if (n, r) != (20, 1)
+        ],
+        "step-10-rank-00.ckpt",
+    ),
+    (
+        "shard of",
+        [(f"model_step{n}_shard{k}of2.safetensors", safe()) for n in (1, 2) for k in (1, 2)][:3],
+        "model_step1_shard1of2.safetensors",
+    ),
+    (
+        "pi / vf",
+        [f for n in (10, 20) for f in ((f"pi_{n}.pt", state()), (f"vf_{n}.pt", state(OTHER)))][:3],
+        ("pi_10.pt", "vf_10.pt"),
+    ),
+    (
+        "student/teacher series",
+        [f for n in (10, 20) for f in ((f"student_{n}.pt", state()), (f"teacher_{n}.pt", model()))],
+        "student_20.pt",
+    ),
+    ("zero pad", [(f"{n:08d}.ckpt", state()) for n in (999, 1000, 10000)], "00010000.ckpt"),
+    (
+        "hash names",
+        [
+            ("ckpt_ab12.pt", state(step=5)),
+            ("ckpt_cd34.pt", state(step=9)),
+            ("ckpt_00ff.pt", state(step=7)),
+        ],
+        "ckpt_cd34.pt",
+    ),
+    ("ckpt.pth + ckpt_prev.pth", [("ckpt_prev.pth", state()), ("ckpt.pth", state())], "ckpt.pth"),
+    (
+        "prev newer since torn",
+        [("ckpt_prev.pth", state()), ("ckpt.pth", state()[:-50])],
+        "ckpt_prev.pth",
+    ),
+    (
+        "quantized",
+        [
+            ("model_ep3.pt", state(epoch=3)),
+            ("model_ep4.pt", state(epoch=4)),
+            ("model_int8.pt", model()),
+            ("onnx_ready.pt", model()),
+        ],
+        "model_ep4.pt",
+    ),
+    (
+        "tokenizer/codebook",
+        [
+            ("vq_100.pt", state(global_step=100)),
+            ("vq_200.pt", state(global_step=200)),
+            ("codebook.pt", torch_file({"embed": Tensor((512, 64))})),
+            ("fid_stats.npz", npz_file(mu=[1.0], sigma=[[1.0]])),
+        ],
+        "vq_200.pt",
+    ),
+    (
+        "ema weights series beside state series",
+        [
+            f
+            for n in (100, 200)
+            for f in ((f"ckpt_{n}.pt", state(step=n)), (f"ckpt_{n}_ema.pt", model()))
+        ],
+        "ckpt_200.pt",
+    ),
+    (
+        "ema every other",
+        [("ckpt_100.pt", state()), ("ckpt_100_ema.pt", model()), ("ckpt_200.pt", state())],
+        "ckpt_200.pt",
+    ),
+    (
+        "lora adapters beside full",
+        [(f"step{n}.pt", state(step=n)) for n in (5, 10)]
+        + [(f"step{n}_lora.safetensors", safe(SMALL)) for n in (5, 10)],
+        "step10.pt",
+    ),
+    (
+        "wandb artifact copy",
+        [
+            ("epoch-1.ckpt", lightning(10)),
+            ("epoch-2.ckpt", lightning(20)),
+            ("model.ckpt", lightning(20)),
+        ],
+        ("model.ckpt", "epoch-2.ckpt"),
+    ),
+    (
+        "keep best k",
+        [
+            ("best_0.91_epoch_3.pt", state(epoch=3)),
+            ("best_0.93_epoch_7.pt", state(epoch=7)),
+            ("last.pt", state(epoch=9)),
+        ],
+        "last.pt",
+    ),
+    (
+        "best k, last stale (epoch)",
+        [("last.pt", state(epoch=6)), ("best_0.93_epoch_7.pt", state(epoch=7))],
+        "best_0.93_epoch_7.pt",
+    ),
+    (
+        "sched+scaler in own files",
+        [
+            f
+            for n in (1, 2)
+            for f in (
+                (f"model_{n}.pt", model()),
+                (f"optimizer_{n}.pt", optimizer()),
+                (f"scheduler_{n}.pt", torch_file({"last_epoch": n})),
+                (f"scaler_{n}.pt", torch_file({"scale": 1.0})),
+            )
+        ],
+        "model_2.pt",
+    ),
+    (
+        "optimizer named step_N_opt",
+        [f for n in (1, 2) for f in ((f"step_{n}.pt", model()), (f"step_{n}_opt.pt", optimizer()))][
+            :3
+        ],
+        "step_1.pt",
+    ),
+    (
+        "per-epoch metrics only",
+        [
+            ("model.pt", state()),
+            ("metrics_epoch_1.npz", NUMBERS),
+            ("metrics_epoch_2.npz", NUMBERS),
+            ("metrics_epoch_3.npz", NUMBERS),
+        ],
+        "model.pt",
+    ),
+    (
+        "weights + metrics series no opt",
+        [("model.pt", model()), ("metrics_epoch_1.npz", NUMBERS), ("metrics_epoch_2.npz", NUMBERS)],
+        "model.pt",
+    ),
+    (
+        "hydra cfg",
+        [
+            ("checkpoint-10.pt", state(cfg={"optimizer": {"name": "adam"}})),
+            ("cfg.pt", torch_file({"optimizer": {"name": "adam", "lr": 0.1}, "model": {"n": 1}})),
+        ],
+        "checkpoint-10.pt",
+    ),
+    (
+        "optuna study",
+        [
+            ("trial_best_params.pt", torch_file({"optimizer": "adam", "lr": 0.1})),
+            ("ckpt.pt", state()),
+        ],
+        "ckpt.pt",
+    ),
+    (
+        "two sizes time",
+        [("small_last.pt", state()), ("large_last.pt", state(BIG))],
+        "large_last.pt",
+    ),
+    (
+        "loss tensor in state",
+        [("m.pt", state(best=Tensor(()))), ("n.pt", state(best=Tensor((1,))))],
+        "n.pt",
+    ),
+    (
+        "gen disc dash",
+        [
+            f
+            for n in (5, 10)
+            for f in (
+                (f"generator-epoch-{n}.pt", model()),
+                (f"discriminator-epoch-{n}.pt", model(OTHER)),
+            )
+        ][:3],
+        "generator-epoch-5.pt",
+    ),
+    (
+        "G_A2B",
+        [
+            f
+            for n in (5, 10)
+            for f in (
+                (f"G_A2B_{n}.pth", model()),
+                (f"G_B2A_{n}.pth", model()),
+                (f"D_A_{n}.pth", model(OTHER)),
+                (f"D_B_{n}.pth", model(OTHER)),
+            )
+        ],
+        "G_A2B_10.pth",
+    ),
+    (
+        "net_g/net_d latest",
+        [
+            *[
+                ("net_g_latest.pth", model()),
+                ("net_d_latest.pth", model(OTHER)),
+                ("net_g_5000.pth", model()),
+                ("net_d_5000.pth", model(OTHER)),
+            ][2:],
+            ("net_g_latest.pth", model()),
+            ("net_d_latest.pth", model(OTHER)),
+        ],
+        ("net_g_latest.pth", "net_g_5000.pth"),
+    ),
+    (
+        "world size",
+        [(f"optim_step10_world_size_2_rank_{r}.pt", optimizer()) for r in (0, 1)]
+        + [(f"model_step10_world_size_2_rank_{r}.pt", model()) for r in (0, 1)],
+        "model_step10_world_size_2_rank_0.pt",
+    ),
+    (
+        "kfold",
+        [(f"fold{k}_best.pt", state()) for k in (0, 1, 2)] + [("last.pt", state())],
+        "last.pt",
+    ),
+    (
+        "replay pickled np",
+        [("agent.pt", state()), ("buffer.pt", torch_file({"obs": Tensor((10**6, 4)), "ptr": 3}))],
+        "agent.pt",
+    ),
+    (
+        "dcgan flat",
+        [
+            ("netG.pth", model()),
+            ("netD.pth", model(OTHER)),
+            ("fixed_noise.pt", torch_file(Tensor((64, 100)))),
+        ],
+        "netG.pth",
+    ),
+    (
+        "actor critic",
+        [("actor.pt", state()), ("critic.pt", state(OTHER)), ("obs_rms.npz", npz_file(mean=[1.0]))],
+        "actor.pt",
+    ),
+    ("iter-rank in content", [(f"rank{r}.pt", state(step=5)) for r in range(2)], "rank0.pt"),
+    (
+        "update number",
+        [
+            ("checkpoint_12_34000.pt", state()),
+            ("checkpoint_12_35000.pt", state()),
+            ("checkpoint_best.pt", state()),
+        ],
+        "checkpoint_12_35000.pt",
+    ),
+    (
+        "ep-ba sharded",
+        [(f"ep0-ba{b}-rank{r}.pt", composer(b, 0)) for b in (100, 200) for r in range(2)][:3],
+        "ep0-ba100-rank0.pt",
+    ),
+    (
+        "50k",
+        [("model_50k.pth", state()), ("model_100k.pth", state()), ("model_final_ema.pth", model())],
+        "model_100k.pth",
+    ),
+    (
+        "v2 suffix",
+        [("last.ckpt", state()), ("last-v1.ckpt", state()), ("last-v2.ckpt", state())],
+        "last-v2.ckpt",
+    ),
+    (
+        "date dirs",
+        [
+            (f"ckpt-2026{m}01/{k}", c)
+            for m in ("01", "02")
+            for k, c in (("model.pt", model()), ("optimizer.pt", optimizer()))
+        ],
+        "ckpt-20260201",
+    ),
+    (
+        "best whole far newer",
+        [("epoch_10.pt", state()), ("epoch_20.pt", state()), ("best.pt", state(), 60 * 2 + 61)],
+        "best.pt",
+    ),
+)
+SIBLINGS: Final = tuple(
+    Folder(name, "scripts, tried after the rules were written", tuple(files), truth)
+    for name, files, truth in _SIBLINGS
+)
+CORPUS: Final = (*HABITS, *SIBLINGS, *BESIDE_FILES, *BESIDE_FOLDERS, *BESIDE_LAST)
