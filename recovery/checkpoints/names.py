@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rankmend.errors import ConfigError
@@ -149,6 +150,7 @@ _SIDE_WORDS: Final = frozenset(
 )
 
 
+@lru_cache(maxsize=4096)  # names of one folder are asked for again in each look
 def name_weight(name: str) -> int:
     """Return 2 where a word says that this is a save, 0 where one says that it is something else, or 1."""
     words = set(re.split(r"[^a-z0-9]+", _METRIC.sub("", name.lower())))
@@ -159,6 +161,7 @@ def name_weight(name: str) -> int:
     return 0 if words & _COPY_WORDS else 1
 
 
+@lru_cache(maxsize=4096)
 def is_copy_name(name: str) -> bool:
     """Return whether a word in the name says that this is a copy to be used, as in `best_model.pt`, or no state."""
     words = re.split(r"[^a-z0-9]+", name.lower())

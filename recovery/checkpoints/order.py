@@ -62,6 +62,7 @@ _OPEN: Final = frozenset(
 _ALIKE: Final = 0.02  # of the elements; a counter that is a tensor makes no other model
 _SIZE_RATIO: Final = 2.0  # of files whose content isn't known
 _SAVE_WEIGHT: Final = 2  # of `name_weight`: a word says that it is a save
+_COMPARED_MAX: Final = 200  # families that are compared with each other, 40,000 pairs
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
 
 NamePattern = tuple[str, str]
@@ -204,7 +205,8 @@ class _Family:
         return not is_known or self.name_weight == _SAVE_WEIGHT
 
     @property
-    def key(self) -> tuple[int, int, int, int, int, int, int, float]:
+    def rank(self) -> tuple[int, int, int, int, int, int]:
+        """Return what evidence alone says of it; the more the better."""
         return (
             int(self.is_proven),
             int(self.holds is Holds.STATE),
@@ -212,9 +214,11 @@ class _Family:
             _STEP_WEIGHTS[self.steps],
             _HOLDS_WEIGHTS[self.holds],
             min(self.name_weight, 1),
-            int(not self.is_companion),
-            self.youngest_unix_s,
         )
+
+    @property
+    def key(self) -> tuple[tuple[int, int, int, int, int, int], int, float]:
+        return (self.rank, int(not self.is_companion), self.youngest_unix_s)
 
 
 _STEP_WEIGHTS: Final = {
@@ -291,8 +295,8 @@ def held_by(candidate: Candidate) -> Holds:
 
 def _reason(first: _Family, family: _Family, candidate: Candidate) -> PlaceReason:
     if family is not first:
-        keys = zip(first.key, family.key, strict=True)
-        differing = (at for at, (one, other) in enumerate(keys) if one != other)
+        pairs = zip(_flat(first), _flat(family), strict=True)
+        differing = (at for at, (one, other) in enumerate(pairs) if one != other)
         return _KEY_REASONS[next(differing, len(_KEY_REASONS) - 1)]
     chosen = first.members[0]
     is_comparable = series_of(candidate) == series_of(chosen)
@@ -311,6 +315,10 @@ def _reason(first: _Family, family: _Family, candidate: Candidate) -> PlaceReaso
     return reason
 
 
+def _flat(family: _Family) -> tuple[float, ...]:
+    return (*family.rank, *family.key[1:])
+
+
 # Families
 
 
@@ -323,24 +331,31 @@ def _ranked(
         family.is_proven = any(one.path in proven for one in family.members)
         sources = set(_step_sources(family.members, slots).values())
         family.steps = max(sources, key=_STEP_WEIGHTS.__getitem__)
+    equals: dict[tuple[int, ...], list[_Family]] = defaultdict(list)
     for family in families:
-        family.is_companion = any(_is_companion(family, other) for other in families)
+        equals[family.rank].append(family)
+    for group in equals.values():
+        _mark_companions(group[:_COMPARED_MAX])
     families.sort(key=lambda family: family.key, reverse=True)
     for family in families:
         family.members = _newest_of_family(family, slots)
     return families
 
 
-def _is_companion(family: _Family, other: _Family) -> bool:
-    """Return whether the family was written together with another, by whose names or size that is the main one."""
-    if family.key[:-2] != other.key[:-2]:
-        return False
-    apart_s = abs(other.youngest_unix_s - family.youngest_unix_s)
-    if apart_s >= (other.interval_s or _TOGETHER_S):
-        return False
-    if family.name_weight != other.name_weight:
-        return family.name_weight < other.name_weight
-    return 0 < family.elements < other.elements
+def _mark_companions(families: Sequence[_Family]) -> None:
+    """Mark each family that was written together with another, by whose names or size that is the main one."""
+    facts = [
+        (one, one.youngest_unix_s, one.interval_s or _TOGETHER_S, one.name_weight, one.elements)
+        for one in families
+    ]
+    for family, at_unix_s, _interval_s, weight, elements in facts:
+        family.is_companion = any(
+            abs(other_unix_s - at_unix_s) < interval_s
+            and (
+                weight < other_weight or (weight == other_weight and 0 < elements < other_elements)
+            )
+            for _other, other_unix_s, interval_s, other_weight, other_elements in facts
+        )
 
 
 def _families(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
