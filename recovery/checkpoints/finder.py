@@ -38,7 +38,7 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from recovery.checkpoints.names import piece_of, shown
+from recovery.checkpoints.names import shown, with_rank
 from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
 from recovery.checkpoints.reader import (
     ChangedError,
@@ -456,7 +456,7 @@ def _say_others(seen: Sighting) -> str:
     names = [one.candidate.tag for one in seen.others]
     more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""
     text = f"; with {', '.join(names[:_OTHERS_SHOWN])}{more}"
-    is_by_rank = all(piece_of(name).is_rank for name in (seen.candidate.tag, *names))
+    is_by_rank = all(with_rank(name, 0) is not None for name in (seen.candidate.tag, *names))
     return f"{text}; {{checkpoint}} is each rank's own file" if is_by_rank else text
 
 

@@ -40,6 +40,7 @@ _PART: Final = re.compile(
     rf"|(?<![a-z])(?:{_PART_WORD})[-_=.]?([0-9]+)(?![0-9a-z])",
     re.IGNORECASE,
 )
+_GROUP: Final = re.compile(r"mp|tp|pp|dp|node", re.IGNORECASE)
 _WORLD: Final = re.compile(r"(?<![a-z])world[-_]?size[-_=.]?([0-9]+)(?![0-9a-z])", re.IGNORECASE)
 _COUNTS_STEPS: Final = re.compile(r"(?<![a-z])(?:step|iter|epoch)", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"[0-9]+")
@@ -106,6 +107,7 @@ class Piece:
     number: int | None = None  # of the rank or of the part; None: the name has none
     count: int | None = None  # of the ranks or parts
     is_rank: bool = False
+    more: str = ""  # further ranks in the name, as in `tp0_pp1`
 
 
 def piece_of(name: str) -> Piece:
@@ -120,8 +122,12 @@ def piece_of(name: str) -> Piece:
         numbers = [group for group in found.groups() if group is not None]
         number = _number(numbers[0])
         of = _number(numbers[1]) if len(numbers) > 1 else count
-        rest = f"{shared[: found.start()]}#{shared[found.end() :]}"
-        return Piece(rest, number, of, is_rank=pattern is _RANK)
+        after, more = shared[found.end() :], ""
+        if pattern is _RANK:
+            more = " ".join(match[0].lower() for match in _RANK.finditer(after))
+            after = _RANK.sub("#", after)
+        rest = f"{shared[: found.start()]}#{after}"
+        return Piece(rest, number, of, pattern is _RANK, more)
     return Piece(shared, None, count)
 
 
@@ -169,9 +175,12 @@ def is_copy_name(name: str) -> bool:
 
 
 def with_rank(name: str, rank: int) -> str | None:
-    """Return the name of another rank's file of the same save; None where the name has no rank."""
+    """Return the name of another rank's file of the same save; None where the name has no rank of all ranks.
+
+    `mp_rank_01`, `tp1` and `pp0` are places in a group: which ranks have them isn't known here.
+    """
     found = _RANK.search(name)
-    if found is None:
+    if found is None or _GROUP.match(found[0]) or _RANK.search(name[found.end() :]):
         return None
     begin, end = found.span(1)
     return f"{name[:begin]}{rank:0{end - begin}}{name[end:]}"

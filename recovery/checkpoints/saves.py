@@ -95,6 +95,8 @@ def _file_of(candidate: Candidate) -> _File:
     if any(word in _TOGETHER for word in roles):  # CycleGAN's net_G_A and net_G_B
         roles = [word for word in words if word in roles or word in {"a", "b", "a2b", "b2a"}]
     left = [word for word in words if word not in _MODEL | _FILLERS and word not in roles]
+    if piece.more:
+        roles.append(piece.more)
     return _File(candidate, piece, " ".join(roles), (candidate.directory, *left))
 
 
@@ -144,7 +146,10 @@ def _by_any_word(files: Iterable[_File]) -> dict[Key, list[_File]]:
     for key, group in by_key.items():
         words_of = frozenset(word for word, _file in group)
         alike = [one for one in series[_series(key)] if len(one) > 1]
-        is_usual = bool(alike) and words_of <= max(alike, key=len) and len(set(alike)) == 1
+        most = max(alike, key=len, default=frozenset[str]())
+        # One may lack some: the newest, whose save was cut short.
+        is_usual = words_of <= most and all(one <= most for one in alike)
+        is_usual = is_usual and sum(one != most for one in alike) <= 1
         if is_usual and _are_parts([file for _word, file in group]):
             found[key] = [_File(file.candidate, file.piece, word, key) for word, file in group]
     return found

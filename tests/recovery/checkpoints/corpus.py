@@ -1336,6 +1336,244 @@ _SIBLINGS: Final[tuple[tuple[str, Any, str | tuple[str, ...]], ...]] = (
         [("epoch_10.pt", state()), ("epoch_20.pt", state()), ("best.pt", state(), 60 * 2 + 61)],
         "best.pt",
     ),
+    (
+        "speech lm",
+        [(f"lm_{n}.pt", state(iteration=n)) for n in (10, 20)]
+        + [("bpe.pt", torch_file({"merges": ["a b"]})), ("lm_final_avg10.pt", model())],
+        "lm_20.pt",
+    ),
+    (
+        "frozen backbone",
+        [(f"head_ep{n}.pth", state(SMALL)) for n in (1, 2)] + [("backbone.pth", model())],
+        "head_ep2.pth",
+    ),
+    (
+        "world model",
+        [
+            (
+                "latest.pt",
+                torch_file({"wm": NET, "actor": SMALL, "opts": {"wm": adam(NET)}, "step": 500}),
+            ),
+            ("episodes.npz", npz_file(obs=[[0.1] * 64] * 99)),
+            ("video.pt", torch_file(IMAGE)),
+        ],
+        "latest.pt",
+    ),
+    (
+        "jax opt",
+        [(f"params_{n}.npz", npz_file(w=[[0.1] * 9] * 9)) for n in (1, 2)]
+        + [("opt_state.npz", npz_file(mu_w=[[0.1] * 9] * 9, nu_w=[[0.1] * 9] * 9))],
+        "params_2.npz",
+    ),
+    (
+        "rotate a/b",
+        [
+            ("state_a.pt", state(step=30)),
+            ("state_b.pt", state(step=40)),
+            ("state_a.pt.meta.npz", NUMBERS),
+        ],
+        "state_b.pt",
+    ),
+    (
+        "rotate a/b no step",
+        [("state_b.pt", state()), ("state_a.pt", state()), ("tsne.npz", NUMBERS)],
+        "state_a.pt",
+    ),
+    (
+        "hidden final opt stripped",
+        [
+            ("iter_100.pth", state(iteration=100)),
+            ("iter_200.pth", state(iteration=200)),
+            ("iter_300.pth", model()),
+        ],
+        "iter_200.pth",
+    ),
+    (
+        "calibration",
+        [
+            ("ckpt.pt", state(epoch=3)),
+            ("calibration.pt", torch_file({"temperature": Tensor((1,))})),
+            ("thresholds.npz", NUMBERS),
+            ("fisher.pt", model()),
+        ],
+        "ckpt.pt",
+    ),
+    (
+        "lr finder",
+        [
+            ("lr_find.ckpt", lightning(0, 0)),
+            ("epoch=0-step=50.ckpt", lightning(50, 0)),
+            ("epoch=1-step=100.ckpt", lightning(100, 1)),
+        ],
+        "epoch=1-step=100.ckpt",
+    ),
+    (
+        "mean teacher state file",
+        [
+            (
+                f"mt_{n}k.pth",
+                torch_file(
+                    {"student": NET, "teacher": NET, "optimizer": adam(NET), "iter": n * 1000}
+                ),
+            )
+            for n in (4, 8)
+        ]
+        + [("mt_teacher_8k.pth", model())],
+        "mt_8k.pth",
+    ),
+    (
+        "soup",
+        [(f"run{n}_last.pt", state()) for n in (1, 2)] + [("soup.pt", model())],
+        "run2_last.pt",
+    ),
+    (
+        "probing",
+        [(f"checkpoint-{n}.pt", state(global_step=n)) for n in (50, 100)]
+        + [("probe_100.pt", state(SMALL)), ("probe_200.pt", state(SMALL))],
+        "checkpoint-100.pt",
+    ),
+    (
+        "nested best dirs",
+        [
+            (f"checkpoint-{n}/{k}", c)
+            for n in (5, 10)
+            for k, c in (("model.pt", model()), ("optim.pt", optimizer()))
+        ]
+        + [("best/model.pt", model()), ("predictions.npz", NUMBERS)],
+        "checkpoint-10",
+    ),
+    (
+        "disc first",
+        [f for n in (7, 14) for f in ((f"disc_{n}.pt", state(OTHER)), (f"gen_{n}.pt", state()))],
+        "gen_14.pt",
+    ),
+    (
+        "disc first torn",
+        [f for n in (7, 14) for f in ((f"disc_{n}.pt", state(OTHER)), (f"gen_{n}.pt", state()))][
+            :3
+        ],
+        "gen_7.pt",
+    ),
+    (
+        "encoder decoder",
+        [
+            f
+            for n in (7, 14)
+            for f in ((f"encoder-{n}.ckpt", model()), (f"decoder-{n}.ckpt", model(OTHER)))
+        ],
+        "encoder-14.ckpt",
+    ),
+    (
+        "three roles any",
+        [
+            f
+            for n in (1, 2)
+            for f in (
+                (f"text_{n}.pt", model()),
+                (f"audio_{n}.pt", model(OTHER)),
+                (f"fusion_{n}.pt", model(SMALL)),
+            )
+        ][:5],
+        "audio_1.pt",
+    ),
+    (
+        "r00 ranks",
+        [(f"ckpt_s{n}_r{r:02}.pt", state(step=n)) for n in (10, 20) for r in range(4)][:7],
+        "ckpt_s10_r00.pt",
+    ),
+    (
+        "pp/tp",
+        [
+            (f"step{n}_tp{t}_pp{p}.pt", state(step=n))
+            for n in (10, 20)
+            for t in (0, 1)
+            for p in (0, 1)
+        ],
+        "step20_tp0_pp0.pt",
+    ),
+    (
+        "pp/tp torn",
+        [
+            (f"step{n}_tp{t}_pp{p}.pt", state(step=n))
+            for n in (10, 20)
+            for t in (0, 1)
+            for p in (0, 1)
+        ][:7],
+        "step10_tp0_pp0.pt",
+    ),
+    (
+        "rank prefix",
+        [(f"rank{r}_epoch{n}.pt", state(epoch=n)) for n in (1, 2) for r in (0, 1)][:3],
+        "rank0_epoch1.pt",
+    ),
+    (
+        "0001-of-0004",
+        [(f"epoch{n}.{k:04}-of-0004.pt", model()) for n in (1, 2) for k in range(1, 5)][:7],
+        "epoch1.0001-of-0004.pt",
+    ),
+    (
+        "zero-based of",
+        [(f"m{n}-{k:05}-of-00003.safetensors", safe()) for n in (1, 2) for k in range(3)],
+        "m2-00000-of-00003.safetensors",
+    ),
+    (
+        "gpt2 124M",
+        [(f"gpt2-124M_{n}.pt", state(step=n)) for n in (5, 10)] + [("gpt2-124M.pt", model())],
+        "gpt2-124M_10.pt",
+    ),
+    (
+        "iter & val",
+        [(f"model_{n}_iters.pth", state()) for n in (1000, 9000, 10000)]
+        + [("val_10000.npz", NUMBERS)],
+        "model_10000_iters.pth",
+    ),
+    (
+        "best_acc names",
+        [
+            ("resnet_best_acc_0.91.pth", state(epoch=9)),
+            ("resnet_last.pth", state(epoch=12)),
+            ("resnet_best_acc_0.93.pth", state(epoch=11)),
+        ],
+        "resnet_last.pth",
+    ),
+    (
+        "optimizer inside, weights series younger",
+        [
+            ("train_state.pt", state(epoch=5)),
+            ("epoch5.safetensors", safe()),
+            ("epoch6.safetensors", safe()),
+        ],
+        "train_state.pt",
+    ),
+    (
+        "legacy side",
+        [("step_5.pt", state(step=5)), ("old.pth", b"\x80\x02}."), ("x.tar", b"ustar")],
+        "step_5.pt",
+    ),
+    (
+        "emb tables",
+        [
+            ("ckpt-1.pt", state()),
+            ("ckpt-2.pt", state()),
+            ("item_emb.pt", torch_file(Tensor((5000, 64)))),
+            ("user_emb.npz", npz_file(u=[[0.1] * 8] * 99)),
+        ],
+        "ckpt-2.pt",
+    ),
+    (
+        "quant export of each",
+        [f for n in (1, 2) for f in ((f"model_{n}.pt", state()), (f"model_{n}_int8.pt", model()))],
+        "model_2.pt",
+    ),
+    (
+        "copy older run",
+        [
+            ("backup_step_900.pt", state(step=900)),
+            ("step_10.pt", state(step=1010)),
+            ("step_20.pt", state(step=1020)),
+        ],
+        "step_20.pt",
+    ),
 )
 SIBLINGS: Final = tuple(
     Folder(name, "scripts, tried after the rules were written", tuple(files), truth)

@@ -78,6 +78,11 @@ def test_a_rank_or_a_part_is_read_from_the_name(name: str, piece: Piece) -> None
 
 
 def test_the_name_of_another_ranks_file_keeps_its_width() -> None:
-    assert with_rank("iter_5_mp_rank_03.pt", 12) == "iter_5_mp_rank_12.pt"
+    assert with_rank("iter_5_rank_03.pt", 12) == "iter_5_rank_12.pt"
     assert with_rank("model_5.rank_0.pth", 3) == "model_5.rank_3.pth"
     assert with_rank("last.pt", 3) is None
+
+
+@pytest.mark.parametrize("name", ["iter_5_mp_rank_03.pt", "step5_tp0_pp1.pt", "ckpt_node1.pt"])
+def test_a_place_in_a_group_is_no_rank_of_the_job(name: str) -> None:
+    assert with_rank(name, 1) is None
