@@ -18,7 +18,7 @@ _EQUAL: Final = 0.001  # of the wall time: intervals that cost the same
 
 def say_checkpoint(view: "wire.CheckpointView") -> list[str]:
     """Return lines for people."""
-    lines = [f"newest restorable checkpoint: {_which(view)}"]
+    lines = [f"newest checked checkpoint: {_which(view)}"]
     if how_long := _how_long(view):
         lines.append(how_long)
     lines.append(_cost(view))

@@ -2,12 +2,20 @@
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from rankmend.cli import output
-from rankmend.cli.options import fail, json_option, print_json, seconds, size
+from rankmend.cli.options import (
+    checkpoint_name_option,
+    fail,
+    json_option,
+    print_json,
+    seconds,
+    size,
+)
 from rankmend.cli.output import echo
 from rankmend.cli.units import DURATION
 from rankmend.errors import RankmendError
@@ -29,6 +37,7 @@ _SHOWN_MAX: Final = 40  # per table; --json has all of them
     epilog="""\b
 Examples:
   rankmend checkpoints out/
+  rankmend checkpoints out/ --explain --checkpoint-name '!best*'
   rankmend checkpoints /shared/ckpt --replicas 64
 """
 )
@@ -37,6 +46,12 @@ Examples:
     "--checkpoint-marker",
     metavar="NAME",
     help="File that the script writes last into a checkpoint folder. [default: by format]",
+)
+@checkpoint_name_option
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show what speaks for and against each one in place of the reason.",
 )
 @click.option(
     "--replicas",
@@ -54,9 +69,15 @@ Examples:
 )
 @json_option
 def checkpoints(
-    directory: Path, checkpoint_marker: str | None, replicas: int, timeout_s: float, as_json: bool
+    directory: Path,
+    checkpoint_marker: str | None,
+    checkpoint_names: tuple[str, ...],
+    explain: bool,
+    replicas: int,
+    timeout_s: float,
+    as_json: bool,
 ) -> None:
-    """Show the checkpoints in DIR, newest first, and which one a restart would use.
+    """Show the checkpoints in DIR, the one that a restart would use first.
 
     Also shows the snapshots that ranks of the same job keep in this machine's memory. Reads every
     checkpoint in full and changes nothing. Exit codes: 0 at least one checkpoint can be
@@ -72,14 +93,14 @@ def checkpoints(
     logging.getLogger("recovery").addHandler(logging.NullHandler())  # errors are raised, too
     clock = SystemClock()
     try:
-        folder = look_into(directory, checkpoint_marker, timeout_s, clock)
+        folder = look_into(directory, checkpoint_marker, checkpoint_names, timeout_s, clock)
     except RankmendError as error:
         fail(str(error), NOTHING_TO_RESTORE)
     held = find_snapshots(directory, default_root(), clock.now_s())
     if as_json:
         print_json(_document(folder, held, replicas))
     else:
-        _print(folder, held, replicas)
+        _print(folder, held, replicas, explain)
     sys.exit(0 if folder.chosen is not None else NOTHING_TO_RESTORE)
 
 
@@ -132,8 +153,27 @@ def _entry(
         "is_valid": verdict.is_valid,
         "hindrance": verdict.hindrance.value if verdict.hindrance else None,
         "reason": verdict.reason,
+        "evidence": _evidence(folder, verdict),
         "restore_bytes": one.size_bytes * replicas if verdict.is_valid else None,
         "restore_s": folder.restore_s(one.size_bytes, replicas) if verdict.is_valid else None,
+    }
+
+
+def _evidence(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> dict[str, Any] | None:
+    one = folder.evidence.get(verdict.candidate.path)
+    if one is None:
+        return None
+    shape = verdict.candidate.shape
+    return {
+        "step": one.step.value,
+        "holds": one.holds.value or "unknown",
+        "tensors": shape.tensors,
+        "elements": shape.elements,
+        "epoch": shape.epoch,
+        "alike": one.alike,
+        "is_copy": one.is_copy,
+        "is_proven": one.is_proven,
+        "reason": one.reason.value,
     }
 
 
@@ -165,9 +205,14 @@ def _nothing(folder: "CheckpointFolder") -> str:
     return f"{folder.path}: nothing in it looks like a checkpoint"
 
 
-def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int) -> None:
+def _print(
+    folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: int, explain: bool
+) -> None:
+    from recovery.checkpoints.model import Hindrance
+    from recovery.checkpoints.order import BY_EVIDENCE, say_reason
+
     if folder.verdicts or held:
-        output.console(is_wide=True).print(_table(folder, held))
+        output.console(is_wide=True).print(_table(folder, held, explain))
     snapshot = _restored(folder, held)
     if snapshot is not None:
         echo(
@@ -191,10 +236,33 @@ def _print(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", replicas: 
     uses = "a restart uses" if snapshot is None else "without these snapshots it uses"
     echo(f"{uses} {chosen.candidate.path}: it reads {what}{how_long}")
     for verdict in folder.passed_over[:_SHOWN_MAX]:
-        echo(f"newer, but passed over: {verdict.candidate.path}: {verdict.reason}")
+        path = verdict.candidate.path
+        one = folder.evidence.get(path)
+        is_judged = one is not None and verdict.is_valid
+        reason = say_reason(one.reason) if one is not None and is_judged else verdict.reason
+        echo(f"newer, but passed over: {path}: {reason}")
+        if (
+            one is not None
+            and one.reason in BY_EVIDENCE
+            and verdict.hindrance in (None, Hindrance.UNREAD)
+        ):
+            echo(f"  to restore it all the same: --checkpoint-name {quote(verdict.candidate.tag)}")
 
 
-def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]") -> Any:
+def _explained(folder: "CheckpointFolder", verdict: "CheckpointVerdict") -> str:
+    """Return what speaks for and against a candidate."""
+    from recovery.checkpoints.order import PlaceReason, say_evidence, say_reason
+
+    one = folder.evidence.get(verdict.candidate.path)
+    if one is None:
+        return verdict.reason
+    said = say_evidence(one)
+    against = "" if one.reason is PlaceReason.FIRST else f"; against it: {say_reason(one.reason)}"
+    defect = "" if verdict.is_valid else f"; {verdict.reason}"
+    return f"{said}{against}{defect}"
+
+
+def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]", explain: bool) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -223,7 +291,7 @@ def _table(folder: "CheckpointFolder", held: "Sequence[SnapshotRow]") -> Any:
             seconds(_age_s(folder, verdict)),
             size(one.size_bytes) if one.size_bytes else "-",
             Text(text, style="green" if verdict.is_valid else "red"),
-            verdict.reason,
+            _explained(folder, verdict) if explain else verdict.reason,
         )
     return table
 

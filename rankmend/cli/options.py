@@ -42,7 +42,31 @@ class _Name(click.ParamType):  # type: ignore[type-arg]  # generic only from cli
         return value
 
 
+class _Glob(_Name):
+    """A shell pattern of names in a folder; `!` in front leaves out."""
+
+    name = "glob"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        pattern = super().convert(value, param, ctx)
+        if "/" in pattern or pattern == "!":
+            self.fail(
+                f"{value!r:.80} is no pattern of a name in the checkpoint folder, such as 'step_*.pt'",
+                param,
+                ctx,
+            )
+        return pattern
+
+
 NAME: Final = _Name()
+checkpoint_name_option = click.option(
+    "--checkpoint-name",
+    "checkpoint_names",
+    metavar="GLOB",
+    multiple=True,
+    type=_Glob(),
+    help="Restore only checkpoints with such a name, as in 'step_*.pt'; !GLOB leaves names out. Repeatable.",
+)
 
 
 def find_state(named: Path | None) -> Path:

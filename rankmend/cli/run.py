@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from rankmend.cli.options import NAME
+from rankmend.cli.options import NAME, checkpoint_name_option
 from rankmend.cli.output import echo
 from rankmend.cli.torchrun_options import (
     VARIABLE_PREFIX,
@@ -301,6 +301,7 @@ Examples:
     metavar="NAME",
     help="File that the script writes last into a checkpoint folder. [default: by format]",
 )
+@checkpoint_name_option
 @click.option(
     "--checkpoint-check-rate",
     "check_rate_bytes_per_s",

@@ -124,6 +124,7 @@ class Join(Struct, kw_only=True):
     has_checkpoints: bool = False
     checkpoint_folder: Text = ""  # as this launcher names it, for people
     takes_checkpoint: bool | None = None  # whether its ranks begin from the one they are given
+    checkpoint_names: Annotated[list[Text], Meta(max_length=32)] = []  # --checkpoint-name
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None
@@ -140,6 +141,7 @@ class JoinRequest(Join, kw_only=True):
     launcher_id: LauncherId
     run: Label = ""
     checkpoint_folder: Label = ""
+    checkpoint_names: Annotated[list[Label], Meta(max_length=32)] = []
     attributes: Annotated[dict[Label, Label], Meta(max_length=32)] = {}
     budgets_reset_by: Label | None = None
 

@@ -16,12 +16,23 @@ from recovery.checkpoints.archive import (
     read_small,
 )
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.model import NO_SHAPE, CheckpointFormat, Shape
 from recovery.checkpoints.names import shown
 from recovery.checkpoints.pickle_stream import is_pickle
 from recovery.checkpoints.plain_values import step_in, torch_content
 from recovery.checkpoints.reader import DefectError, FileReader
-from recovery.checkpoints.safetensors import check_safetensors, looks_like_safetensors
+from recovery.checkpoints.safetensors import (
+    check_safetensors,
+    looks_like_safetensors,
+    read_header,
+    step_in_metadata,
+)
+from recovery.checkpoints.shape import (
+    counters_in,
+    shape_of_arrays,
+    shape_of_content,
+    shape_of_tensors,
+)
 
 LIGHTNING_KEY: Final = "pytorch-lightning_version"  # in every file of Lightning's Trainer
 _PICKLE_BYTES_MAX: Final = 4 << 20  # searched for a step: 10,000 tensors have 1.5 MB, 1 s
@@ -38,21 +49,22 @@ _NPY_HEADER: Final = re.compile(
 class ContentIdentity:
     format: CheckpointFormat
     step: int | None  # out of the content itself
+    shape: Shape = NO_SHAPE
 
 
 def identify(reader: FileReader, deadline: Deadline | None = None) -> ContentIdentity:
     """Return what the file is; UNKNOWN when its beginning fits no checkpoint format.
 
-    With a deadline, a step in the pickle of a torch.save file is read, too.
+    With a deadline, its step and its shape are read, too.
     """
     head = reader.read(0, min(_HEAD_BYTES, reader.size_bytes))
     if head[:4] == LOCAL_MAGIC:
         identity = _identify_archive(reader)
         if deadline is None or identity.format is not CheckpointFormat.TORCH:
             return identity
-        return _read_torch_step(reader, deadline)
+        return _read_torch(reader, deadline)
     if looks_like_safetensors(head, reader.size_bytes):
-        return ContentIdentity(CheckpointFormat.SAFETENSORS, None)
+        return _identify_safetensors(reader, deadline)
     if is_pickle(head) or head[257:262] == b"ustar":
         return ContentIdentity(CheckpointFormat.PICKLE, None)
     return ContentIdentity(CheckpointFormat.UNKNOWN, None)
@@ -64,23 +76,39 @@ def _identify_archive(reader: FileReader) -> ContentIdentity:
             return ContentIdentity(CheckpointFormat.TORCH, None)
         archives = read_archives(reader)
         data = read_small(reader, archives[-1], "step.npy", _NPY_BYTES_MAX)
-        return ContentIdentity(CheckpointFormat.NPZ, parse_npy_integer(data) if data else None)
+        step = parse_npy_integer(data) if data else None
+        sizes = {one.name.removesuffix(".npy"): one.size_bytes for one in archives[-1].members}
+        shape = shape_of_arrays(sizes, has_step=step is not None)
+        return ContentIdentity(CheckpointFormat.NPZ, step, shape)
     except DefectError:  # `check_file` finds it again, and says so
         is_npz = reader.read(0, min(_HEAD_BYTES, reader.size_bytes)).find(b".npy") >= 0
         return ContentIdentity(CheckpointFormat.NPZ if is_npz else CheckpointFormat.TORCH, None)
 
 
-def _read_torch_step(reader: FileReader, deadline: Deadline) -> ContentIdentity:
+def _identify_safetensors(reader: FileReader, deadline: Deadline | None) -> ContentIdentity:
+    if deadline is None:
+        return ContentIdentity(CheckpointFormat.SAFETENSORS, None)
+    try:
+        tensors, metadata = read_header(reader)
+    except DefectError:  # `check_file` finds it again, and says so
+        return ContentIdentity(CheckpointFormat.SAFETENSORS, None)
+    return ContentIdentity(
+        CheckpointFormat.SAFETENSORS, step_in_metadata(metadata), shape_of_tensors(tensors)
+    )
+
+
+def _read_torch(reader: FileReader, deadline: Deadline) -> ContentIdentity:
     try:
         content = torch_content(reader, deadline, _PICKLE_BYTES_MAX)
     except DefectError:  # `check_file` finds it again, and says so
         return ContentIdentity(CheckpointFormat.TORCH, None)
+    if content is None:  # too long to be read, or none
+        return ContentIdentity(CheckpointFormat.TORCH, None)
+    step, epoch = counters_in(content)
+    shape = shape_of_content(content, epoch)
     if isinstance(content, dict) and LIGHTNING_KEY in content:
-        return ContentIdentity(CheckpointFormat.LIGHTNING, step_in(content, "global_step"))
-    keys: tuple[str, ...] = ("global_step",)
-    if isinstance(content, dict) and "epoch" not in content:
-        keys = ("global_step", "step", "iteration", "iter")  # else it may count in the epoch
-    return ContentIdentity(CheckpointFormat.TORCH, step_in(content, *keys))
+        return ContentIdentity(CheckpointFormat.LIGHTNING, step_in(content, "global_step"), shape)
+    return ContentIdentity(CheckpointFormat.TORCH, step, shape)
 
 
 def parse_npy_integer(data: bytes) -> int | None:

@@ -11,7 +11,7 @@ valid, with the bytes that were not checked yet (`CheckpointVerdict.unchecked_by
 import contextlib
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -42,7 +42,8 @@ from recovery.checkpoints.model import (
     Hindrance,
     Share,
 )
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.names import shown, with_rank
+from recovery.checkpoints.order import BY_EVIDENCE, CandidateEvidence, say_reason
 from recovery.checkpoints.reader import (
     ChangedError,
     DefectError,
@@ -59,6 +60,7 @@ _LISTING: Final = ""  # what no path is
 _MANIFESTS: Final = "manifests"
 _DEEPER: Final = "deeper"
 _DEEPER_S: Final = 600.0  # between two looks deeper beside training: every launcher may make them
+_OTHERS_SHOWN: Final = 4  # names in a reason
 _LOOKS_MAX: Final = 3  # in one, where what was found valid vanishes meanwhile
 _CONTENT_RATIO: Final = (
     0.7  # of the time for one candidate; the rest is for the structure of its other files
@@ -101,10 +103,10 @@ class _Look:
         if verdict.is_valid:
             self.newest_valid = self.newest_valid or Path(verdict.candidate.path).name
 
-    def why_not(self, settings: CheckpointSettings) -> str | None:
-        """Return why the next one is not read any more, or None."""
+    def why_not(self, settings: CheckpointSettings, later: str) -> str | None:
+        """Return why the next one is not read any more, or None. ``later``: why it comes after a valid one."""
         if self.checked >= self.enough:
-            return f"not checked: older than {self.newest_valid}, which is valid"
+            return later
         if self.judged >= settings.validate_max:
             return f"not checked: {self.judged} newer ones were checked first"
         if self.is_hurried and self.unchecked > _BESIDE_UNCHECKED_MAX:
@@ -143,6 +145,11 @@ class CheckpointFinder:
     def unknown(self) -> tuple[str, ...]:
         """Return the names of files that looked like checkpoints by their names alone in the last look."""
         return self._listing.unknown
+
+    @property
+    def evidence(self) -> Mapping[str, CandidateEvidence]:
+        """Return what speaks for and against each candidate of the last look, by path."""
+        return self._listing.evidence
 
     def find(
         self,
@@ -284,7 +291,8 @@ class CheckpointFinder:
 
     def _judge_next(self, seen: Sighting, look: "_Look", share: Share) -> CheckpointVerdict:
         """Return the verdict on one that is not known yet, if it may still matter."""
-        if (reason := look.why_not(self.settings)) is not None:
+        later = self._why_later(seen.candidate, look.newest_valid)
+        if (reason := look.why_not(self.settings, later)) is not None:
             return CheckpointVerdict(seen.candidate, False, reason, Hindrance.UNREAD)
         look.judged += 1
         # half of what is left: an older one still gets its turn
@@ -296,6 +304,12 @@ class CheckpointFinder:
             left_s = 0.0
         content = half.within(min(left_s, half.left_s() * _CONTENT_RATIO))
         return self._judge_apart(seen, half, share, content)
+
+    def _why_later(self, candidate: Candidate, newest_valid: str) -> str:
+        evidence = self.evidence.get(candidate.path)
+        if evidence is None or evidence.reason not in BY_EVIDENCE:
+            return f"not checked: older than {newest_valid}, which is valid"
+        return f"not checked: {say_reason(evidence.reason)}; {newest_valid} is valid"
 
     def _judge_apart(
         self,
@@ -437,7 +451,7 @@ class CheckpointFinder:
         if not coverage.is_whole:
             text = f"share 1 of {share.count} reads it"
             return CheckpointVerdict(candidate, True, text, share=share)
-        others = f"; with {', '.join(one.candidate.tag for one in seen.others)}"
+        others = _say_others(seen)
         proof = proofs.get(candidate.path, "unchanged since it was checked")
         text = f"complete: {proof}" + (others if seen.others else "")
         return CheckpointVerdict(candidate, True, text)
@@ -536,6 +550,15 @@ def _picked(is_folder: bool, signatures: tuple[Signature, ...], share: Share) ->
     if is_folder:
         return share.pick(paths)
     return paths if share.number == 0 else frozenset()
+
+
+def _say_others(seen: Sighting) -> str:
+    """Return which other files belong to the save, and what `{checkpoint}` is if each rank has one."""
+    names = [one.candidate.tag for one in seen.others]
+    more = f", ... ({len(names)})" if len(names) > _OTHERS_SHOWN else ""
+    text = f"; with {', '.join(names[:_OTHERS_SHOWN])}{more}"
+    is_by_rank = all(with_rank(name, 0) is not None for name in (seen.candidate.tag, *names))
+    return f"{text}; {{checkpoint}} is each rank's own file" if is_by_rank else text
 
 
 def _with_hint(verdict: CheckpointVerdict, hint: str) -> CheckpointVerdict:

@@ -26,10 +26,13 @@ from recovery.checkpoints.model import (
     CheckpointFormat,
     CheckpointSettings,
     Hindrance,
+    Holds,
+    Shape,
 )
 from recovery.checkpoints.names import (
     POINTER_NAMES,
     has_checkpoint_suffix,
+    has_optimizer,
     is_export,
     is_ignored,
     is_save_name,
@@ -40,14 +43,17 @@ from recovery.checkpoints.names import (
 )
 from recovery.checkpoints.order import (
     SLOTS_MAX,
+    CandidateEvidence,
     NamePattern,
+    evidence_of,
     find_slots,
+    in_series,
     name_pattern,
     newest_first,
-    series_of,
 )
 from recovery.checkpoints.reader import DefectError, FileReader, Signature, explain, signature_of
 from recovery.checkpoints.saves import FlatSave, gather
+from recovery.checkpoints.shape import joined_shape
 from recovery.checkpoints.storage_calls import StorageCalls
 
 _POINTER_BYTES_MAX: Final = 4096
@@ -59,6 +65,7 @@ _CONTAINER: Final = re.compile(r"checkpoints?|ckpts?|lightning_logs|version_[0-9
 _CONTAINERS_DEEP: Final = 3
 _UNKNOWN_MAX: Final = 100  # names that are remembered
 _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
+_IDENTIFIED_MAX: Final = 4  # files of a folder whose content is looked at
 _NO_FILE_OF_OURS: Final = frozenset({CheckpointFormat.UNKNOWN, CheckpointFormat.PICKLE})
 
 
@@ -76,7 +83,8 @@ class Sighting:
 
 
 _Identified = tuple[Signature, ContentIdentity]
-_Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None]
+_Glance = tuple[Tree, FolderFormat | None, int | None, Shape]
+_Glanced = tuple[tuple[int, int], Tree, FolderFormat | None, int | None, Shape]
 
 
 class Listing:
@@ -94,6 +102,8 @@ class Listing:
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
         self._slots: set[NamePattern] = set()  # seen to be written in turn
+        self.evidence: dict[str, CandidateEvidence] = {}
+        """What speaks for and against each candidate of the last call, by path."""
         self.unknown: tuple[str, ...] = ()
         """Names of files that the last call left out by their content alone: a script may save in a form of its own."""
 
@@ -101,7 +111,7 @@ class Listing:
         """Return what may be a checkpoint. Raises SourceError when the folder can't be listed."""
         self._known_identities, self._identities = self._identities, {}
         self._known_glances, self._glances = self._glances, {}
-        self.unknown = ()
+        self.unknown, self.evidence = (), {}
         try:
             if (itself := self._sight_itself(deadline)) is not None:
                 return [itself]
@@ -110,8 +120,10 @@ class Listing:
             raise SourceError(
                 f"checkpoint folder {self.folder} can't be read: {error.strerror or error}"
             ) from error
-        found = self._without_slot_numbers(_join_saves(sightings))
-        return _with_earlier(newest_first(found, lambda seen: seen.candidate, self._slots))
+        saves = _join_saves(sightings, self._settings.world_size)
+        found = list(self._without_slot_numbers(saves))
+        self.evidence = evidence_of([seen.candidate for seen in found], self._slots)
+        return newest_first(_with_earlier(found), lambda seen: seen.candidate, self._slots)
 
     def _without_slot_numbers(self, sightings: Sequence[Sighting]) -> Iterator[Sighting]:
         """Yield the sightings, those that are overwritten in turn without their number.
@@ -159,7 +171,7 @@ class Listing:
             elif not entry.name.isprintable():  # nor fit for the journal
                 refusal = "its name is not printable UTF-8"
                 sightings.append(_refused(Path(entry.path), None, refusal, Hindrance.DAMAGED))
-            elif fnmatchcase(entry.name, settings.name_pattern):
+            elif is_wanted(entry.name, settings.names) or entry.is_dir(follow_symlinks=False):
                 sightings += self._sight(entry, names, deadline, depth)
         for name, text in pointers:
             sightings = _follow(folder, name, text, sightings)
@@ -229,15 +241,14 @@ class Listing:
             status.st_size,
             modified_unix_s,
             is_step_exact=identity.step is not None,
+            shape=identity.shape,
         )
         return Sighting(candidate, signature)
 
-    def _glance(
-        self, path: Path, beside: frozenset[str], deadline: Deadline
-    ) -> tuple[Tree, FolderFormat | None, int | None]:
+    def _glance(self, path: Path, beside: frozenset[str], deadline: Deadline) -> _Glance:
         tree = glance(str(path), beside, deadline)
         layout = self._recognise(tree)
-        return tree, layout, _early_step(layout, tree)
+        return tree, layout, _early_step(layout, tree), _early_shape(layout, tree)
 
     def _recognise(self, tree: Tree) -> FolderFormat | None:
         layout = recognise(tree)
@@ -257,10 +268,12 @@ class Listing:
             found = self._calls.run(str(path), lambda: self._glance(path, beside, half), half)
             known = (key, *found)
         self._glances[str(path)] = known
-        _key, tree, layout, step = known
+        _key, tree, layout, step, shape = known
         tree = replace(tree, beside=beside, deadline=deadline)
         has_marker = settings.marker is not None and settings.marker in tree.files
         if layout is None and not has_marker and step_of(path.name) is None:
+            return None
+        if not is_wanted(path.name, settings.names):
             return None
         candidate = Candidate(
             str(path),
@@ -269,6 +282,7 @@ class Listing:
             0,
             status.st_mtime_ns / 1e9,
             is_step_exact=step is not None,
+            shape=shape,
         )
         if layout is None and not tree.files and not tree.folders:
             return Sighting(candidate, None, "an empty folder", Hindrance.DAMAGED)
@@ -323,6 +337,35 @@ def _early_step(layout: FolderFormat | None, tree: Tree) -> int | None:
         return layout.step(tree)
     except (DefectError, OSError):  # judging the folder finds it again, and says so
         return None
+
+
+def _early_shape(layout: FolderFormat | None, tree: Tree) -> Shape:
+    """Return what a folder that a script fills holds, by names and by the content of a few files."""
+    if layout is None or layout.format not in OVERWRITTEN_FOLDERS:
+        return Shape()
+    names = tree.top_files | tree.top_folders
+    if has_optimizer(names) or any("optim" in name.lower() for name in names):
+        return Shape(Holds.STATE)
+    shapes = []
+    for name in sorted(filter(has_checkpoint_suffix, tree.top_files))[:_IDENTIFIED_MAX]:
+        try:
+            with tree.open(name) as reader:
+                shapes.append(identify(reader, tree.deadline).shape)
+        except (DefectError, OSError):
+            continue
+    holds = joined_shape(shapes).holds
+    # A numbered one that lacks the optimizer may be torn: it stays in its series.
+    is_known = holds is Holds.STATE or step_of(tree.name) is None
+    return Shape(holds) if is_known else Shape()
+
+
+def is_wanted(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a candidate's name fits one of the patterns, if there are any, and none that leaves out."""
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    refused = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    if any(fnmatchcase(name, pattern) for pattern in refused):
+        return False
+    return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
 
 
 def _describe_link(path: Path) -> tuple[str, Hindrance]:
@@ -380,43 +423,29 @@ def _follow(root: Path, pointer: str, text: str, sightings: list[Sighting]) -> l
     return followed
 
 
-def _join_saves(sightings: list[Sighting]) -> list[Sighting]:
+def _join_saves(sightings: list[Sighting], world_size: int) -> list[Sighting]:
     """Return the sightings with the files of one save as one."""
     files = {seen.candidate.path: seen for seen in sightings if seen.signature is not None}
-    saves = gather([seen.candidate for seen in files.values()])
-    if not saves:
-        return sightings
-    saves.sort(key=lambda save: -1 if save.main.step is None else save.main.step)
-    before: dict[object, FlatSave] = {}
-    joined: dict[str, Sighting] = {}
-    swallowed: set[str] = set()
-    for save in saves:
-        series = (series_of(save.main), save.has_model)
-        defect = save.defect(before.get(series))
-        before[series] = save
-        swallowed |= {other.path for other in save.others}
-        main = files[save.main.path]
-        joined[save.main.path] = replace(
-            main,
-            candidate=_whole(save),
-            refusal=defect,
-            hindrance=Hindrance.DAMAGED if defect else None,
-            others=tuple(files[other.path] for other in save.others),
-        )
-    last = {series_of(save.main): save for save in saves if save.has_model}
+    saves = {
+        save.main.path: save
+        for save in gather([seen.candidate for seen in files.values()], world_size)
+    }
+    swallowed = {other.path for save in saves.values() for other in save.others}
     kept = []
     for seen in sightings:
-        path = seen.candidate.path
-        if path in swallowed:
+        save = saves.get(seen.candidate.path)
+        if save is None:
+            kept += [] if seen.candidate.path in swallowed else [seen]
             continue
-        earlier = last.get(series_of(seen.candidate))
-        if path in joined:
-            kept.append(joined[path])
-        elif earlier is not None and seen.signature is not None:  # a model without the rest
-            alone = FlatSave(seen.candidate, (), frozenset(), has_model=True)
-            kept.append(replace(seen, refusal=alone.defect(earlier), hindrance=Hindrance.DAMAGED))
-        else:
-            kept.append(seen)
+        kept.append(
+            replace(
+                seen,
+                candidate=_whole(save),
+                refusal=save.defect,
+                hindrance=Hindrance.DAMAGED if save.defect else None,
+                others=tuple(files[other.path] for other in save.others),
+            )
+        )
     return kept
 
 
@@ -427,22 +456,22 @@ def _whole(save: FlatSave) -> Candidate:
         size_bytes=sum(member.size_bytes for member in members),
         modified_unix_s=max(member.modified_unix_s for member in members),
         parts=tuple(member.path for member in save.others),
+        # One that lacks a file stays in its series, whatever the rest holds.
+        shape=Shape() if save.defect else joined_shape(member.shape for member in members),
     )
 
 
 def _with_earlier(sightings: list[Sighting]) -> list[Sighting]:
-    """Return the sightings, newest first, each folder with the names of the save before it."""
+    """Return the sightings, each folder with the names of the save before it."""
     earlier: dict[object, Tree] = {}
     found = []
-    for seen in reversed(sightings):
+    for seen in sorted(sightings, key=lambda seen: in_series(seen.candidate)):
         tree = seen.tree
-        if tree is None:
-            found.append(seen)
-            continue
-        series = name_pattern(seen.candidate)  # a torn one may look like another format
-        before = earlier.get(series)
-        earlier[series] = tree
-        if before is not None:
-            tree = replace(tree, earlier=before.top_files, earlier_path=before.path)
+        if tree is not None:
+            series = name_pattern(seen.candidate)  # a torn one may look like another format
+            before = earlier.get(series)
+            earlier[series] = tree
+            if before is not None:
+                tree = replace(tree, earlier=before.top_files, earlier_path=before.path)
         found.append(replace(seen, tree=tree))
-    return list(reversed(found))
+    return found

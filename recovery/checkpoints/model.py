@@ -69,6 +69,28 @@ class Hindrance(Enum):
     ALIAS = "alias"  # another name of a candidate in the same list
 
 
+class Holds(Enum):
+    """What the content of a candidate is, without unpickling. The values travel in reports."""
+
+    UNKNOWN = ""  # not read, too long to read, or of a format that doesn't tell
+    STATE = "state"  # a model and an optimizer's state
+    MODEL = "model"  # named tensors, and no optimizer's state
+    OPTIMIZER = "optimizer"  # an optimizer's state, and no model
+    VALUES = "values"  # neither: curves, predictions, arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a candidate's content: enough to tell whether two are of one kind."""
+
+    holds: Holds = Holds.UNKNOWN
+    tensors: int = 0  # named ones outside the optimizer's state
+    elements: int = 0  # in these tensors; of an npz file, bytes
+    epoch: int | None = None  # that the content tells
+
+
+NO_SHAPE: Final = Shape()
+
 # Folders that a script fills by itself, whose files it may overwrite in place. A file of these formats has
 # no oldest file.
 OVERWRITTEN_FOLDERS: Final = frozenset({CheckpointFormat.SAFETENSORS, CheckpointFormat.TORCH})
@@ -86,6 +108,7 @@ class Candidate:
     is_step_exact: bool = False  # the content tells the step; else the name does
     parts: tuple[str, ...] = ()  # paths of other files of the same save
     oldest_unix_s: float = 0.0  # change of its oldest file, by the same clock; 0: not looked at
+    shape: Shape = NO_SHAPE
 
     @property
     def written_unix_s(self) -> float:
@@ -192,7 +215,8 @@ class CheckpointSettings:
     """What counts as a checkpoint, and how much work is spent on finding out."""
 
     marker: str | None = None  # file that the script writes last; None: what the format writes
-    name_pattern: str = "*"  # shell pattern that a candidate's name must match
+    names: tuple[str, ...] = ()  # shell patterns of candidates' names; `!PATTERN` leaves out
+    world_size: int = 0  # ranks that save; 0: not known
     grace_s: float = 10.0  # a writer that pauses longer between two writes looks finished
     validate_timeout_s: float = 30.0  # what a caller waits for: names, sizes and structure
     # How long of it a caller waits for the content, too; then the rest is checked beside the restore. About 15 GB at

@@ -2,13 +2,46 @@
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-# by preference: "epoch=3-step=100.ckpt" is step 100
-_STEP_WORDS: Final = ("step", "iter(?:ation)?", "(?:checkpoint|ckpt)", "epoch")
+from rankmend.errors import ConfigError
+
+# By preference: "epoch=3-step=100.ckpt" is step 100. Counts of steps before counts of epochs, and what only says
+# that this is a checkpoint between them: "checkpoint_3_2000.pt" of fairseq is update 2000 of epoch 3, "ep1-ba900" of
+# composer batch 900.
 _STEP_PATTERNS: Final = tuple(
-    re.compile(rf"(?<![a-z]){word}[-_=.]?([0-9]+)", re.IGNORECASE) for word in _STEP_WORDS
+    re.compile(text, re.IGNORECASE)
+    for text in (
+        r"(?<![a-z])steps?[-_=.]?([0-9]+k?)(?![0-9])",
+        r"(?<![a-z0-9.])([0-9]+k?)[-_]?steps?(?![a-z0-9])",
+        r"(?<![a-z])iter(?:ation)?s?[-_=.]?([0-9]+k?)(?![0-9])",
+        r"(?<![a-z0-9.])([0-9]+k?)[-_]?iter(?:ation)?s?(?![a-z0-9])",
+        r"(?<![a-z])(?:num[-_])?updates?[-_=.]?([0-9]+k?)(?![0-9])",
+        r"(?<![a-z])ep[0-9]+[-_]ba([0-9]+)(?![0-9])",
+        r"(?<![a-z])e[0-9]+[-_]s([0-9]+)(?![0-9])",
+        r"(?<![a-z])(?:checkpoint|ckpt)_(?!(?:19|20)[0-9]{2}_)[0-9]+_([0-9]+)(?![0-9_])",
+        r"(?<![a-z])(?:checkpoint|ckpt)[-_=.]?(?!(?:19|20)[0-9]{2}[-_][0-9]{2}[-_])([0-9]+k?)(?![0-9])",
+        r"(?:(?<![a-z])epochs?|(?<![a-z0-9])eps?)[-_=.]?([0-9]+)",
+        r"(?<![a-z0-9.])([0-9]+)[-_]?epochs?(?![a-z0-9])",
+        r"(?<![a-z0-9.])([0-9]+k)(?![a-z0-9])",
+    )
 )
+# What tells the files of one save apart, and counts nothing: a rank, or a part of several.
+_RANK_WORD: Final = r"mp[-_]?rank|rank|worker|proc|process|gpu|node|dp|tp|pp|r"
+_PART_WORD: Final = r"shard|part|chunk|piece"
+_RANK: Final = re.compile(
+    rf"(?<![a-z])(?:{_RANK_WORD})[-_=.]?([0-9]+)(?:[-_]?of[-_]?([0-9]+))?(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_PART: Final = re.compile(
+    rf"(?<![a-z0-9])(?:(?:{_PART_WORD})[-_=.]?)?([0-9]+)[-_]?of[-_]?([0-9]+)(?![0-9a-z])"
+    rf"|(?<![a-z])(?:{_PART_WORD})[-_=.]?([0-9]+)(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_GROUP: Final = re.compile(r"mp|tp|pp|dp|node", re.IGNORECASE)
+_WORLD: Final = re.compile(r"(?<![a-z])world[-_]?size[-_=.]?([0-9]+)(?![0-9a-z])", re.IGNORECASE)
 _COUNTS_STEPS: Final = re.compile(r"(?<![a-z])(?:step|iter|epoch)", re.IGNORECASE)
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _NUMBER_ONLY: Final = re.compile(r"([0-9]+)(?:\.[A-Za-z]+)?")  # Orbax: the step is the name
@@ -16,6 +49,17 @@ _RUNS: Final = re.compile(r"[0-9]+|[^0-9]+")
 _DIGITS_MAX: Final = 18  # below 2**63, as the progress file has it
 
 CHECKPOINT_SUFFIXES: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".distcp")
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,15}):/")
+_MOUNTS: Final = {  # programs that show an object store as a folder
+    "s3": "mount-s3 or s3fs",
+    "gs": "gcsfuse",
+    "gcs": "gcsfuse",
+    "az": "blobfuse2",
+    "abfs": "blobfuse2",
+    "abfss": "blobfuse2",
+    "hf": "hf-mount or `hf download`",
+}
 
 UNFINISHED: Final = "-unfinished"  # NeMo's marker beside a folder that it is still writing
 _NO_CHECKPOINTS: Final = frozenset({"training_args.bin", "args.bin", "config.bin"})
@@ -27,6 +71,7 @@ _DATA_WORDS: Final = frozenset(
 _SAVE_WORDS: Final = frozenset(
     {"checkpoint", "ckpt", "last", "latest", "slot", "snapshot", "resume"}
 )
+_STATE_WORDS: Final = frozenset({"state", "training", "trainer", "model", "step", "iter", "epoch"})
 _WEIGHTS: Final = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)"
     r"(?:-[0-9]{5}-of-[0-9]{5})?\.(?:safetensors|bin)"
@@ -54,8 +99,96 @@ POINTER_NAMES: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a name says of the file's place among those of one save."""
+
+    shared: str  # what is left of the name
+    number: int | None = None  # of the rank or of the part; None: the name has none
+    count: int | None = None  # of the ranks or parts
+    is_rank: bool = False
+    more: str = ""  # further ranks in the name, as in `tp0_pp1`
+
+
+def piece_of(name: str) -> Piece:
+    """Return the rank or the part in a name: `step_3_rank_2.pt`, `ckpt-3of8.pt`."""
+    world = _WORLD.search(name)
+    count = None if world is None else _number(world[1])
+    shared = name if world is None else name[: world.start()] + name[world.end() :]
+    for pattern in (_RANK, _PART):
+        found = pattern.search(shared)
+        if found is None:
+            continue
+        numbers = [group for group in found.groups() if group is not None]
+        number = _number(numbers[0])
+        of = _number(numbers[1]) if len(numbers) > 1 else count
+        after, more = shared[found.end() :], ""
+        if pattern is _RANK:
+            more = " ".join(match[0].lower() for match in _RANK.finditer(after))
+            after = _RANK.sub("#", after)
+        rest = f"{shared[: found.start()]}#{after}"
+        return Piece(rest, number, of, pattern is _RANK, more)
+    return Piece(shared, None, count)
+
+
+# Of a copy that is kept to be used or looked at, not to go on from. `last` and `latest` are none of these.
+_COPY_WORDS: Final = frozenset(
+    {
+        *("best", "final", "ema", "swa", "avg", "averaged", "average", "teacher", "target"),
+        *("export", "exported", "deploy", "inference", "eval", "quantized", "int8", "fp16"),
+        *("merged", "release", "published", "slim", "stripped", "init", "initial", "backup", "bak"),
+        *("swag", "polyak", "pruned", "ref", "reference", "frozen", "base", "old"),
+    }
+)
+
+
+_METRIC: Final = re.compile(r"[a-z]+[-_=]?[0-9]+\.[0-9]+")  # `val_loss=0.25`: the value of a metric
+# Of what a run writes beside its states.
+_SIDE_WORDS: Final = frozenset(
+    {
+        *("metric", "metrics", "history", "curve", "curves", "loss", "losses", "log", "logs"),
+        *("pred", "preds", "prediction", "predictions", "output", "outputs", "logits", "results"),
+        *("sample", "samples", "embedding", "embeddings", "features", "activations", "attention"),
+        *("stat", "stats", "statistics", "normalizer", "confusion", "matrix", "scores", "eval"),
+        *("arg", "args", "config", "cfg", "hparams", "grad", "grads", "gradients", "buffer"),
+        *("replay", "memory", "trajectories", "rollout", "rollouts", "images", "viz", "tsne"),
+    }
+)
+
+
+@lru_cache(maxsize=4096)  # names of one folder are asked for again in each look
+def name_weight(name: str) -> int:
+    """Return 2 where a word says that this is a save, 0 where one says that it is something else, or 1."""
+    words = set(re.split(r"[^a-z0-9]+", _METRIC.sub("", name.lower())))
+    if words & _SIDE_WORDS:
+        return 0
+    if words & (_SAVE_WORDS | _STATE_WORDS):
+        return 2
+    return 0 if words & _COPY_WORDS else 1
+
+
+@lru_cache(maxsize=4096)
+def is_copy_name(name: str) -> bool:
+    """Return whether a word in the name says that this is a copy to be used, as in `best_model.pt`, or no state."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return not _COPY_WORDS.isdisjoint(words) or name_weight(name) == 0
+
+
+def with_rank(name: str, rank: int) -> str | None:
+    """Return the name of another rank's file of the same save; None where the name has no rank of all ranks.
+
+    `mp_rank_01`, `tp1` and `pp0` are places in a group: which ranks have them isn't known here.
+    """
+    found = _RANK.search(name)
+    if found is None or _GROUP.match(found[0]) or _RANK.search(name[found.end() :]):
+        return None
+    begin, end = found.span(1)
+    return f"{name[:begin]}{rank:0{end - begin}}{name[end:]}"
+
+
 def step_of(name: str) -> int | None:
     """Return the step number in a file or folder name, or None."""
+    name = piece_of(name).shared
     for pattern in _STEP_PATTERNS:
         found = pattern.findall(name)
         if found:
@@ -73,6 +206,8 @@ def slot_of(name: str) -> int | None:
 
 
 def _number(digits: str) -> int | None:
+    if digits[-1] in "kK":
+        digits = f"{digits[:-1]}000"
     digits = digits.lstrip("0") or "0"
     return int(digits) if len(digits) <= _DIGITS_MAX else None
 
@@ -112,6 +247,20 @@ def has_optimizer(names: Collection[str]) -> bool:
 def is_weights_name(name: str) -> bool:
     """Return whether `save_pretrained` and its like give this name to a model's weights."""
     return _WEIGHTS.fullmatch(name) is not None
+
+
+def refuse_url(folder: str) -> None:
+    """Raise ConfigError where the folder is a URL. `Path` leaves one slash of its two."""
+    found = _URL.match(folder)
+    if found is None:
+        return
+    scheme = found[1].lower()
+    mount = _MOUNTS.get(scheme)
+    with_what = f", with {mount}," if mount else ""
+    raise ConfigError(
+        f"{folder} is a URL, and rankmend reads checkpoints from a mounted folder: mount the storage{with_what} and name that folder, or "
+        "let the script save into a local or shared folder and copy from there (the newest checkpoints have to stay)"
+    )
 
 
 def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:

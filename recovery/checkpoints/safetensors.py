@@ -30,6 +30,10 @@ class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
     data_offsets: tuple[int, int]
 
 
+class _Texts(msgspec.Struct):
+    metadata: dict[str, str] = msgspec.field(default_factory=dict, name=_METADATA)
+
+
 def looks_like_safetensors(head: bytes, size_bytes: int) -> bool:
     """Return whether the file begins with a possible length and the brace of a JSON object."""
     length = int.from_bytes(head[:LENGTH_BYTES], "little")
@@ -55,6 +59,36 @@ def check_safetensors(reader: FileReader) -> int:
             f"truncated: {reader.size_bytes} bytes, but its header says {expected_bytes}"
         )
     return len(tensors)
+
+
+def read_header(reader: FileReader) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Return the shape of each tensor, and the texts that the writer has added.
+
+    Raises DefectError for a damaged header.
+    """
+    length = int.from_bytes(reader.read(0, LENGTH_BYTES), "little")
+    if length > HEADER_BYTES_MAX:
+        raise DefectError(f"its header claims {length} bytes, more than {HEADER_BYTES_MAX}")
+    header = reader.read(LENGTH_BYTES, length)
+    shapes = {
+        name: tensor.shape
+        for name, tensor in _parse_header(header).items()
+        if min(tensor.shape, default=0) >= 0
+    }
+    try:
+        texts = msgspec.json.decode(header, type=_Texts).metadata
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        texts = {}
+    return shapes, texts
+
+
+def step_in_metadata(texts: dict[str, str]) -> int | None:
+    """Return the step that the writer has added, as kohya's scripts do (`ss_steps`)."""
+    for key in ("global_step", "step", "iteration", "ss_steps"):
+        text = texts.get(key, "")
+        if text.isascii() and text.isdigit() and len(text) <= 18:
+            return int(text)
+    return None
 
 
 def _parse_header(header: bytes) -> dict[str, _Tensor]:

@@ -1,73 +1,262 @@
-"""Files of one save: `model_10.pt` and `optimizer_10.pt` are one checkpoint. Pure.
+"""Files of one save: `model_10.pt` and `optimizer_10.pt`, `G_10.pth` and `D_10.pth`, `step_10_rank_0.pt` to `_3.pt`. Pure.
 
-Files belong together when their names differ only in what they hold. The path of a save is its
-model's file; which other files a save has is known from the save before.
+Files belong together when their names differ only in what they hold (a role), or in a rank or a part. Roles are known
+words; any other word counts as one where the files of a number differ in it alone, hold the same kind of thing and have
+other tensors: a copy (`best_10.pt` beside `step_10.pt`) has the same ones. The path of a save is its model's file, the
+generator's, or that of the first rank. Which other files a save has is known from the save before, from a number of
+parts in the name (`3of8`, `world_size_8`), or from how many ranks the job has.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from recovery.checkpoints.model import Candidate
+from recovery.checkpoints.model import Candidate, Holds
+from recovery.checkpoints.names import Piece, is_copy_name, piece_of
 
 _MODEL: Final = frozenset({"model", "weights", "net", "network", "params", "module"})
 _OTHERS: Final = frozenset(
     {"optimizer", "optim", "opt", "scheduler", "sched", "scaler", "rng", "ema", "sampler"}
 )
 _FILLERS: Final = frozenset({"lr", "state", "states", "random"})
-_WORDS: Final = re.compile(r"[A-Za-z]+|[0-9]+")
+# Of models that are trained together, the one that is the result first.
+_TOGETHER: Final = (
+    *("g", "gen", "generator", "netg", "actor", "encoder", "enc"),
+    *("decoder", "dec", "critic", "value", "d", "dis", "disc", "discriminator", "netd"),
+)
+_WORDS: Final = re.compile(
+    r"(?<![A-Za-z0-9])[A-Za-z]2[A-Za-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
+)
+_NUMBER: Final = re.compile(r"[0-9]+")
+_ALIKE: Final = 0.02  # of the elements: counters that are tensors don't make a copy another kind
+_PIECES_MAX: Final = 100_000
+_ONE_SAVE_S: Final = 3600.0  # between its first and last file where no number tells saves apart
+
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FlatSave:
     """The files of one save that lie in one folder."""
 
-    main: Candidate  # the model's file, or the only one that there is
+    main: Candidate  # the model's file, or that of the first rank
     others: tuple[Candidate, ...]
-    roles: frozenset[str]  # of the others, such as "optimizer"
-    has_model: bool
-
-    def defect(self, earlier: "FlatSave | None") -> str | None:
-        """Return why this is no whole save, compared with the one before it."""
-        if not self.has_model:
-            return f"no model lies beside {self.main.tag}"
-        for other in self.others:
-            is_exact = self.main.is_step_exact and other.is_step_exact
-            if is_exact and self.main.step != other.step:
-                return f"it is of step {self.main.step}, {other.tag} of step {other.step}"
-        missing = sorted(earlier.roles - self.roles) if earlier is not None else []
-        if earlier is not None and missing:
-            return f"no {missing[0]} file lies beside it, as beside {earlier.main.tag}"
-        return None
+    labels: frozenset[str]  # of all files: "" is the model, others such as "optimizer", "rank 3"
+    series: Key  # equal for the saves that can be compared
+    has_ranks: bool = False  # each rank has a file of its own
+    defect: str | None = None  # why this is no whole save
 
 
-def gather(candidates: Sequence[Candidate]) -> list[FlatSave]:
-    """Return the saves that consist of several files, or of an optimizer's alone."""
-    groups: dict[tuple[str, ...], list[tuple[str, Candidate]]] = defaultdict(list)
-    for candidate in candidates:
-        role, key = _role_of(candidate)
-        groups[key].append((role, candidate))
-    return [save for group in groups.values() if (save := _save_of(group)) is not None]
+@dataclass(frozen=True, slots=True)
+class _File:
+    candidate: Candidate
+    piece: Piece
+    role: str
+    key: Key
+
+    @property
+    def label(self) -> str:
+        if self.piece.number is None:
+            return self.role
+        what = "rank" if self.piece.is_rank else "part"
+        own = f"{what} {self.piece.number}"
+        return f"{self.role} of {own}" if self.role else own
 
 
-def _save_of(group: list[tuple[str, Candidate]]) -> FlatSave | None:
-    models = [one for role, one in group if not role]
-    others = [(role, one) for role, one in group if role]
-    if not others or len(models) > 1 or len({role for role, _one in others}) < len(others):
-        return None  # of two files with one role nobody knows which belongs here
-    roles = frozenset(role for role, _one in others)
-    if not models:
-        main, *rest = (one for _role, one in others)
-        return FlatSave(main, tuple(rest), roles, has_model=False)
-    return FlatSave(models[0], tuple(one for _role, one in others), roles, has_model=True)
+def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
+    """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
+    files = [_file_of(candidate) for candidate in candidates]
+    groups: dict[Key, list[_File]] = defaultdict(list)
+    for file in files:
+        groups[file.key].append(file)
+    kept = {key: whole for key, group in groups.items() if (whole := _one_save(group))}
+    joined = {file.candidate.path for group in kept.values() if len(group) > 1 for file in group}
+    by_word = _by_any_word(file for file in files if file.candidate.path not in joined)
+    regrouped = {file.candidate.path for group in by_word.values() for file in group}
+    series: dict[Key, list[list[_File]]] = defaultdict(list)
+    for key, group in (*kept.items(), *by_word.items()):
+        if key in by_word or group[0].candidate.path not in regrouped:
+            series[_series(key)].append(group)
+    saves: list[FlatSave] = []
+    for name, members in series.items():
+        if any(len(group) > 1 or _is_apart(group[0]) for group in members):
+            saves += _compared(name, sorted(members, key=_order), world_size)
+    return saves
 
 
-def _role_of(candidate: Candidate) -> tuple[str, tuple[str, ...]]:
-    """Return what the file holds beside the model, or "", and what its name shares with the others'."""
-    stem = candidate.tag.rpartition(".")[0] or candidate.tag
+def _file_of(candidate: Candidate) -> _File:
+    piece = piece_of(candidate.tag)
+    stem = piece.shared.rpartition(".")[0] or piece.shared
     words = [word.lower() for word in _WORDS.findall(stem)]
-    role = next((word for word in words if word in _OTHERS), "")
-    shared = [word for word in words if word not in _MODEL | _OTHERS | _FILLERS]
-    return role, (candidate.directory, *shared)
+    roles = [word for word in words if word in _OTHERS or word in _TOGETHER]
+    if any(word in _TOGETHER for word in roles):  # CycleGAN's net_G_A and net_G_B
+        roles = [word for word in words if word in roles or word in {"a", "b", "a2b", "b2a"}]
+    left = [word for word in words if word not in _MODEL | _FILLERS and word not in roles]
+    if piece.more:
+        roles.append(piece.more)
+    return _File(candidate, piece, " ".join(roles), (candidate.directory, *left))
+
+
+def _one_save(group: list[_File]) -> list[_File]:
+    """Return the files of the group that belong to one save; none where nobody knows which do."""
+    has_number = any(word.isdigit() for word in group[0].key[1:])
+    if not has_number and len(group) > 1:
+        if any(not file.role for file in group):  # a part of a model beside all of it
+            group = [file for file in group if file.role.split(" ")[0] not in _TOGETHER]
+        times = [file.candidate.modified_unix_s for file in group]
+        steps = {file.candidate.step for file in group if file.candidate.is_step_exact}
+        is_numbered = any(file.piece.number is not None for file in group)
+        if is_numbered and len(steps) != 1 and max(times) - min(times) > _ONE_SAVE_S:
+            return []
+        if any(_is_short(file) for file in group):
+            return []
+    labels = [file.label for file in group]
+    return group if len(set(labels)) == len(labels) <= _PIECES_MAX else []
+
+
+def _is_short(file: _File) -> bool:
+    """Return whether its rank is told by one letter alone, which may count rounds as well."""
+    return file.piece.is_rank and re.search(r"(?i)(?<![a-z])r[0-9]", file.candidate.tag) is not None
+
+
+def _is_apart(file: _File) -> bool:
+    """Return whether a file alone in its save is known to lack others: an optimizer's."""
+    first = file.role.split(" ")[0]
+    return file.piece.number is None and first in _OTHERS
+
+
+def _by_any_word(files: Iterable[_File]) -> dict[Key, list[_File]]:
+    """Return the saves whose files differ in one word of any kind."""
+    by_key: dict[Key, list[tuple[str, _File]]] = defaultdict(list)
+    for file in files:
+        words = file.key[1:]
+        if file.role or not any(map(str.isdigit, words)) or is_copy_name(file.candidate.tag):
+            continue
+        for at, word in enumerate(words):
+            if not word.isdigit() and word != "#":
+                key = (file.key[0], *words[:at], "*", *words[at + 1 :])
+                by_key[key].append((word, file))
+    series: dict[Key, list[frozenset[str]]] = defaultdict(list)
+    for key, group in by_key.items():
+        series[_series(key)].append(frozenset(word for word, _file in group))
+    found: dict[Key, list[_File]] = {}
+    for key, group in by_key.items():
+        words_of = frozenset(word for word, _file in group)
+        alike = [one for one in series[_series(key)] if len(one) > 1]
+        most = max(alike, key=len, default=frozenset[str]())
+        # One may lack some: the newest, whose save was cut short.
+        is_usual = words_of <= most and all(one <= most for one in alike)
+        is_usual = is_usual and sum(one != most for one in alike) <= 1
+        if is_usual and _are_parts([file for _word, file in group]):
+            found[key] = [_File(file.candidate, file.piece, word, key) for word, file in group]
+    return found
+
+
+def _are_parts(files: Sequence[_File]) -> bool:
+    shapes = [file.candidate.shape for file in files]
+    if len(files) < 2:
+        return True
+    if len({shape.holds for shape in shapes}) > 1 or shapes[0].holds not in _TRAINED:
+        return False
+    elements = sorted(shape.elements for shape in shapes)
+    return all(after > before * (1 + _ALIKE) for before, after in pairwise(elements))
+
+
+_TRAINED: Final = frozenset({Holds.STATE, Holds.MODEL})
+
+
+def _series(key: Key) -> Key:
+    return tuple(_NUMBER.sub("0", word) for word in key)
+
+
+def _order(group: Sequence[_File]) -> tuple[int, float]:
+    steps = [file.candidate.step for file in group if file.candidate.step is not None]
+    numbers = [int(word[:18]) for word in group[0].key[1:] if word.isdigit()]
+    number = max(steps) if steps else numbers[-1] if numbers else -1
+    return number, max(file.candidate.modified_unix_s for file in group)
+
+
+def _compared(series: Key, groups: Sequence[list[_File]], world_size: int) -> list[FlatSave]:
+    """Return the saves of one series, in its order, each compared with the newest whole one before it."""
+    saves: list[FlatSave] = []
+    sets = [frozenset(file.label for file in group) for group in groups]
+    usual = max(sets, key=len)
+    before: FlatSave | None = None
+    for unsorted in groups:
+        group = sorted(unsorted, key=_place)
+        main, *others = (file.candidate for file in group)
+        labels = frozenset(file.label for file in group)
+        expected, beside = labels, ""
+        if before is not None:
+            expected, beside = before.labels, before.main.tag
+        elif len(group) == 1:  # alone, where each other save has several
+            expected = usual
+        defect = _mixed(group)
+        if sets.count(labels) == 1 or len(labels) < len(usual):
+            defect = defect or _lacking(group, expected, beside, world_size)
+        has_ranks = len(group) > 1 and all(file.piece.is_rank for file in group)
+        save = FlatSave(main, tuple(others), labels, series, has_ranks, defect)
+        before = before if defect else save
+        saves.append(save)
+    return saves
+
+
+def _place(file: _File) -> tuple[bool, int, int, int, str]:
+    """Return the place of a file in its save: the path of the save is that of the first one."""
+    first = file.role.split(" ")[0]
+    together = _TOGETHER.index(first) if first in _TOGETHER else 0
+    number = file.piece.number or 0
+    return (first in _OTHERS, together, number, -file.candidate.shape.elements, file.candidate.tag)
+
+
+def _mixed(group: Sequence[_File]) -> str | None:
+    """Return why the files are not of one save."""
+    main = group[0].candidate
+    if all(file.role.split(" ")[0] in _OTHERS for file in group):
+        return f"no model lies beside {main.tag}"
+    for other in (file.candidate for file in group[1:]):
+        is_exact = main.is_step_exact and other.is_step_exact
+        if is_exact and main.step != other.step:
+            return f"it is of step {main.step}, {other.tag} of step {other.step}"
+    return None
+
+
+def _lacking(
+    group: Sequence[_File], expected: frozenset[str], beside: str, world_size: int
+) -> str | None:
+    """Return which file is not there. ``expected``: the labels of the save before, whose file is ``beside``."""
+    labels = {file.label for file in group}
+    numbered = [file.piece for file in group if file.piece.number is not None]
+    if numbered:
+        numbers = {piece.number for piece in numbered}
+        what = "rank" if numbered[0].is_rank else "part"
+        count = max((piece.count or 0 for piece in numbered), default=0)
+        if not count and what == "rank" and len(numbers) == world_size:
+            count = world_size
+        begin = 0 if 0 in numbers or what == "rank" else 1
+        if what == "rank" and count and count in numbers and 0 not in numbers:
+            begin = 1
+        end = begin + count if count else max(number or 0 for number in numbers) + 1
+        wanted = range(begin, min(end, begin + _PIECES_MAX))
+        missing = next((number for number in wanted if number not in numbers), None)
+        if missing is not None and (count or missing < max(number or 0 for number in numbers)):
+            of = f" of {count}" if count else ""
+            return f"the file of {what} {missing}{of} is missing"
+        if count:  # the save before may be of another number of ranks
+            roles = {file.role for file in group}
+            each = frozenset(
+                _File(group[0].candidate, Piece("", number, count, what == "rank"), role, ()).label
+                for role in roles
+                for number in wanted
+            )
+            expected = each | {label for label in expected if f"{what} " not in label}
+    if group[0].candidate.shape.holds is Holds.STATE:  # whole by itself; averages may come later
+        expected -= {"ema"}
+    lacking = sorted(expected - labels)
+    if lacking:
+        others = f"beside {beside}" if beside else "with each other save"
+        return f"no {lacking[0] or 'model'} file lies beside it, as {others}"
+    return None

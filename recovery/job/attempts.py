@@ -46,6 +46,9 @@ from recovery.journal.records import Record
 from recovery.messages.copying import FetchOrder
 from recovery.messages.exchange import Report, SnapshotPoint
 
+_LAST_BYTES_MAX: Final = (
+    2_000_000_000  # of a checkpoint that is read at the job's end: 2 s at 1 GB/s
+)
 _LOOK_AGAIN_S: Final = 5.0  # between two looks for a checkpoint while a job is held for lack of one
 _RESULTS: Final = {
     OutcomeKind.DONE: AttemptResult.DONE,
@@ -464,6 +467,20 @@ class Attempts:
             return [seen]
         return self._unsaved(known, now_s)
 
+    def _last_seen(self, kind: OutcomeKind) -> list[Record]:
+        """Return a record of the last save of a job that has ended, whose writers are gone."""
+        noted = self._ledger.restorable
+        is_due = kind in {OutcomeKind.DONE, OutcomeKind.STOPPED, OutcomeKind.TIME_LIMIT}
+        is_small = noted is None or noted.size_bytes <= _LAST_BYTES_MAX
+        if self._checkpoints is None or not (is_due and is_small):
+            return []
+        try:
+            found = self._checkpoints.candidates(False)
+        except SourceError:
+            return []
+        seen = checkpoint_seen(self._ledger, self._policy, found, self._situation.saves)
+        return [] if seen is None else [seen]
+
     def _unsaved(self, known: Sequence[CheckpointVerdict], now_s: float) -> list[Record]:
         """Return a record if the job has trained for long and saved nothing where checkpoints are looked for."""
         if self._checkpoints is None and not self._settings.has_checkpoints:
@@ -554,6 +571,7 @@ class Attempts:
             *self._watch.spent(now_s, is_due=True),
         ]
         if is_empty and ledger.is_attempt_open:
+            records += self._last_seen(outcome.kind)
             records.append(
                 AttemptEnded(ledger.attempt, _RESULTS[outcome.kind], gone.proofs, gone.off)
             )

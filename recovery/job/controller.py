@@ -198,6 +198,7 @@ class Controller:
                 epoch,
                 settings.controller_id,
                 None if job_id is None else settings.alive_age_s,
+                settings.checkpoint_names,
             )
         )
         if settings.budgets_reset_by is not None:

@@ -3,10 +3,18 @@
 from collections.abc import Iterable
 from typing import Final
 
-from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
+from recovery.checkpoints.model import (
+    Candidate,
+    CheckpointFormat,
+    CheckpointVerdict,
+    Hindrance,
+    Holds,
+    Shape,
+)
 from recovery.messages.exchange import FoundCheckpoint
 
 _FORMATS: Final = {one.value: one for one in CheckpointFormat}
+_HOLDS: Final = {one.value: one for one in Holds}
 _HINDRANCES: Final = {one.value: one for one in Hindrance}
 
 
@@ -36,4 +44,7 @@ def _candidate(found: FoundCheckpoint) -> Candidate:
         found.modified_unix_s,
         found.is_step_exact,
         oldest_unix_s=found.oldest_unix_s,
+        shape=Shape(
+            _HOLDS.get(found.holds, Holds.UNKNOWN), found.tensors, found.elements, found.epoch
+        ),
     )

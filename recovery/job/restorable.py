@@ -5,6 +5,7 @@ there was something to restore. A note an hour is usual; saves that come faster 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
@@ -22,6 +23,7 @@ def checkpoint_seen(
     ledger: Ledger, policy: Policy, known: Sequence[CheckpointVerdict], saves: SaveMeter
 ) -> CheckpointSeen | None:
     """Return the checkpoint that a failure would restore now, where that is news."""
+    known = [_trusted(ledger, verdict) for verdict in known]
     if not any(verdict.is_valid for verdict in known):
         return None
     restore = choose_checkpoint(ledger, policy, known).restore
@@ -49,3 +51,20 @@ def checkpoint_seen(
         saves.take(),
         None if newer is None else newer.candidate.path,
     )
+
+
+def _trusted(ledger: Ledger, verdict: CheckpointVerdict) -> CheckpointVerdict:
+    """Return the verdict, valid where the newest attempt began from this very save, or it was noted before.
+
+    A save that was restored a moment after it ended is younger than the grace, and no longer being written.
+    """
+    if verdict.hindrance is not Hindrance.WRITING:
+        return verdict
+    candidate, noted = verdict.candidate, ledger.restorable
+    known = [] if noted is None else [(noted.path, noted.modified_unix_s)]
+    began = None if ledger.started is None else ledger.started.choice
+    if began is not None and began.restore is not None and began.modified_unix_s is not None:
+        known.append((began.restore.path, began.modified_unix_s))
+    if (candidate.path, candidate.modified_unix_s) not in known:
+        return verdict
+    return replace(verdict, is_valid=True, hindrance=None)

@@ -10,10 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from shlex import quote
 from typing import Final
 
-from recovery.checkpoints.model import CheckpointVerdict
-from recovery.checkpoints.order import passed_over
+from recovery.checkpoints.model import CheckpointVerdict, Hindrance
+from recovery.checkpoints.names import shown
+from recovery.checkpoints.order import BY_EVIDENCE, evidence_of, passed_over, say_reason
 from recovery.job.fallback import failed_to_start, follows_choice
 from recovery.job.unchecked_restore import comes_from_damage, prefer_checked
 from recovery.journal.attempt_records import Choice, PassedOver
@@ -233,14 +235,19 @@ def _with_passed_over(
 ) -> Choice:
     """Return the choice with every other candidate that a person may take for the newest."""
     times = {one.candidate.path: restores for restores, one in failed}
+    evidence = evidence_of([one.candidate for one in candidates])
     others = []
     for verdict in passed_over(candidates, chosen.candidate.path)[:_PASSED_OVER_MAX]:
         path = verdict.candidate.path
         reason = verdict.reason
         if path in times:
             reason = f"restored {times[path]} times without progress"
-        elif verdict.is_valid:
-            reason = f"written later, but of a lower step; {reason}"
+        elif verdict.is_valid or verdict.hindrance is Hindrance.UNREAD:
+            why = evidence[path].reason
+            reason = f"written later, but {say_reason(why)}"
+            if why in BY_EVIDENCE:
+                tag = shown(verdict.candidate.tag)
+                reason = f"{reason} (to restore it all the same: --checkpoint-name {quote(tag)})"
         others.append(PassedOver(path, verdict.candidate.step, reason))
     return replace(_choice_of(chosen), passed_over=tuple(others))
 

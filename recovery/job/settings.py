@@ -44,6 +44,7 @@ class JobSettings:
     checkpoint_folder: str = ""  # where they are looked for, for people; empty: not known by name
     # Whether the program begins from the checkpoint that it is given (`launcher.ranks.command`); None: not known.
     takes_checkpoint: bool | None = None
+    checkpoint_names: tuple[str, ...] = ()  # --checkpoint-name, for the journal
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
     # claimed elsewhere: this start of the controller counts as this one at least
     epoch_min: int = 0

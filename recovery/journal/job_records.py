@@ -46,6 +46,7 @@ class LauncherStarted:
     controller_id: str = ""
     # How long before this record the launcher before was last alive; None: not known.
     alive_age_s: float | None = None
+    checkpoint_names: tuple[str, ...] = ()  # --checkpoint-name of this start
 
 
 class ClaimProof(Enum):

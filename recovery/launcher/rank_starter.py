@@ -131,7 +131,7 @@ class RankStarter:
             else None,
         )
         rank.recorder = recorder_files(environment, rank.rank, self._plan.folder)
-        argv = fill(self._plan.command.argv, order.restore, rank.local_rank)
+        argv = fill(self._plan.command.argv, order.restore, rank.local_rank, rank.rank)
         prefix = self._plan.command.prefix
         if prefix is not None:
             argv = self._put_behind(prefix, argv, environment, order, rank)

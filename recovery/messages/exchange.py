@@ -316,6 +316,11 @@ class FoundCheckpoint:
     has_wrong_sum: bool = (
         False  # its bytes contradict their checksums, and nobody changed the files
     )
+    # What its content holds: fields of a recovery.checkpoints.model.Shape.
+    holds: str = ""
+    tensors: int = 0
+    elements: int = 0
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What lies in a checkpoint folder, and what a restart from it would read: `rankmend checkpoints`."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,8 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Share
-from recovery.checkpoints.order import passed_over
+from recovery.checkpoints.names import refuse_url
+from recovery.checkpoints.order import CandidateEvidence, passed_over
 
 _MEASURED_BYTES_MIN: Final = 1 << 20  # less says how long files take to open, and no rate
 _JUDGED_MAX: Final = 1000  # candidates read in one call; a folder rarely keeps more than 100
@@ -28,6 +29,9 @@ class CheckpointFolder:
     read_bytes_per_s: float | None  # while they were read just now; None when that was too little
     unknown: tuple[str, ...] = ()  # files that are checkpoints by their names alone
     deeper: str | None = None  # looks like a checkpoint, but lies too deep
+    evidence: Mapping[str, CandidateEvidence] = field(
+        default_factory=dict
+    )  # of each candidate, by path
 
     @property
     def chosen(self) -> CheckpointVerdict | None:
@@ -50,10 +54,17 @@ class CheckpointFolder:
         return size_bytes * replicas / self.read_bytes_per_s
 
 
-def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) -> CheckpointFolder:
-    """Read every checkpoint in the folder. Raises SourceError when it can't be listed."""
+def look_into(
+    folder: Path, marker: str | None, names: Sequence[str], timeout_s: float, clock: Clock
+) -> CheckpointFolder:
+    """Read every checkpoint in the folder with one of these names, if there are any.
+
+    Raises SourceError when it can't be listed.
+    """
+    refuse_url(str(folder))
     settings = CheckpointSettings(
         marker=marker,
+        names=tuple(names),
         validate_max=_JUDGED_MAX,
         background_timeout_s=timeout_s,
         check_wait_s=math.inf,  # no restart waits for a person's answer
@@ -73,6 +84,7 @@ def look_into(folder: Path, marker: str | None, timeout_s: float, clock: Clock) 
         finder.read_bytes_per_s,
         found.unknown,
         found.deeper,
+        found.evidence,
     )
 
 

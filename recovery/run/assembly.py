@@ -17,6 +17,7 @@ from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.manifests import Manifests
 from recovery.checkpoints.model import CheckpointSettings
+from recovery.checkpoints.names import refuse_url
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.checkpoints.priority import check_rate
 from recovery.launcher.agent_link import AgentLink
@@ -62,6 +63,8 @@ def say(text: str) -> None:
 def make_command(options: RunOptions, environment: Mapping[str, str]) -> RankCommand:
     if options.checkpoint_dir is None:
         _refuse_placeholder(options.arguments)
+    else:
+        refuse_url(str(options.checkpoint_dir))
     if options.rank_prefix is not None:
         return _make_contained_command(options, options.rank_prefix, environment)
     if options.rank_prefix_env is not None:
@@ -318,8 +321,8 @@ def make_waiting(
     return WaitingProcesses(standbys, server)
 
 
-def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
-    """Return the background search for checkpoints, not yet started."""
+def make_watch(options: RunOptions, clock: Clock, world_size: int = 0) -> CheckpointWatch | None:
+    """Return the background search for checkpoints, not yet started. ``world_size``: 0 where it may change."""
     if options.checkpoint_dir is None:
         return None
     rate = options.check_rate_bytes_per_s
@@ -328,6 +331,8 @@ def make_watch(options: RunOptions, clock: Clock) -> CheckpointWatch | None:
     settings = CheckpointSettings(
         check_wait_s=usual.check_wait_s if wait_s is None else wait_s,
         marker=options.checkpoint_marker or None,
+        names=options.checkpoint_names,
+        world_size=world_size,
         check_rate_bytes_per_s=check_rate(len(os.sched_getaffinity(0))) if rate is None else rate,
     )
     folder = options.checkpoint_dir.absolute()

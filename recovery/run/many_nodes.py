@@ -213,6 +213,7 @@ class Node:
             has_checkpoints=options.checkpoint_dir is not None,
             checkpoint_folder=checkpoint_folder(options)[:256],
             takes_checkpoint=takes_checkpoint(self._setup.command),
+            checkpoint_names=list(options.checkpoint_names),
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
             starts_from_scratch=options.start_from_scratch,
             claim_taken=self._claim_news(),

@@ -190,7 +190,7 @@ class _Session:
             ports=self._options.master_port or port_range(self._options),
         )
         made = NodeLauncher(self._setup, job, self._clock)
-        watch = make_watch(self._options, self._clock)
+        watch = make_watch(self._options, self._clock, self._setup.slots)
         if watch is not None:
             watch.start()
         try:
@@ -266,6 +266,7 @@ class _Session:
             own_node=self._node,
             checkpoint_folder=checkpoint_folder(self._options),
             takes_checkpoint=takes_checkpoint(self._setup.command),
+            checkpoint_names=self._options.checkpoint_names,
             alive_age_s=alive_age_s,
         )
 

@@ -84,6 +84,7 @@ class RunOptions:
     job: str | None = None
     checkpoint_dir: Path | None = None
     checkpoint_marker: str | None = None
+    checkpoint_names: tuple[str, ...] = ()  # shell patterns; `!PATTERN` leaves out
     check_rate_bytes_per_s: float | None = None
     check_wait_s: float | None = None
     state_dir: Path | None = None

@@ -67,5 +67,8 @@ _WORDS: Final[Mapping[str, Callable[[Any], str]]] = {
     "parallel": _parallel,
     "grace_s": lambda seconds: f"--grace {seconds:g} s",
     "policy": _policy,
+    "checkpoint_names": lambda names: (
+        " ".join(f"--checkpoint-name {one}" for one in names) or "no --checkpoint-name"
+    ),
     "has_checkpoints": lambda has: "--checkpoint-dir" if has else "no --checkpoint-dir",
 }

@@ -197,6 +197,7 @@ def settings_of(
         has_checkpoints=join.has_checkpoints and parts.checkpoints is None,
         checkpoint_folder=join.checkpoint_folder,
         takes_checkpoint=join.takes_checkpoint,
+        checkpoint_names=tuple(join.checkpoint_names),
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,
         controller_id=_CONTROLLER_ID,

@@ -128,6 +128,6 @@ def _finding(ledger: Ledger, job_id: str, node: str | None) -> Finding:
 def _say_restorable(ledger: Ledger) -> str:
     seen = ledger.restorable
     if seen is None:
-        return "no restorable checkpoint has been found"
+        return "no checkpoint has been checked yet: a failure looks for one"
     step = "" if seen.step is None else f" at step {seen.step}"
     return f"restore {seen.path}{step} ({seen.label})"

@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from rankmend.cli import cli
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
+from tests.support.checkpoint_contents import adam, npz_file, weights
+from tests.support.checkpoint_contents import torch_file as whole_file
 from tests.support.checkpoint_saves import save_npz, save_trainer, torch_file
 from tests.support.snapshot_files import claim, write_snapshot
 
@@ -187,3 +189,70 @@ def test_snapshots_without_any_checkpoint_are_shown_and_no_checkpoint_is_still_a
     assert shown.exit_code == 1
     assert "continues from memory at step 15" in shown.stdout
     assert f"{tmp_path}: nothing in it looks like a checkpoint" in shown.stdout
+
+
+def save_with_metrics(folder: Path) -> None:
+    for at, step in enumerate((10, 20)):
+        (folder / f"step_{step}.pt").write_bytes(
+            whole_file({"model": weights(), "optimizer": adam(weights()), "step": step})
+        )
+        os.utime(folder / f"step_{step}.pt", (1e9 + at, 1e9 + at))
+    (folder / "metrics.npz").write_bytes(npz_file(loss=[0.5]))
+
+
+def test_explain_shows_what_speaks_for_and_against_each_and_what_to_type(tmp_path: Path) -> None:
+    save_with_metrics(tmp_path)
+
+    result = checkpoints(str(tmp_path), "--explain")
+
+    text = " ".join(result.stdout.split())
+    assert "model and optimizer, step from its content, 2 are alike" in text
+    assert (
+        "values alone, no step, named as a copy; against it: no optimizer's state is in it" in text
+    )
+    assert f"newer, but passed over: {tmp_path}/metrics.npz: no optimizer's state is in it" in text
+    assert "to restore it all the same: --checkpoint-name metrics.npz" in text
+
+
+def test_the_evidence_is_in_the_document(tmp_path: Path) -> None:
+    save_with_metrics(tmp_path)
+
+    document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
+
+    chosen, _older, side = (one["evidence"] for one in document["checkpoints"])
+    assert (chosen["step"], chosen["holds"], chosen["reason"]) == ("content", "state", "first")
+    assert (chosen["tensors"], chosen["elements"]) == (4, 544)
+    assert (side["step"], side["holds"], side["reason"]) == ("none", "values", "no_optimizer")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "chosen"),
+    [
+        (("metrics*",), "metrics.npz"),
+        (("!step_20.pt",), "step_10.pt"),
+        (("step_*", "!*20*"), "step_10.pt"),
+    ],
+)
+def test_a_person_can_say_which_names_count(
+    tmp_path: Path, patterns: tuple[str, ...], chosen: str
+) -> None:
+    save_with_metrics(tmp_path)
+    options = [word for one in patterns for word in ("--checkpoint-name", one)]
+
+    document = json.loads(checkpoints(str(tmp_path), "--json", *options).stdout)
+
+    assert document["restores"] == str(tmp_path / chosen)
+
+
+@pytest.mark.parametrize("pattern", ["a/b", "!", ""])
+def test_what_is_no_pattern_of_a_name_is_refused(tmp_path: Path, pattern: str) -> None:
+    assert checkpoints(str(tmp_path), "--checkpoint-name", pattern).exit_code == 2
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/ckpt", "gs://bucket/ckpt", "hf://org/model"])
+def test_a_url_is_refused_with_what_to_do(url: str) -> None:
+    result = checkpoints(url)
+
+    assert result.exit_code != 0
+    assert "is a URL" in result.output
+    assert "mount the storage" in result.output

@@ -259,4 +259,8 @@ def _told(verdict: CheckpointVerdict) -> FoundCheckpoint:
         verdict.parts,
         verdict.unchecked_bytes,
         verdict.has_wrong_sum,
+        one.shape.holds.value,
+        one.shape.tensors,
+        one.shape.elements,
+        one.shape.epoch,
     )

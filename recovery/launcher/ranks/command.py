@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rankmend.errors import LaunchError
+from recovery.checkpoints.names import with_rank
 from recovery.launcher.ranks.contained import RankPrefix
 from recovery.messages.exchange import Restore
 
@@ -23,6 +24,7 @@ _TORCH = re.compile(
 _ASKS = re.compile(rb"rankmend|RANKMEND_RESUME")
 _FILES_MAX = 100  # that are read; a folder with more is no place for one script
 _LOCAL_RANK = "${local_rank}"  # torchrun's macro
+_RANK = "{rank}"  # in an argument that also names the checkpoint
 # Files that pipx and uv write into an environment made for a single tool.
 _TOOL_MARKERS = ("pipx_metadata.json", "uv-receipt.toml", "rankmend-tool")
 
@@ -196,14 +198,19 @@ def takes_checkpoint(command: RankCommand) -> bool | None:
     return False if is_alone else None
 
 
-def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tuple[str, ...]:
-    """Return the arguments of one rank with the chosen checkpoint and local rank filled in.
+def fill(
+    argv: tuple[str, ...], restore: Restore | None, local_rank: int, rank: int | None = None
+) -> tuple[str, ...]:
+    """Return the arguments of one rank with the chosen checkpoint and its ranks filled in.
+
+    Where each rank has saved a file of its own, `{checkpoint}` is this rank's. `{rank}` is filled in only beside
+    one of the others: a script may have a pattern of its own.
 
     If a value is missing (no checkpoint, or an unknown step), an argument that contains its placeholder
     is dropped, and with it the option before it if the argument is nothing but the placeholder:
     `--resume {checkpoint}` goes entirely.
     """
-    values = _values_of(restore)
+    values = _values_of(restore if restore is None or rank is None else _of_rank(restore, rank))
     filled: list[str] = []
     for argument in argv:
         missing = [name for name, value in values.items() if value is None and name in argument]
@@ -212,8 +219,19 @@ def fill(argv: tuple[str, ...], restore: Restore | None, local_rank: int) -> tup
                 filled.pop()
             continue
         text = _PLACEHOLDER.sub(lambda found: values[found[0]] or "", argument)
+        if rank is not None and _PLACEHOLDER.search(argument):
+            text = text.replace(_RANK, str(rank))
         filled.append(text.replace(_LOCAL_RANK, str(local_rank)))
     return tuple(filled)
+
+
+def _of_rank(restore: Restore, rank: int) -> Restore:
+    """Return the file of this rank, where the chosen one is the first rank's of several."""
+    directory, separator, tag = restore.path.rpartition("/")
+    own = with_rank(tag, rank)
+    if own is None or not Path(directory or "/", own).is_file():
+        return restore
+    return replace(restore, path=f"{directory}{separator}{own}")
 
 
 def _values_of(restore: Restore | None) -> dict[str, str | None]:

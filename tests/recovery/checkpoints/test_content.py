@@ -444,6 +444,18 @@ def test_a_file_that_shrinks_while_it_is_read_is_not_whole(file: Path) -> None:
         ("sha1-77.pt", None),
         ("step-" + "9" * 200, None),
         ("step-٣.pt", None),
+        ("ep1-ba900-rank0.pt", 900),
+        ("checkpoint_3_2000.pt", 2000),
+        ("checkpoint_2026-11-28.pt", None),
+        ("rl_model_10000_steps.zip", 10000),
+        ("step_10k.pt", 10000),
+        ("model-10k.pth", 10000),
+        ("gpt2-350M-step-5k.pt", 5000),
+        ("name_e100_s2000.pth", 2000),
+        ("1epoch.pth", 1),
+        ("ckpt_rank2_step200.pt", 200),
+        ("ckpt-3of8.pt", None),
+        ("tmpv2ao9ep0", None),
     ],
 )
 def test_the_step_is_the_number_after_the_best_word(name: str, step: int | None) -> None:

@@ -150,7 +150,7 @@ def test_a_name_pattern_leaves_other_files_alone(tmp_path: Path) -> None:
     save_npz(tmp_path / "step-1.npz")
     save_npz(tmp_path / "optimizer-1.npz")
 
-    assert valid_names(find(tmp_path, name_pattern="step-*")) == ["step-1.npz"]
+    assert valid_names(find(tmp_path, names=("step-*",))) == ["step-1.npz"]
 
 
 def test_paths_are_absolute_because_ranks_run_elsewhere(

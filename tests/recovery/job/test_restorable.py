@@ -1,9 +1,13 @@
 """What the console and the journal say a failure would restore now."""
 
+from dataclasses import replace
+
 from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVerdict, Hindrance
 from recovery.job.restorable import checkpoint_seen
 from recovery.job.save_meter import SaveMeter
+from recovery.journal.attempt_records import AttemptStarted, Cause, Choice
 from recovery.journal.narrator import narrate
+from recovery.messages.exchange import Restore
 from tests.support.job_ledgers import POLICY, ledger
 
 
@@ -34,3 +38,25 @@ def test_neither_an_older_save_nor_a_newer_damaged_one_is_named() -> None:
 
     assert seen is not None
     assert narrate(seen) == "a failure now restores /c/step_20.npz at step 20 (npz file; whole)"
+
+
+def test_the_save_that_was_restored_is_noted_though_it_is_younger_than_the_grace() -> None:
+    known = [verdict(40, Hindrance.WRITING), verdict(20, None)]
+    choice = Choice(True, Restore("/c/step_40.npz", 40), "whole", modified_unix_s=1040.0)
+    began = replace(ledger(), started=AttemptStarted(2, Cause.INCIDENT, choice))
+
+    seen = checkpoint_seen(began, POLICY, known, SaveMeter())
+
+    assert seen is not None
+    assert (seen.path, seen.newer_path) == ("/c/step_40.npz", None)
+
+
+def test_a_save_over_the_one_that_was_restored_is_not_trusted() -> None:
+    known = [verdict(40, Hindrance.WRITING), verdict(20, None)]
+    choice = Choice(True, Restore("/c/step_40.npz", 40), "whole", modified_unix_s=999.0)
+    began = replace(ledger(), started=AttemptStarted(2, Cause.INCIDENT, choice))
+
+    seen = checkpoint_seen(began, POLICY, known, SaveMeter())
+
+    assert seen is not None
+    assert (seen.path, seen.newer_path) == ("/c/step_20.npz", "/c/step_40.npz")

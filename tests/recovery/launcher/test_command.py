@@ -221,3 +221,22 @@ def test_neither_is_what_is_no_script(tmp_path: Path) -> None:
 
     assert takes_checkpoint(program) is None
     assert takes_checkpoint(RankCommand(("python3", "-u", "-m", "train"), None)) is None
+
+
+def test_each_rank_is_given_its_own_file_of_a_save_by_rank(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"step_20_rank_{rank}.pt").write_bytes(b"x")
+    restore = Restore(str(tmp_path / "step_20_rank_0.pt"), 20)
+    argv = ("t", "{checkpoint}", "{checkpoint_dir}/{rank}/{checkpoint_tag}", "out_{rank}.log")
+
+    assert fill(argv, restore, 0, rank=1) == (
+        *("t", str(tmp_path / "step_20_rank_1.pt"), f"{tmp_path}/1/step_20_rank_1.pt"),
+        "out_{rank}.log",  # the script's own
+    )
+
+
+def test_a_rank_without_a_file_of_its_own_is_given_the_chosen_one(tmp_path: Path) -> None:
+    path = tmp_path / "ep1-ba900-rank0.pt"
+    path.write_bytes(b"x")
+
+    assert fill(("t", "{checkpoint}"), Restore(str(path), 900), 1, rank=1) == ("t", str(path))

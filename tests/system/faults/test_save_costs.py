@@ -62,7 +62,7 @@ def test_status_shows_stall_interval_and_cost_of_a_running_job(job: Job) -> None
     assert told["present"]["interval_s"] == told["interval_s"]
     assert told["best"]["total"] <= told["present"]["total"]
     text = status(job)
-    assert "newest restorable checkpoint: " in text
+    assert "newest checked checkpoint: " in text
     assert "of goodput" in text
     assert "this job had none in" in text
 

@@ -1,0 +1,47 @@
+"""A restart begins from what a person would have chosen: every folder of the corpus."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from recovery.checkpoints.finder import CheckpointFinder
+from tests.recovery.checkpoints.corpus import CORPUS, Folder
+
+BEGIN_UNIX_S = 1_900_000_000.0
+
+
+def build(root: Path, folder: Folder) -> None:
+    """Write the files, a minute apart."""
+    for at, entry in enumerate(folder.files):
+        path = root / entry[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(entry[1])
+        age_s = entry[2] if len(entry) == 3 else 60.0 * (at + 1)
+        os.utime(path, (BEGIN_UNIX_S + age_s,) * 2)
+        if path.parent != root:
+            os.utime(path.parent, (BEGIN_UNIX_S + age_s,) * 2)
+
+
+@pytest.mark.parametrize("folder", CORPUS, ids=lambda folder: folder.name)
+def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder: Folder) -> None:
+    build(tmp_path, folder)
+
+    verdicts = CheckpointFinder(tmp_path).find(0.0)
+
+    chosen = next((one.candidate for one in verdicts if one.is_valid), None)
+    name = "" if chosen is None else os.path.relpath(chosen.path, tmp_path)
+    truths = (folder.truth,) if isinstance(folder.truth, str) else folder.truth
+    assert name in truths, [(one.candidate.tag, one.reason) for one in verdicts]
+    if chosen is not None and folder.step is not None:
+        assert chosen.step == folder.step
+    if chosen is not None and folder.parts:
+        assert sorted(os.path.relpath(part, tmp_path) for part in chosen.parts) == sorted(
+            folder.parts
+        )
+
+
+def test_the_corpus_is_large_and_each_folder_has_a_name_and_a_source() -> None:
+    assert len(CORPUS) >= 120
+    assert len({folder.name for folder in CORPUS}) == len(CORPUS)
+    assert all(folder.source for folder in CORPUS)
