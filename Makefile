@@ -76,7 +76,7 @@ test-rest: $(VENV)/.dev $(VENV)/.frameworks $(VENV)/.parallel
 	RANKMEND_TESTS_REQUIRE_FRAMEWORKS=1 $(PYTEST) --hypothesis-profile=thorough $(REAL) --chosen not $(PYTEST_ARGS)
 
 test-thorough: $(VENV)/.dev
-	$(BIN)/python -m pytest -q --numprocesses=auto --hypothesis-profile=thorough --tier unit -m hypothesis $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q --numprocesses=auto --hypothesis-profile=thorough --tier unit -m "hypothesis or thorough" $(PYTEST_ARGS)
 
 # FILES: files, folders or node ids. N: how many times each. LOAD: busy loops beside them.
 N ?= 20

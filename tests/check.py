@@ -153,7 +153,17 @@ def main() -> int:
         Step("lint", [str(BIN / "ruff"), "check", "--quiet", "."]),
         Step("types", [str(BIN / "mypy")]),
     ]
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "--no-header"]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:xdist",
+        "--no-header",
+        "--tier",
+        "unit",
+    ]
     lanes = [
         [Step(f"unit {number}", [*pytest, *map(str, shard)])]
         for number, shard in enumerate(shards(files, os.cpu_count() or 1), 1)

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,10 +132,10 @@ def _test_modules(argument: str) -> Iterator[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not asked for, keep tests of one bed together, and hand out the slowest first."""
+    if config.getoption("--hypothesis-profile") != "thorough" and config.getoption("--tier"):
+        _leave_out(config, items, lambda item: item.get_closest_marker("thorough") is not None)
     if chosen := config.getoption("--chosen"):
-        kept = [item for item in items if is_chosen(item) == (chosen == "only")]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-        items[:] = kept
+        _leave_out(config, items, lambda item: is_chosen(item) != (chosen == "only"))
     if not hasattr(config, "workerinput"):
         return
     # Tests that share a module's bed stay on one worker; all others are handed out one by one.
@@ -148,6 +148,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         limit = item.get_closest_marker("timeout")
         weights[item.path] += int(limit.args[0]) if limit and limit.args else 10
     items.sort(key=lambda item: -weights[item.path])
+
+
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], is_left_out: Callable[[pytest.Item], bool]
+) -> None:
+    left_out = [item for item in items if is_left_out(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not is_left_out(item)]
 
 
 def _shares_bed(item: pytest.Item) -> bool:

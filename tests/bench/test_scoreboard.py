@@ -128,6 +128,7 @@ def test_simple_rules_accuse_where_rankmend_abstains() -> None:
     assert accused["single-step 1.1x"] is True
 
 
+@pytest.mark.thorough
 def test_injected_cases_name_their_culprit_by_what_was_made_slower() -> None:
     table = synthetic_job(4, replicas=2, stages=2, steps=40, noise=0.01)
 
@@ -141,6 +142,7 @@ def test_injected_cases_name_their_culprit_by_what_was_made_slower() -> None:
     assert (slower.seconds[0, :3] == table.seconds[0, :3]).all()
 
 
+@pytest.mark.thorough
 def test_injected_hangs_have_all_classes_several_culprits_and_8_to_512_ranks() -> None:
     cases = list(hang_cases())
 
@@ -151,6 +153,7 @@ def test_injected_hangs_have_all_classes_several_culprits_and_8_to_512_ranks() -
     assert sizes == {8, 16, 32, 128, 512}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["hang", "hosts"])
 def test_rankmend_is_exact_on_injected_cases_where_the_simple_rule_is_not(kind: str) -> None:
     cases = [case for case in injected_cases(None) if case.truth.kind == kind][::3]

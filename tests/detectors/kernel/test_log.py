@@ -438,6 +438,7 @@ def flood(count: int) -> Iterator[str]:
         yield f"3,{number},{number * 10},-;{XID_95}\n"
 
 
+@pytest.mark.thorough
 def test_800_000_equal_lines_are_one_group_and_a_count_in_bounded_memory() -> None:
     state = KernelLogState()
     state.feed_all(parse_log(flood(1_000)))

@@ -75,6 +75,7 @@ def test_noise_is_no_spike(sigma: float, warm_up: float) -> None:
     assert _alarms(5, 2_000, sigma, warm_up) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0])
 def test_a_million_noisy_steps_hold_no_spike(sigma: float) -> None:
     assert _alarms(100, 10_000, sigma) == 0

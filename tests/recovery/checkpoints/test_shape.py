@@ -14,6 +14,8 @@ from recovery.checkpoints.reader import FileReader
 from recovery.checkpoints.shape import counters_in, shape_of_arrays, shape_of_content
 from tests.support.checkpoint_contents import Tensor, adam, torch_file, weights
 
+pytestmark = pytest.mark.process
+
 MODEL = weights()
 
 

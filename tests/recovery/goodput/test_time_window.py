@@ -72,6 +72,7 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
             )
 
 
+@pytest.mark.thorough
 @given(case=st.sampled_from(JOBS), seed=st.integers(0, 2**32), torn=st.integers(0, 30))
 def test_of_a_journal_of_an_old_version_also_with_a_torn_end(
     case: str, seed: int, torn: int

@@ -14,6 +14,8 @@ from tests.support.rewording import as_length, in_other_words, without_words
 from tests.support.simulation import Scenario, SimWorld, draw_scenario
 from tests.support.simulation_nodes import Cluster, Setting, Trouble
 
+pytestmark = pytest.mark.thorough
+
 ONE_NODE = {
     "a rank is killed": Scenario(2),
     "one bug ends each attempt": Scenario(5, faults=(), bug_at_step=23),

@@ -68,6 +68,7 @@ def test_two_crashes_in_a_row_are_as_good_as_one(crash_at: int) -> None:
     assert world.outcome.kind is OutcomeKind.DONE, world.outcome
 
 
+@pytest.mark.thorough
 def test_random_scenarios_keep_every_rule() -> None:
     """Many seeds, as many as the time allows. RANKMEND_SIM_SEED=N SECONDS=0 runs one again."""
     until_s = time.monotonic() + SECONDS

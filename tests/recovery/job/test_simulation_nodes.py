@@ -41,6 +41,7 @@ def nodes_of(attempt: AttemptStarted) -> list[str]:
     return [place.node for place in attempt.placement]
 
 
+@pytest.mark.thorough
 def test_random_settings_keep_every_rule() -> None:
     """Many seeds, as many as the time allows. RANKMEND_SIM_SEED=N SECONDS=0 runs one again."""
     until_s = time.monotonic() + SECONDS
@@ -60,6 +61,7 @@ def test_random_settings_keep_every_rule() -> None:
             break
 
 
+@pytest.mark.thorough
 def test_a_crash_at_any_boundary_starts_no_attempt_twice_and_forgets_nothing() -> None:
     boundaries = Cluster(KILL).run().control.crossings
 
@@ -232,6 +234,7 @@ def test_two_controllers_on_copies_of_one_journal_never_run_two_attempts_at_once
     assert others > 6
 
 
+@pytest.mark.thorough
 def test_a_full_disk_at_any_boundary_loses_nothing_on_several_nodes() -> None:
     boundaries = Cluster(KILL).run().control.crossings
 
@@ -244,6 +247,7 @@ def test_a_full_disk_at_any_boundary_loses_nothing_on_several_nodes() -> None:
         assert {attempt for attempt, _node in world.launched} == set(range(1, incidents + 2))
 
 
+@pytest.mark.thorough
 def test_a_tail_torn_at_any_boundary_is_cut_and_nothing_is_done_twice() -> None:
     boundaries = Cluster(KILL).run().control.crossings
     cut = 0

@@ -19,6 +19,8 @@ from recovery.launcher.evidence.recorder import (
 )
 from tests.support.eventually import DEADLINE_S
 
+pytestmark = pytest.mark.process
+
 
 def test_what_the_user_has_set_of_the_recorder_stays() -> None:
     own = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/tmp/mine_"}

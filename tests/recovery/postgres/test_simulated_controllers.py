@@ -47,6 +47,7 @@ def records_of(world: LeasedCluster, kind: type) -> list[object]:
     return [one.record for one in verify_rows(world.rows(), "job")[0] if isinstance(one.record, kind)]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_random_faults_of_controllers_and_database_break_no_rule(tmp_path: Path) -> None:
     """Many seeds, as many as the time allows. RANKMEND_SIM_SEED=N SECONDS=0 runs one again."""
     until_s = time.monotonic() + SECONDS
@@ -68,6 +69,7 @@ def test_random_faults_of_controllers_and_database_break_no_rule(tmp_path: Path)
     print(f"{seed - FIRST_SEED + 1} seeds, {FIRST_SEED} to {seed}, broke no rule")
 
 
+@pytest.mark.thorough
 def test_without_the_databases_refusal_the_checker_finds_what_two_owners_write(
     tmp_path: Path,
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_job_whose_controller_fails_for_longer_than_its_lease_is_recovered_by_
     assert len(records_of(world, LauncherStarted)) > 1
 
 
+@pytest.mark.thorough
 def test_a_crash_at_any_boundary_breaks_no_rule(tmp_path: Path) -> None:
     whole = LeasedCluster(KILL, (), tmp_path / "whole").run()
 

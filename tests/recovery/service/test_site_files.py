@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from click.testing import CliRunner
 
 from detectors.parts.power_feeds import PowerReading
@@ -16,6 +17,8 @@ from recovery.service.controller_config import Config
 from recovery.service.pager import SiteReadings, look
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import make_folder, running
+
+pytestmark = pytest.mark.process
 
 SITE = """
 [[power_feed]]

@@ -5,6 +5,8 @@ import pytest
 from rankmend.errors import ConfigError
 from recovery.run.slurm import address
 
+pytestmark = pytest.mark.process
+
 
 def test_name_that_resolves_is_used_as_it_is() -> None:
     assert address.node_address("localhost") == "localhost"
