@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.support.tiers import Tier, tier_of
@@ -63,6 +64,7 @@ def changed_files() -> list[str]:
     return [entry[3:] for entry in printed.split("\0") if entry]
 
 
+@cache
 def imports_of(file: Path) -> set[str]:
     """Return the modules that a file imports, and the names that it imports from them as modules."""
     found = set()

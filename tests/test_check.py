@@ -25,9 +25,9 @@ def test_fewer_files_than_shards_leave_no_empty_one() -> None:
 
 
 def test_changed_module_concerns_the_files_that_import_it() -> None:
-    found = names(affected(unit_files(), ["detectors/hang/wait_graph.py"]))
+    found = names(affected(unit_files(), ["detectors/hang/live.py"]))
 
-    assert "tests/detectors/hang/test_wait_graph.py" in found
+    assert "tests/detectors/hang/test_live.py" in found
     assert "tests/detectors/kernel/test_rules.py" not in found
 
 
