@@ -15,7 +15,7 @@ import pytest
 
 from rankmend.hook import gloo_threads
 
-REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-long`, which installs them
+REQUIRED = "RANKMEND_TESTS_REQUIRE_FRAMEWORKS"  # set by `make test-rest`, which installs them
 PARALLEL = Path(
     sys.prefix, "parallel"
 )  # where `make .venv/.parallel` puts DeepSpeed and megatron-core
