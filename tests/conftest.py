@@ -19,7 +19,7 @@ from tests.support.run_again import BED, RunAgain, known_flaky
 from tests.support.tiers import Tier, UnitGuard, tier_of
 
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
-settings.register_profile("quick", deadline=None, max_examples=25)  # `make check`, `make test`
+settings.register_profile("quick", deadline=None, max_examples=10)  # `make check`, `make test`
 settings.register_profile("thorough", deadline=None, max_examples=100)  # `make test-all`
 settings.load_profile("quick")
 
