@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.formats import plain_pickle
@@ -96,7 +96,6 @@ def test_any_bytes_are_a_value_or_a_named_error(data: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
 def test_a_dump_with_changed_bytes_is_read_or_a_named_error(data: st.DataObject) -> None:
     good = bytearray(pickled(dump(entry(4, retired=True), entry(5))))
     for _change in range(data.draw(st.integers(1, 6))):

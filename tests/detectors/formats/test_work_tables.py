@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.diagnosis import Verdict
@@ -257,7 +257,6 @@ json_values = st.recursive(
 fields = st.sampled_from(["rank", "step", "seconds", "kind", "stage", "src", "dst", "tokens"])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.dictionaries(fields, json_values, max_size=6), min_size=1, max_size=6))
 def test_any_json_lines_end_in_a_verdict_or_a_named_error(rows: list[dict[str, Any]]) -> None:
     text = "\n".join(json.dumps(row) for row in rows)
@@ -267,7 +266,6 @@ def test_any_json_lines_end_in_a_verdict_or_a_named_error(rows: list[dict[str, A
         assert str(error)  # noqa: PT017 - either outcome is right
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="rankstepcod,\n0123.-\"'e\0", max_size=200))
 def test_any_text_is_a_table_or_a_named_error(text: str) -> None:
     try:
@@ -288,7 +286,6 @@ events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(events, json_values), max_size=8), json_values)
 def test_any_profiler_trace_ends_in_a_table_or_a_named_error(trace: list[Any], info: Any) -> None:
     try:
@@ -297,7 +294,6 @@ def test_any_profiler_trace_ends_in_a_table_or_a_named_error(trace: list[Any], i
         assert str(error)  # noqa: PT017
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["header", "coll_perf", "metadata"]), json_values)))
 def test_any_records_of_the_inspector_end_in_a_table_or_a_named_error(rows: list[Any]) -> None:
     try:

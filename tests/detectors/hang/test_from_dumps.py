@@ -99,7 +99,6 @@ def host_faults(draw: st.DrawFn) -> tuple[Sizes, dict[int, Fault], int]:
 
 
 @given(host_faults())
-@settings(deadline=None, max_examples=300)
 def test_host_that_stops_launching_is_named_and_nobody_else(
     case: tuple[Sizes, dict[int, Fault], int],
 ) -> None:
@@ -128,7 +127,6 @@ def device_faults(draw: st.DrawFn) -> tuple[Sizes, dict[int, Fault], int]:
 
 
 @given(device_faults())
-@settings(deadline=None, max_examples=300)
 def test_stuck_device_is_named_or_nobody_is(case: tuple[Sizes, dict[int, Fault], int]) -> None:
     sizes, faults, ahead = case
     hung = hang(sizes, faults, ahead=ahead)
@@ -140,7 +138,6 @@ def test_stuck_device_is_named_or_nobody_is(case: tuple[Sizes, dict[int, Fault],
 
 
 @given(device_faults())
-@settings(deadline=None, max_examples=200)
 def test_stuck_device_is_named_where_devices_tell_what_they_begin(
     case: tuple[Sizes, dict[int, Fault], int],
 ) -> None:

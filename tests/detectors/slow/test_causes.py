@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.assembly.families import FAMILIES
@@ -168,7 +168,6 @@ def test_each_sign_names_its_cause_where_the_section_allows_it(cause: Any, sign:
         assert explanation.beside
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.005, 0.02]))
 def test_healthy_hardware_shows_nothing_and_says_what_was_looked_at(
     seed: int, noise: float
@@ -447,7 +446,6 @@ def test_an_answer_that_is_none_is_a_named_error(document: Any, said: str) -> No
         read_answer(document, {"m"})
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_a_page_or_a_named_error(text: str) -> None:
     with suppress(SourceError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.scoreboard.cases import slow_down, synthetic_job
@@ -361,7 +361,6 @@ def test_a_large_job_is_screened_without_losing_its_slow_rank() -> None:
     assert [suspect.row for suspect in found] == [4_321]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     scale=st.floats(1e-6, 1e6), row=st.integers(0, 7), first=st.integers(6, 30), order=st.randoms()
 )
@@ -380,7 +379,6 @@ def test_neither_the_unit_nor_the_order_of_workers_matters(
     assert diagnose_slow(shuffled).culprits == (table.workers[row],)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of(st.just(float("nan")), st.floats(-5, 5)), max_size=60))
 def test_an_episode_lies_within_its_series(values: list[float]) -> None:
     episode = find_episode(np.array(values, dtype=np.float64), 5)

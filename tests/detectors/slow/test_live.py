@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.slow.live import SlowLive, Steps
@@ -80,7 +80,6 @@ def _named(looks: list[SlowLook]) -> set[int]:
     return {one.rank for look in looks for one in look.slow}
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     world_size=st.sampled_from([2, 3, 4, 8, 64, 512]),
     factor=st.sampled_from([1.15, 1.25, 1.5, 2.5]),
@@ -194,7 +193,6 @@ def test_reports_that_repeat_or_leave_steps_out_change_nothing_that_was_told() -
     assert _named(job.run(60, slow={1: 1.5})) == {1}
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.scoreboard.host_cases import FAULTS, LEVELS, host_job
@@ -45,7 +45,6 @@ def test_each_fault_names_its_node_with_class_and_onset(fault: str, nodes: int) 
     assert 0.4 < found.confidence <= 0.7
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10_000),
     st.integers(3, 32),
@@ -116,7 +115,6 @@ def test_a_silent_node_costs_confidence_and_is_no_odd_node() -> None:
     assert any("cpu_busy: too few samples of n5" in line.text for line in found.evidence)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12))
 def test_sums_of_distances_are_those_of_all_pairs(values: list[float]) -> None:
     column = np.array(values)[:, None]
@@ -235,7 +233,6 @@ def test_command_without_input_or_with_two_ends_with_2(tmp_path: Path) -> None:
     assert "cannot query" in run("--prometheus", "http://127.0.0.1:9").stderr
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.floats(allow_nan=True)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
@@ -347,7 +347,6 @@ MIXED = st.lists(PIECES | st.binary(max_size=60), max_size=12).map(b"".join)
 
 
 @given(content=MIXED)
-@settings(max_examples=600, deadline=None)
 def test_no_bytes_make_validation_raise(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
@@ -357,7 +356,6 @@ def test_no_bytes_make_validation_raise(
 
 
 @given(data=st.data(), writer=st.sampled_from(sorted(WRITERS)))
-@settings(max_examples=600, deadline=None)
 def test_no_damage_to_a_real_file_makes_validation_raise(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, writer: str
 ) -> None:

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity
@@ -1349,7 +1349,6 @@ def test_a_job_that_ends_while_a_plan_waits_is_done(training: Bench) -> None:
 # What was counted as reports came.
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmend.clock import SystemClock
@@ -443,7 +443,6 @@ def test_any_one_change_to_a_row_is_seen(count: int, data: st.DataObject) -> Non
         assert len(entries) + torn == count
 
 
-@settings(max_examples=200)
 @given(st.sampled_from(sorted(records.KINDS)), st.binary(max_size=300))
 def test_no_bytes_make_the_decoder_raise_anything_but_a_journal_error(
     kind: str, body: bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.launcher.membership.lease import Lease, boot_time_s
@@ -255,7 +255,6 @@ def served() -> Iterator[Peers]:
         yield b
 
 
-@settings(max_examples=40, deadline=None)
 @given(body=st.one_of(st.binary(max_size=3 * LINE_BYTES_MAX), st.just(b"[" * 5000 + b"\n")))
 def test_whatever_is_sent_the_port_answers_the_next_one(served: Peers, body: bytes) -> None:
     where = (served.endpoint.address, served.endpoint.port)
