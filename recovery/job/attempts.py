@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from rankmend.errors import JournalError, RankmendError, SourceError
+from rankmend.errors import JournalError, RankmendError, SourceError, StorageError
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.checkpoints.unwritable import UnwritableError
 from recovery.cluster.gate import Pool
@@ -476,7 +476,7 @@ class Attempts:
             return []
         try:
             found = self._checkpoints.candidates(False)
-        except SourceError:
+        except (SourceError, StorageError):
             return []
         seen = checkpoint_seen(self._ledger, self._policy, found, self._situation.saves)
         return [] if seen is None else [seen]

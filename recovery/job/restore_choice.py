@@ -236,13 +236,17 @@ def _with_passed_over(
     """Return the choice with every other candidate that a person may take for the newest."""
     times = {one.candidate.path: restores for restores, one in failed}
     evidence = evidence_of([one.candidate for one in candidates])
+    before = {
+        one.candidate.path
+        for one in takewhile(lambda one: one.candidate.path != chosen.candidate.path, candidates)
+    }
     others = []
     for verdict in passed_over(candidates, chosen.candidate.path)[:_PASSED_OVER_MAX]:
         path = verdict.candidate.path
         reason = verdict.reason
         if path in times:
             reason = f"restored {times[path]} times without progress"
-        elif verdict.is_valid or verdict.hindrance is Hindrance.UNREAD:
+        elif path not in before and (verdict.is_valid or verdict.hindrance is Hindrance.UNREAD):
             why = evidence[path].reason
             reason = f"written later, but {say_reason(why)}"
             if why in BY_EVIDENCE:
