@@ -179,6 +179,7 @@ class CheckpointSeen:
     size_bytes: int = 0  # 0: from a version that did not tell
     saves: SavesSeen | None = None  # None: none was measured
     newer_path: str | None = None  # a newer one, which is still being written
+    holds: str = ""  # value of a recovery.checkpoints.model.Holds; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
