@@ -68,7 +68,7 @@ class Checkpoints(Protocol):
         ...
 
     def check_on(self, path: str) -> None:
-        """Read the rest of this one, which ranks restore unchecked, before all others."""
+        """Note that ranks restore this one; if it is unchecked, read the rest of it before all others."""
         ...
 
     def is_there(self, path: str) -> bool:
@@ -388,7 +388,7 @@ class Attempts:
     ) -> None:
         """Order an attempt that is ready, with the number that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)
-        path = ready.choice.restored_path if ready.choice.unchecked_bytes else None
+        path = ready.choice.restored_path
         if self._checkpoints is not None and path is not None:
             self._checkpoints.check_on(path)
         self._deleted.clear()

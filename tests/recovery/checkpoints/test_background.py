@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -155,6 +155,8 @@ class ScriptedFinder:
     def __init__(self, lists_first: bool) -> None:
         self.settings = CheckpointSettings(scan_interval_s=0.01)
         self.share = Share()
+        self.owed: frozenset[str] = frozenset()
+        self.restored: Mapping[str, float] = {}
         self.lists_first = lists_first
         self.is_reading = threading.Event()
         self.release = threading.Event()
