@@ -192,11 +192,7 @@ class Attempts:
         about, told = choice.held_about, self._ledger.start_waits
         if told is not None and told.about == about:
             return False
-        reason = (
-            f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
-            f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
-            f"`rankmend approve {self._settings.name}`"
-        )
+        reason = shared_reasons.held(choice, self._settings.name)
         self._situation.record(StartWaits(reason, about))
         return True
 

@@ -224,10 +224,10 @@ def _without_optimizer(
     )
     tag = shown(chosen.candidate.tag)
     reason = (
-        f"no training state can be restored ({state.candidate.tag}: {state.reason}), and {tag} has no optimizer's state; "
-        f"approve, or --checkpoint-name {quote(tag)}, goes on from it all the same"
+        f"no training state can be restored ({state.candidate.tag}: {state.reason}), and {tag} has no optimizer's state "
+        f"(to restore it all the same: --checkpoint-name {quote(tag)})"
     )
-    return Choice(False, None, reason, others)
+    return Choice(False, None, reason, others, model_alone=chosen.candidate.path)
 
 
 def without_deleted(choice: Choice, deleted: tuple[PassedOver, ...], *, may_begin: bool) -> Choice:

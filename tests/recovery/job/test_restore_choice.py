@@ -151,6 +151,26 @@ def test_model_alone_is_restored_once_a_person_wants_it() -> None:
     assert approved.restored_path == named.restored_path == "/c/best.pt"
 
 
+def test_person_who_approves_has_the_job_go_on_from_the_model_alone(training: Bench) -> None:
+    state = torn(file_of("step_20.pt", Holds.STATE, 1020.0, 20))
+    training.storage.verdicts = [state, BEST]
+    fail(training)
+    training.tell(after_s=6.0)
+    (waits,) = training.records(PlanWaits)
+    incident_id = training.control.ledger.incident.state.incident_id
+    assert waits.reason.endswith(
+        "because the optimizer's state would be lost. Put a valid training state back (rankmend keeps looking), "
+        f"or let the job go on from /c/best.pt: `rankmend approve {incident_id}`"
+    )
+
+    training.control.take_command(
+        PersonCommand(PersonAct.APPROVE, "ada", "", incident_id=incident_id)
+    )
+    training.tell()
+
+    assert training.records(AttemptStarted)[-1].choice.restored_path == "/c/best.pt"
+
+
 def test_older_training_state_is_restored_beside_a_torn_one() -> None:
     states = [torn(file_of("step_20.pt", Holds.STATE, 1020.0, 20))]
     older = whole(file_of("step_10.pt", Holds.STATE, 1010.0, 10))
