@@ -10,7 +10,7 @@ next goes on there. What ranks restore before it was read to its end is read fir
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 # After a caller's time, for a look that is about to end: it lets go of a read at most a chunk later.
 _LATE_S: Final = 2.0
+_RESTORED_MAX: Final = 16  # remembered; the kind counts, and a job changes it rarely
 _Marks = tuple[int, float]  # size in bytes, time of the newest change
 
 
@@ -32,6 +33,7 @@ class Finder(Protocol):
     settings: CheckpointSettings
     share: Share  # of the next look
     owed: frozenset[str]  # paths that looks beside training check before all others
+    restored: Mapping[str, float]  # paths that ranks have restored, and when each was saved
 
     def look(self, deadline: Deadline, enough: int) -> Iterator[tuple[CheckpointVerdict, ...]]:
         """Yield all verdicts again after each that was reached."""
@@ -57,6 +59,7 @@ class CheckpointWatch:
         self._is_awaited = False  # a caller waits for the look under way
         self._owed: frozenset[str] = frozenset()  # restored before it was checked
         self._owes_look = False  # and nobody has looked since
+        self._restored: dict[str, float] = {}
         self._verdicts: tuple[CheckpointVerdict, ...] = ()
         self._seen: dict[str, tuple[_Marks | None, float]] = {}  # and since when
         self._has_looked = False
@@ -100,11 +103,19 @@ class CheckpointWatch:
         self._finder.share = share
 
     def check_on(self, path: str) -> None:
-        """Read the rest of this one, which ranks restore unchecked, before all others and at full speed.
+        """Note that ranks restore this one. If it is unchecked, read the rest of it before all others and at full speed.
 
         `known` tells what comes of it.
         """
         with self._changed:
+            self._restored |= {
+                one.candidate.path: one.candidate.modified_unix_s
+                for one in self._verdicts
+                if one.candidate.path == path
+            }
+            while len(self._restored) > _RESTORED_MAX:
+                del self._restored[next(iter(self._restored))]
+            self._finder.restored = dict(self._restored)
             self._owes_look = self._is_unchecked(path)
             self._owed = frozenset({path}) if self._owes_look else frozenset()
             if self._owes_look:

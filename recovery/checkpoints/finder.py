@@ -129,6 +129,8 @@ class CheckpointFinder:
         self.share = Share()  # of later looks
         self.owed: frozenset[str] = frozenset()
         """Paths that looks beside training check before all others: ranks restore them unchecked."""
+        self.restored: Mapping[str, float] = {}
+        """What ranks have restored, by path, and when it was saved."""
         self._clock = clock or SystemClock()
         self._calls = StorageCalls(self._clock)
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
@@ -240,6 +242,7 @@ class CheckpointFinder:
         self, deadline: Deadline, enough: int, content_until_s: float
     ) -> Iterator[tuple[CheckpointVerdict, ...]]:
         try:
+            self._listing.restored = self.restored
             sightings = self._calls.run(_LISTING, lambda: self._listing.list(deadline), deadline)
         except UnfinishedError as error:
             raise SourceError(f"listing checkpoint folder {self.folder}: {error}") from error

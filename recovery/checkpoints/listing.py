@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -102,6 +102,8 @@ class Listing:
         self._known_identities: dict[str, _Identified] = {}
         self._known_glances: dict[str, _Glanced] = {}
         self._slots: set[NamePattern] = set()  # seen to be written in turn
+        self.restored: Mapping[str, float] = {}
+        """What ranks have restored, by path, and when it was saved."""
         self.evidence: dict[str, CandidateEvidence] = {}
         """What speaks for and against each candidate of the last call, by path."""
         self.unknown: tuple[str, ...] = ()
@@ -122,8 +124,10 @@ class Listing:
             ) from error
         saves = _join_saves(sightings, self._settings.world_size)
         found = list(self._without_slot_numbers(saves))
-        self.evidence = evidence_of([seen.candidate for seen in found], self._slots)
-        return newest_first(_with_earlier(found), lambda seen: seen.candidate, self._slots)
+        self.evidence = evidence_of([seen.candidate for seen in found], self._slots, self.restored)
+        return newest_first(
+            _with_earlier(found), lambda seen: seen.candidate, self._slots, self.restored
+        )
 
     def _without_slot_numbers(self, sightings: Sequence[Sighting]) -> Iterator[Sighting]:
         """Yield the sightings, those that are overwritten in turn without their number.

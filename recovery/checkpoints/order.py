@@ -9,9 +9,9 @@ A family: names of one pattern (`step_#.pt`), and files that hold the same kind 
 
 The order of families, each rule only where those before it don't decide:
 
-1. what this job restored with success before;
-2. a model with an optimizer's state, before everything without; then values and an optimizer alone last;
-3. a series whose steps are known, by content or by two numbers in names, before one number, before none;
+1. a model with an optimizer's state, before everything without; then values and an optimizer alone last;
+2. a series whose steps are known, by content or by two numbers in names, before one number, before none;
+3. the kind that this job made progress from, where it has saved more of that kind since (`proven`);
 4. a model, before what can't be told, before values alone, before an optimizer alone;
 5. names without a word such as `best`, `ema` or `metrics`;
 6. of two that were written together, one named `checkpoint`, `last` or `model`, or the larger;
@@ -66,6 +66,7 @@ _COMPARED_MAX: Final = 200  # families that are compared with each other, 40,000
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
 
 NamePattern = tuple[str, str]
+NONE_PROVEN: Final[Mapping[str, float]] = {}
 
 
 class StepSource(Enum):
@@ -201,17 +202,17 @@ class _Family:
     @property
     def may_be_model(self) -> bool:
         """Return whether it isn't known to be something else; arrays in an npz file have any name."""
-        is_known = self.holds in {Holds.VALUES, Holds.OPTIMIZER}
+        is_known = self.holds in {Holds.VALUES, Holds.OPTIMIZER} and not self.is_proven
         return not is_known or self.name_weight == _SAVE_WEIGHT
 
     @property
     def rank(self) -> tuple[int, int, int, int, int, int]:
         """Return what evidence alone says of it; the more the better."""
         return (
-            int(self.is_proven),
             int(self.holds is Holds.STATE),
             int(self.may_be_model),
             _STEP_WEIGHTS[self.steps],
+            int(self.is_proven),
             _HOLDS_WEIGHTS[self.holds],
             min(self.name_weight, 1),
         )
@@ -235,10 +236,10 @@ _HOLDS_WEIGHTS: Final = {
     Holds.OPTIMIZER: 0,
 }
 _KEY_REASONS: Final = (
-    PlaceReason.UNPROVEN,
     PlaceReason.NO_OPTIMIZER,
     PlaceReason.NO_MODEL,
     PlaceReason.NO_STEP,
+    PlaceReason.UNPROVEN,
     PlaceReason.NO_MODEL,
     PlaceReason.NAME,
     PlaceReason.SMALLER,
@@ -250,11 +251,12 @@ def newest_first(
     items: Iterable[_Item],
     candidate_of: Callable[[_Item], Candidate],
     slots: Collection[NamePattern] = (),
-    proven: Collection[str] = (),
+    proven: Mapping[str, float] = NONE_PROVEN,
 ) -> list[_Item]:
     """Return the items, the one that a restart should begin from first.
 
-    ``slots``: patterns whose numbers say nothing (`find_slots`). ``proven``: paths that were restored with success.
+    ``slots``: patterns whose numbers say nothing (`find_slots`). ``proven``: what the job made progress from, by path,
+    and when that was saved.
     """
     by_path: dict[str, list[_Item]] = defaultdict(list)
     for item in items:
@@ -267,7 +269,7 @@ def newest_first(
 def evidence_of(
     candidates: Sequence[Candidate],
     slots: Collection[NamePattern] = (),
-    proven: Collection[str] = (),
+    proven: Mapping[str, float] = NONE_PROVEN,
 ) -> dict[str, CandidateEvidence]:
     """Return by path what speaks for and against each candidate; the reasons compare with the first one."""
     families = _ranked(candidates, slots, proven)
@@ -323,12 +325,13 @@ def _flat(family: _Family) -> tuple[float, ...]:
 
 
 def _ranked(
-    candidates: Sequence[Candidate], slots: Collection[NamePattern], proven: Collection[str]
+    candidates: Sequence[Candidate], slots: Collection[NamePattern], proven: Mapping[str, float]
 ) -> list[_Family]:
     """Return the families, the best one first, the members of each newest first."""
     families = [_Family(members) for members in _families(candidates)]
+    made_from = {_pattern_of_path(path): at_unix_s for path, at_unix_s in proven.items()}
     for family in families:
-        family.is_proven = any(one.path in proven for one in family.members)
+        family.is_proven = _is_proven(family, made_from)
         sources = set(_step_sources(family.members, slots).values())
         family.steps = max(sources, key=_STEP_WEIGHTS.__getitem__)
     equals: dict[tuple[int, ...], list[_Family]] = defaultdict(list)
@@ -340,6 +343,15 @@ def _ranked(
     for family in families:
         family.members = _newest_of_family(family, slots)
     return families
+
+
+def _is_proven(family: _Family, made_from: Mapping[NamePattern, float]) -> bool:
+    """Return whether the job made progress from one of this kind, and has saved another since.
+
+    Pretrained weights that the first attempt began from are none: the job has saved no more of them.
+    """
+    times = [made_from[name] for name in map(name_pattern, family.members) if name in made_from]
+    return bool(times) and family.youngest_unix_s > max(times)
 
 
 def _mark_companions(families: Sequence[_Family]) -> None:
@@ -475,6 +487,14 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
     return [entry[6] for entry in dated]
 
 
+def _slots_without_step(candidates: Iterable[Candidate]) -> set[NamePattern]:
+    return find_slots(
+        one
+        for one in candidates
+        if one.step is None and (not one.oldest_unix_s or one.format in OVERWRITTEN_FOLDERS)
+    )
+
+
 def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerdict, ...]:
     """Return the verdicts of several launchers on one list of checkpoints, newest first.
 
@@ -482,12 +502,26 @@ def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerd
     """
     joined = list(verdicts)
     candidates = [one.candidate for one in joined]
-    slots = find_slots(
-        one
-        for one in candidates
-        if one.step is None and (not one.oldest_unix_s or one.format in OVERWRITTEN_FOLDERS)
-    )
+    slots = _slots_without_step(candidates)
     return tuple(newest_first(joined, lambda verdict: verdict.candidate, slots))
+
+
+def proven_first(
+    verdicts: Sequence[CheckpointVerdict], proven: Mapping[str, float]
+) -> Sequence[CheckpointVerdict]:
+    """Return the verdicts of a list in order, first those of the kind that the job made progress from.
+
+    Only where nothing but that decides: launchers, who list them, don't know the journal.
+    """
+    if not proven or not verdicts:
+        return verdicts
+    candidates = list({one.candidate.path: one.candidate for one in verdicts}.values())
+    slots = _slots_without_step(candidates)
+    first = {one.path for one in _ranked(candidates, slots, proven)[0].members}
+    usual = {one.path for one in _ranked(candidates, slots, NONE_PROVEN)[0].members}
+    if first == usual:
+        return verdicts
+    return sorted(verdicts, key=lambda verdict: verdict.candidate.path not in first)
 
 
 def passed_over(
@@ -548,6 +582,11 @@ def _go_round(times_unix_s: Mapping[int, float]) -> bool:
 def name_pattern(candidate: Candidate) -> NamePattern:
     """Return what the names of one series have in common: their folder, and all but the digits."""
     return (candidate.directory, _DIGITS.sub("#", candidate.tag))
+
+
+def _pattern_of_path(path: str) -> NamePattern:
+    directory, _separator, tag = path.rpartition("/")
+    return (directory or "/", _DIGITS.sub("#", tag))
 
 
 def in_series(candidate: Candidate) -> tuple[tuple[int, ...], float]:

@@ -212,8 +212,10 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     finding, incident_id = incident.last_failure.finding, incident.state.incident_id
     todo = f"`rankmend approve {incident_id}` or reject it, or end the pause that holds it"
     if incident.waits_cause is WaitCause.CHECKPOINT:
+        alone = "" if plan.choice is None else plan.choice.model_alone
+        leave = f"go on from {alone}, without its optimizer's state" if alone else "begin at step 0"
         todo = (
-            f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {incident_id}`) "
+            f"put a valid checkpoint back; or let the job {leave} (`rankmend approve {incident_id}`) "
             f"or end it (`rankmend reject {incident_id}`)"
         )
     if incident.waits_for is WaitsFor.NODES:

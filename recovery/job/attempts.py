@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
-from rankmend.errors import JournalError, RankmendError, SourceError
+from rankmend.errors import JournalError, RankmendError, SourceError, StorageError
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
 from recovery.checkpoints.unwritable import UnwritableError
 from recovery.cluster.gate import Pool
@@ -68,7 +68,7 @@ class Checkpoints(Protocol):
         ...
 
     def check_on(self, path: str) -> None:
-        """Read the rest of this one, which ranks restore unchecked, before all others."""
+        """Note that ranks restore this one; if it is unchecked, read the rest of it before all others."""
         ...
 
     def is_there(self, path: str) -> bool:
@@ -192,11 +192,7 @@ class Attempts:
         about, told = choice.held_about, self._ledger.start_waits
         if told is not None and told.about == about:
             return False
-        reason = (
-            f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
-            f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
-            f"`rankmend approve {self._settings.name}`"
-        )
+        reason = shared_reasons.held(choice, self._settings.name)
         self._situation.record(StartWaits(reason, about))
         return True
 
@@ -388,7 +384,7 @@ class Attempts:
     ) -> None:
         """Order an attempt that is ready, with the number that the fence has."""
         has_moved = is_progress(self._ledger, ready.choice)
-        path = ready.choice.restored_path if ready.choice.unchecked_bytes else None
+        path = ready.choice.restored_path
         if self._checkpoints is not None and path is not None:
             self._checkpoints.check_on(path)
         self._deleted.clear()
@@ -476,7 +472,7 @@ class Attempts:
             return []
         try:
             found = self._checkpoints.candidates(False)
-        except SourceError:
+        except (SourceError, StorageError):
             return []
         seen = checkpoint_seen(self._ledger, self._policy, found, self._situation.saves)
         return [] if seen is None else [seen]

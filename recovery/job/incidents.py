@@ -376,11 +376,7 @@ class IncidentRunner:
             self._escalate(incident, f"{choice.reason}; held for {waited_s:.0f} s", choice)
             return True
         assert incident.plan is not None, "an attempt is ordered by a plan"
-        text = (
-            f"{choice.reason}. rankmend starts nothing, because the job would begin at step 0. Put a "
-            f"valid checkpoint back (rankmend keeps looking), or let the job begin at step 0: "
-            f"`rankmend approve {incident.state.incident_id}`"
-        )
+        text = shared_reasons.held(choice, incident.state.incident_id)
         why = WaitReason(WaitCause.CHECKPOINT, text, choice.held_about)
         made = replace(incident.plan, choice=choice)
         return self._planning.note_wait(incident, made, why, WaitsFor.LEAVE)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from recovery.checkpoints.model import CheckpointVerdict, Hindrance
+from recovery.checkpoints.order import held_by
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.job.save_meter import SaveMeter
 from recovery.journal.attempt_records import CheckpointSeen
@@ -50,6 +51,7 @@ def checkpoint_seen(
         candidate.size_bytes,
         saves.take(),
         None if newer is None else newer.candidate.path,
+        held_by(candidate).value,
     )
 
 

@@ -13,9 +13,16 @@ from itertools import takewhile
 from shlex import quote
 from typing import Final
 
-from recovery.checkpoints.model import CheckpointVerdict, Hindrance
+from recovery.checkpoints.model import CheckpointVerdict, Hindrance, Holds
 from recovery.checkpoints.names import shown
-from recovery.checkpoints.order import BY_EVIDENCE, evidence_of, passed_over, say_reason
+from recovery.checkpoints.order import (
+    BY_EVIDENCE,
+    evidence_of,
+    held_by,
+    passed_over,
+    proven_first,
+    say_reason,
+)
 from recovery.job.fallback import failed_to_start, follows_choice
 from recovery.job.unchecked_restore import comes_from_damage, prefer_checked
 from recovery.journal.attempt_records import Choice, PassedOver
@@ -26,6 +33,11 @@ from recovery.messages.exchange import Restore
 _PASSED_OVER_MAX: Final = 20  # in one plan; a folder can hold thousands
 _SPOILED_MAX: Final = 64  # remembered of one choice: the newest
 _NAMED_MAX: Final = 3  # in a sentence; all others are passed over with their reasons
+_WITHOUT_OPTIMIZER: Final = frozenset({Holds.MODEL, Holds.VALUES})
+# Of a training state: it is there, and is not restored now. What is only not read yet is another look's.
+_LOST: Final = frozenset(
+    {Hindrance.DAMAGED, Hindrance.UNREADABLE, Hindrance.WRITING, Hindrance.MISSING, None}
+)
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
@@ -41,6 +53,7 @@ def choose_checkpoint(
     Where all have, the newest of those that failed the least: whether to go on at all is for
     the budgets to say. ``may_begin``: a person wants the job to begin at zero where there is none.
     """
+    candidates = proven_first(candidates, dict(ledger.proven))
     candidates = prefer_checked(ledger, policy, candidates)
     spoiled = [one for one in candidates if _is_spoiled(one, ledger)]
     if spoiled:
@@ -155,7 +168,10 @@ def _newest_usable(
             continue
         restores = ledger.restores_of(_choice_of(verdict).identity)
         if restores < policy.restore_failures_max or not follows_choice(ledger):
-            choice = _with_passed_over(verdict, usable, failed)
+            state = None if may_begin else _lost_state(ledger, verdict, candidates)
+            if state is not None:
+                return _without_optimizer(verdict, state, candidates)
+            choice = _with_passed_over(ledger, verdict, usable, failed)
             if _is_rolled_back(ledger, verdict.candidate.step, candidates):
                 reason = (
                     f"{choice.reason}; newer ones that were restored before are gone: a new run"
@@ -165,10 +181,53 @@ def _newest_usable(
         failed.append((restores, verdict))
     if failed:
         restores, verdict = min(failed, key=lambda one: one[0])  # of equals the first, the newest
-        choice = _with_passed_over(verdict, usable, failed)
+        choice = _with_passed_over(ledger, verdict, usable, failed)
         how = f"restored {restores} times without progress, as was every other valid one"
         return replace(choice, reason=f"{choice.reason}; {how}")
     return _without_checkpoint(ledger, candidates, may_begin=may_begin)
+
+
+def _lost_state(
+    ledger: Ledger, chosen: CheckpointVerdict, candidates: Sequence[CheckpointVerdict]
+) -> CheckpointVerdict | None:
+    """Return a training state that can't be restored, where what is chosen in its place has no optimizer's state.
+
+    Momentum that is lost without a word spoils a run slowly. A training state: the content says so, or the journal
+    does of one with such a name. A person who names what to restore (`--checkpoint-name`) leaves it out.
+    """
+    if held_by(chosen.candidate) not in _WITHOUT_OPTIMIZER:
+        return None
+    own, noted = _pattern_of(chosen.candidate.path), ledger.restorable
+    noted_pattern = None
+    if noted is not None and noted.holds == Holds.STATE.value:
+        noted_pattern = _pattern_of(noted.path)
+    for verdict in candidates:
+        if verdict.is_valid or not verdict.looks_like_checkpoint:
+            continue
+        if verdict.hindrance not in _LOST:
+            continue
+        holds, pattern = held_by(verdict.candidate), _pattern_of(verdict.candidate.path)
+        was_state = holds is Holds.UNKNOWN and pattern == noted_pattern != own
+        if holds is Holds.STATE or was_state:
+            return verdict
+    return None
+
+
+def _without_optimizer(
+    chosen: CheckpointVerdict, state: CheckpointVerdict, candidates: Sequence[CheckpointVerdict]
+) -> Choice:
+    """Return the choice to hold the job rather than go on from a model alone."""
+    others = tuple(
+        PassedOver(one.candidate.path, one.candidate.step, one.reason)
+        for one in candidates[:_PASSED_OVER_MAX]
+        if one.looks_like_checkpoint and one is not chosen
+    )
+    tag = shown(chosen.candidate.tag)
+    reason = (
+        f"no training state can be restored ({state.candidate.tag}: {state.reason}), and {tag} has no optimizer's state "
+        f"(to restore it all the same: --checkpoint-name {quote(tag)})"
+    )
+    return Choice(False, None, reason, others, model_alone=chosen.candidate.path)
 
 
 def without_deleted(choice: Choice, deleted: tuple[PassedOver, ...], *, may_begin: bool) -> Choice:
@@ -229,20 +288,25 @@ def _choice_of(verdict: CheckpointVerdict) -> Choice:
 
 
 def _with_passed_over(
+    ledger: Ledger,
     chosen: CheckpointVerdict,
     candidates: Sequence[CheckpointVerdict],
     failed: Sequence[tuple[int, CheckpointVerdict]],
 ) -> Choice:
     """Return the choice with every other candidate that a person may take for the newest."""
     times = {one.candidate.path: restores for restores, one in failed}
-    evidence = evidence_of([one.candidate for one in candidates])
+    evidence = evidence_of([one.candidate for one in candidates], proven=dict(ledger.proven))
+    before = {
+        one.candidate.path
+        for one in takewhile(lambda one: one.candidate.path != chosen.candidate.path, candidates)
+    }
     others = []
     for verdict in passed_over(candidates, chosen.candidate.path)[:_PASSED_OVER_MAX]:
         path = verdict.candidate.path
         reason = verdict.reason
         if path in times:
             reason = f"restored {times[path]} times without progress"
-        elif verdict.is_valid or verdict.hindrance is Hindrance.UNREAD:
+        elif path not in before and (verdict.is_valid or verdict.hindrance is Hindrance.UNREAD):
             why = evidence[path].reason
             reason = f"written later, but {say_reason(why)}"
             if why in BY_EVIDENCE:

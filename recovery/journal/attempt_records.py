@@ -71,6 +71,8 @@ class Choice:
     fallen_back_from: tuple[str, ...] = ()
     # Of the checkpoint, restored before so much of its content was checked. 0: all was, or an older version wrote it.
     unchecked_bytes: int = 0
+    # Of a choice that is not possible: a model without an optimizer's state, from which a person may let the job go on.
+    model_alone: str = ""
 
     @property
     def begins_at(self) -> int | None:
@@ -179,6 +181,7 @@ class CheckpointSeen:
     size_bytes: int = 0  # 0: from a version that did not tell
     saves: SavesSeen | None = None  # None: none was measured
     newer_path: str | None = None  # a newer one, which is still being written
+    holds: str = ""  # value of a recovery.checkpoints.model.Holds; empty: not known
 
 
 @dataclass(frozen=True, slots=True)

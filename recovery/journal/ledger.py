@@ -242,6 +242,8 @@ class Ledger:
     last_fault: Fault | None = UNSEEN  # the newest failure's fault; None: it does not count
     # Identity of a checkpoint, and what its restores without progress ended with.
     restores: tuple[tuple[str, tuple[Fault, ...]], ...] = ()
+    # Paths of checkpoints that attempts of this run made progress from, and when each was saved; newest last.
+    proven: tuple[tuple[str, float], ...] = ()
     last_restore_path: str | None = None  # by any attempt of this run
     restorable: CheckpointSeen | None = None  # the newest that a failure could restore
     saved_number: int = 0  # number of the record of the newest save by this job; 0: none is known

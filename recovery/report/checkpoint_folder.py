@@ -95,6 +95,7 @@ class _TimedFinder:
         self.settings = finder.settings
         self.share = Share()
         self.owed: frozenset[str] = frozenset()  # no ranks restore anything
+        self.restored: Mapping[str, float] = {}
         self._finder = finder
         self._clock = clock
         self._read_bytes = 0

@@ -104,6 +104,7 @@ def _begin_run(ledger: Ledger, record: AttemptStarted) -> Ledger:
         floor_step=None,
         reaches=(),
         restores=(),
+        proven=(),
         last_restore_path=None,
         restorable=None,
         unsaved=None,

@@ -10,6 +10,7 @@ from recovery.journal.ledger import Ledger, StartFailure, Wish
 from recovery.journal.records import Record
 
 _DAY_S: Final = 86400.0
+_PROVEN_MAX: Final = 16  # the kind counts, and a job changes it rarely
 _BARREN_MAX: Final = 1000  # restarts that are remembered; limits are far below
 _START_FAILURES_MAX: Final = 64  # far above the limits that end a job which never makes a step
 _NOT_LOADED_MAX: Final = 64  # checkpoints; a folder that is kept tidy holds a few
@@ -47,7 +48,19 @@ def with_step(ledger: Ledger) -> Ledger:
 
 
 def with_progress(ledger: Ledger) -> Ledger:
-    return without_restore(replace(ledger, barren=(), has_advanced=True))
+    return without_restore(_with_proven(replace(ledger, barren=(), has_advanced=True)))
+
+
+def _with_proven(ledger: Ledger) -> Ledger:
+    """Note what the newest attempt began from: the job makes progress from it."""
+    choice = None if ledger.started is None else ledger.started.choice
+    if choice is None or choice.restored_path is None or choice.modified_unix_s is None:
+        return ledger
+    proven = (choice.restored_path, choice.modified_unix_s)
+    if ledger.proven[-1:] == (proven,):
+        return ledger
+    others = tuple(one for one in ledger.proven if one[0] != proven[0])
+    return replace(ledger, proven=(*others, proven)[-_PROVEN_MAX:])
 
 
 def without_last(ledger: Ledger) -> tuple[tuple[int, float], ...]:

@@ -62,7 +62,7 @@ class Watch(Protocol):
         ...
 
     def check_on(self, path: str) -> None:
-        """Read the rest of this one, which ranks restore unchecked, before all others."""
+        """Note that ranks restore this one; if it is unchecked, read the rest of it before all others."""
         ...
 
 

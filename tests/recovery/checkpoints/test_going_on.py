@@ -16,6 +16,7 @@ from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
+from tests.support.checkpoint_contents import npz_file
 from tests.support.eventually import eventually
 
 CHUNK_BYTES = 1 << 20  # of a read that somebody waits for
@@ -224,6 +225,33 @@ def test_what_is_restored_unchecked_is_checked_on_although_newer_ones_are_there(
 
     eventually(lambda: (one := known()) is not None and one.has_wrong_sum)
     eventually(lambda: sum(one.is_checked for one in watch.known()) >= 2)
+
+
+def test_kind_that_ranks_have_restored_is_looked_at_before_another(
+    tmp_path: Path, watch: CheckpointWatch
+) -> None:
+    def save(name: str, at_unix_s: float) -> Path:
+        path = tmp_path / name
+        path.write_bytes(
+            npz_file(step=np.int64(at_unix_s), w=np.ones(10 + len(name)), exp_avg=np.ones(10))
+        )
+        os.utime(path, (at_unix_s, at_unix_s))
+        return path
+
+    first = save("a_10.npz", 10.0)
+    assert [one.candidate.tag for one in watch.candidates()] == ["a_10.npz"]
+    watch.check_on(str(first))
+    for step in (20, 30):
+        save(f"a_{step}.npz", float(step))
+        save(f"other_{step + 5}.npz", step + 5.0)
+
+    newest, *_others = watch.candidates()
+    assert newest.candidate.tag == "a_30.npz"
+    assert newest.is_valid
+
+    unaware = CheckpointFinder(tmp_path, NO_WAIT)
+    *_looks, (newest, *_others) = unaware.look(Deadline(SystemClock(), 300.0), 1)
+    assert newest.candidate.tag == "other_35.npz"
 
 
 def test_a_question_cuts_the_look_beside_training_and_loses_nothing_of_it(tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ import pytest
 from rankmend.clock import SystemClock
 from recovery.checkpoints.background import CheckpointWatch
 from recovery.checkpoints.finder import CheckpointFinder
-from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance
+from recovery.checkpoints.model import (
+    Candidate,
+    CheckpointFormat,
+    CheckpointSettings,
+    CheckpointVerdict,
+    Hindrance,
+    Holds,
+    Shape,
+)
 from recovery.job.restore_choice import choose_checkpoint
 from recovery.journal.attempt_records import (
     AttemptStarted,
@@ -90,9 +98,141 @@ def test_a_younger_one_that_is_ordered_behind_the_chosen_one_is_named() -> None:
     assert "written later" in chosen.passed_over[0].reason
 
 
+def file_of(name: str, holds: Holds, at_unix_s: float, step: int | None = None) -> Candidate:
+    shape = Shape(holds, 4, {"a": 100, "b": 300}.get(name[0], 200))
+    return Candidate(
+        f"/c/{name}", step, CheckpointFormat.TORCH, 10, at_unix_s, step is not None, shape=shape
+    )
+
+
+def whole(candidate: Candidate) -> CheckpointVerdict:
+    return CheckpointVerdict(candidate, True, "complete")
+
+
+def torn(candidate: Candidate) -> CheckpointVerdict:
+    return CheckpointVerdict(candidate, False, "torn", Hindrance.DAMAGED)
+
+
+BEST = whole(file_of("best.pt", Holds.MODEL, 1020.0))
+
+
+@pytest.mark.parametrize("changes", [{"has_ordered": True}, {"is_resumed": True}, {}])
+def test_model_alone_never_takes_the_place_of_torn_training_states(
+    changes: dict[str, object],
+) -> None:
+    states = [torn(file_of(f"step_{at}.pt", Holds.STATE, 1000.0 + at, at)) for at in (20, 10)]
+
+    chosen = choose_checkpoint(ledger(**changes), POLICY, [*states, BEST])
+
+    assert (chosen.is_possible, chosen.restore) == (False, None)
+    assert "step_20.pt: torn" in chosen.reason
+    assert "--checkpoint-name best.pt" in chosen.reason
+
+
+def test_nor_where_only_the_journal_knows_that_the_torn_one_was_a_training_state() -> None:
+    seen = CheckpointSeen("/c/step_10.pt", 10, "torch", "", 1.0, "whole", holds="state")
+    unreadable = torn(file_of("step_20.pt", Holds.UNKNOWN, 1020.0, 20))
+
+    held = choose_checkpoint(ledger(restorable=seen), POLICY, [unreadable, BEST])
+    unknown = choose_checkpoint(
+        ledger(restorable=replace(seen, holds="")), POLICY, [unreadable, BEST]
+    )
+
+    assert not held.is_possible
+    assert unknown.restored_path == "/c/best.pt"
+
+
+def test_model_alone_is_restored_once_a_person_wants_it() -> None:
+    state = torn(file_of("step_20.pt", Holds.STATE, 1020.0, 20))
+
+    approved = choose_checkpoint(ledger(has_ordered=True), POLICY, [state, BEST], may_begin=True)
+    named = choose_checkpoint(ledger(has_ordered=True), POLICY, [BEST])
+
+    assert approved.restored_path == named.restored_path == "/c/best.pt"
+
+
+def test_person_who_approves_has_the_job_go_on_from_the_model_alone(training: Bench) -> None:
+    state = torn(file_of("step_20.pt", Holds.STATE, 1020.0, 20))
+    training.storage.verdicts = [state, BEST]
+    fail(training)
+    training.tell(after_s=6.0)
+    (waits,) = training.records(PlanWaits)
+    incident_id = training.control.ledger.incident.state.incident_id
+    assert waits.reason.endswith(
+        "because the optimizer's state would be lost. Put a valid training state back (rankmend keeps looking), "
+        f"or let the job go on from /c/best.pt: `rankmend approve {incident_id}`"
+    )
+
+    training.control.take_command(
+        PersonCommand(PersonAct.APPROVE, "ada", "", incident_id=incident_id)
+    )
+    training.tell()
+
+    assert training.records(AttemptStarted)[-1].choice.restored_path == "/c/best.pt"
+
+
+def test_older_training_state_is_restored_beside_a_torn_one() -> None:
+    states = [torn(file_of("step_20.pt", Holds.STATE, 1020.0, 20))]
+    older = whole(file_of("step_10.pt", Holds.STATE, 1010.0, 10))
+
+    chosen = choose_checkpoint(ledger(has_ordered=True), POLICY, [*states, older, BEST])
+
+    assert chosen.begins_at == 10
+
+
+def two_series() -> list[CheckpointVerdict]:
+    """Return two kinds of training states, in the order of those who know nothing of the journal."""
+    return [
+        whole(file_of(f"{kind}_{step}.pt", Holds.STATE, at_unix_s + step, step))
+        for kind, at_unix_s in (("b", 1000.5), ("a", 1000.0))
+        for step in (20, 10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("proven", "chosen"),
+    [
+        ((), "/c/b_20.pt"),
+        ((("/c/a_10.pt", 1010.0),), "/c/a_20.pt"),
+        # Deleted since: the kind counts.
+        ((("/c/a_5.pt", 1005.0),), "/c/a_20.pt"),
+        # The job has saved no more of what it began from.
+        ((("/c/a_20.pt", 1020.0),), "/c/b_20.pt"),
+        ((("/elsewhere/a_5.pt", 1005.0),), "/c/b_20.pt"),
+    ],
+)
+def test_kind_that_the_job_made_progress_from_comes_before_another(
+    proven: tuple[tuple[str, float], ...], chosen: str
+) -> None:
+    choice = choose_checkpoint(ledger(proven=proven), POLICY, two_series())
+
+    assert choice.restored_path == chosen
+
+
+def test_progress_proves_no_more_than_an_optimizer_and_a_step_do() -> None:
+    proven = (("/c/best.pt", 1001.0),)
+    state = whole(file_of("step_20.pt", Holds.STATE, 1010.0, 20))
+
+    choice = choose_checkpoint(ledger(proven=proven), POLICY, [state, BEST])
+
+    assert choice.restored_path == "/c/step_20.pt"
+
+
 @pytest.fixture
 def training() -> Bench:
     return begin(Bench())
+
+
+def test_the_journal_notes_what_an_attempt_made_progress_from(training: Bench) -> None:
+    training.storage.verdicts = [verdict(20)]
+    fail(training)
+    assert training.control.ledger.proven == ()
+
+    training.run_attempt(2)
+    training.step(21, 21)
+    training.step(22, 22, after_s=11.0)
+
+    assert training.control.ledger.proven == (("/c/20", 1020.0),)
 
 
 def test_a_recovery_that_finds_only_torn_checkpoints_waits_for_a_person(training: Bench) -> None:

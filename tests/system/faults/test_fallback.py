@@ -34,7 +34,7 @@ def test_job_goes_on_from_the_one_before_the_checkpoint_that_it_cannot_load(
 
     job.start()
 
-    assert job.wait(300) == 0, job.output
+    assert job.wait() == 0, job.output
     newest, before = "step-00000040.npz", "step-00000030.npz"
     assert restored(job) == [None, newest, before]
     assert job.result() == undisturbed
@@ -51,7 +51,7 @@ def test_service_that_refuses_at_the_start_costs_no_step_back(
 
     job.start()
 
-    assert job.wait(300) == 0, job.output
+    assert job.wait() == 0, job.output
     newest = "step-00000040.npz"
     assert restored(job) == [None, newest, newest]
     assert job.result() == undisturbed
@@ -62,7 +62,7 @@ def test_nor_does_one_that_refuses_again(make_lockstep: Make) -> None:
 
     job.start()
 
-    assert job.wait(300) == 1
+    assert job.wait() == 1
     assert restored(job) == [None, "step-00000040.npz", "step-00000040.npz"]
 
 
@@ -75,7 +75,7 @@ def test_job_that_starts_its_own_ranks_outlives_kills_behind_newer_checkpoints(
 
     job.start()
 
-    assert job.wait(300) == 0, job.output
+    assert job.wait() == 0, job.output
     assert restored(job) == [None, "step-40.npz", "step-60.npz"]
     state = 1.0
     for step in range(1, 101):
@@ -94,7 +94,7 @@ def test_script_that_looks_for_the_newest_itself_is_named_and_gets_no_older_one(
 
     job.start()
 
-    assert job.wait(300) != 0
+    assert job.wait() != 0
     assert restored(job) == [None, "step-40.npz", "step-40.npz"]
     assert [one.is_taken for one in job.attempts] == [False, False, False]
     assert "it begins from what it finds itself, and no older one can be tried for it" in job.output

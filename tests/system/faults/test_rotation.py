@@ -90,7 +90,7 @@ def test_trainers_own_rotation_loses_nothing_while_the_ranks_restore(make_job: M
 
     job.start()
 
-    assert job.wait(400) == 0, job.output
+    assert job.wait() == 0, job.output
     assert restored(job) == [None, "checkpoint-20", "checkpoint-20"]
     job.expect_output("left by the rotation: ['.rankmend', 'checkpoint-30']")
     job.expect_output("checkpoint-20 was deleted while it was being restored: put back")

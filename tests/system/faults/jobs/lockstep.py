@@ -22,6 +22,8 @@ from ring import Ring
 
 import rankmend
 
+LAYOUTS = ("series", "side", "best-last", "pair", "per-rank")
+
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -61,7 +63,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--service-fails", type=int, default=0, help="through this attempt, from 2")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--filler-mb", type=int, default=0, help="of a checkpoint; nobody loads it")
-    parser.add_argument("--flip-step", type=int, default=-1, help="a bit of its filler is flipped")
+    parser.add_argument(
+        "--flip-saved-step", type=int, default=-1, help="a bit of its filler is flipped"
+    )
+    parser.add_argument("--layout", default="series", help="of the saves: " + ", ".join(LAYOUTS))
+    parser.add_argument("--torn-step", type=int, default=-1, help="a rank dies in attempt 1's save")
+    parser.add_argument("--resume", default="", help="the checkpoint, in the place of resume()")
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -158,7 +165,7 @@ def main() -> None:
             fail(arguments)
         if attempt <= arguments.service_fails:
             urllib.request.urlopen("http://127.0.0.1:9/tracker")
-        step, state = load_checkpoint(chosen.path)
+        step, state = load_layout(arguments, chosen.path, rank)
     own = np.zeros(arguments.snapshot_mb * 250_000, np.float32)  # changes with each step
     kept = rankmend.restore()
     if kept is not None:
@@ -207,13 +214,17 @@ def main() -> None:
                 whose = {"rank": rank} if arguments.apart else {}
                 rankmend.snapshot(step, {"state": state, "own": own, **whose})
             is_last = step == arguments.steps or shared[4] > 0
-            if rank == 0 and (is_last or step % arguments.every == 0):
+            is_due = is_last or step % arguments.every == 0
+            if is_due and arguments.layout != "series":
+                is_torn = attempt == 1 and step == arguments.torn_step
+                save_layout(arguments, rank, world_size, step, state, is_torn)
+            elif is_due and rank == 0:
                 with rankmend.section("checkpoint"):
                     is_spoiled = attempt == 1 and step == arguments.spoil_step
                     spoiled = arguments.spoil if is_spoiled else ""
                     filler = arguments.filler_mb * 1_000_000
                     is_saved = save(arguments.checkpoint_dir, step, state, spoiled, filler)
-                    if step == arguments.flip_step and attempt == 1:
+                    if step == arguments.flip_saved_step and attempt == 1:
                         flip(arguments.checkpoint_dir / f"step-{step:08d}.npz")
                     if arguments.keep:
                         rotate(arguments.checkpoint_dir, arguments.keep)
@@ -226,6 +237,65 @@ def main() -> None:
     if rank == 0:
         body = {"step": step, "state": [float(value) for value in state]}
         arguments.result.write_text(json.dumps(body))
+
+
+def load_layout(arguments: argparse.Namespace, path: str, rank: int) -> tuple[int, np.ndarray]:
+    if arguments.layout == "pair":
+        folder, _separator, name = path.rpartition("/")
+        assert name.startswith("G_"), path
+        with np.load(path) as first, np.load(f"{folder}/D_{name[2:]}") as second:
+            return int(first["step"]), np.concatenate([first["state"], second["state"]])
+    if arguments.layout == "per-rank":
+        with np.load(arguments.resume) as file:
+            assert int(file["rank"]) == rank, arguments.resume
+            return int(file["step"]), np.array(file["state"])
+    return load_checkpoint(path)
+
+
+def save_layout(
+    arguments: argparse.Namespace,
+    rank: int,
+    world_size: int,
+    step: int,
+    state: np.ndarray,
+    is_torn: bool,
+) -> None:
+    """Save as scripts do that keep more than one file of a number, or other files beside them."""
+    folder, layout = arguments.checkpoint_dir, arguments.layout
+    if layout == "per-rank":
+        if is_torn and rank == 2:
+            others = [folder / f"step_{step}_rank_{one}.npz" for one in (0, 1, 3)]
+            while not all(path.exists() for path in others):
+                time.sleep(0.005)
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(folder / f"step_{step}_rank_{rank}.npz", step=step, rank=rank, state=state)
+        while is_torn:  # the rank that dies has this one die, too
+            time.sleep(0.005)
+        return
+    if rank != 0:
+        return
+    if layout == "side":
+        write(folder / f"step_{step}.npz", step=step, state=state)
+        write(folder / "metrics.npz", loss=np.arange(step))
+        write(folder / "predictions.npz", predicted=state)
+    elif layout == "best-last":
+        write(folder / "last.npz", step=step, state=state, exp_avg=state)
+        write(folder / "best.npz", step=step, state=state / 2)
+    elif layout == "pair":
+        write(folder / f"G_{step}.npz", step=step, state=state[:3])
+        if is_torn:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(folder / f"D_{step}.npz", step=step, state=state[3:])
+
+
+def write(path: Path, **arrays: object) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    if rankmend.may_publish(path):
+        temporary.replace(path)
 
 
 def flip(path: Path) -> None:
