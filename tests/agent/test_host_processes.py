@@ -1,6 +1,7 @@
-"""The host's figures that need real processes: zombies, and systemctl as a program."""
+"""What is read of real processes of this machine: zombies, systemctl as a program, the job of a process."""
 
 import os
+import subprocess
 import sys as python
 import textwrap
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from agent.collectors.processes import ProcessesCollector, parse_stat
 from agent.collectors.services import Systemctl, parse_units
+from agent.jobs.processes import read_process, slurm_job_of
 from rankmend.clock import SystemClock
 from rankmend.errors import SourceError
 from tests.support.agent import values_of
@@ -66,3 +68,16 @@ def test_systemctl_is_asked_for_all_units_at_once(tmp_path: Path) -> None:
     units = parse_units(systemctl.show(["a.service", "-b.service"]))
 
     assert [unit.name for unit in units] == ["--,a.service,-b.service"]
+
+
+def test_process_of_this_machine_is_read_with_its_user_and_environment() -> None:
+    told = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama"}
+    inside = Path("/proc/self/cgroup").read_text()
+    with subprocess.Popen(["cat"], env=os.environ | told, stdin=subprocess.PIPE) as process:
+        eventually(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "cat\n", "exec")
+        job, uid = read_process(Path("/proc"), process.pid)
+        process.communicate()
+
+    assert uid == os.getuid()
+    if not slurm_job_of(inside) and "user.slice" not in inside:
+        assert (job.slurm_job, job.job_name) == ("42", "llama")
