@@ -1,9 +1,7 @@
-"""The rules that no single file shows: who may import what, and what stays light and pure."""
+"""The rules that no single file shows: who may import what, and what stays pure."""
 
 import ast
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,12 +12,8 @@ import pytest
 
 from rankmend.hook import layout
 from recovery.messages.exchange import ORDER_ENVIRONMENT
+from tests.support.modules import FILES, PACKAGES, ROOT, module_name
 
-pytestmark = pytest.mark.process
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("agent", "detectors", "recovery", "rankmend")
-FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
 # Layer -> layers that it may import, itself included. What is not named here may not be.
 ALLOWED = {
     "rankmend.cli": {"rankmend.cli", "agent", "recovery", "detectors", "rankmend"},
@@ -40,25 +34,10 @@ IMPURE = {
 }
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "breakpoint", "__import__"}
 IMPURE_METHODS = {"now", "utcnow", "today", "uuid1", "uuid4"}  # of datetime, date and uuid
-# What a command must not load before it does its work: each takes 10 to 100 ms of every start. numpy
-# comes with the first steps of a job, urllib3 with the first question to an agent or a controller.
-SLOW_TO_LOAD = {
-    *("aiohttp", "apscheduler", "asyncio", "cryptography", "importlib.metadata", "matplotlib"),
-    *("multiprocessing", "numpy", "prometheus_client", "psutil", "pyarrow", "rich", "sklearn"),
-    *("jinja2", "ssl", "torch", "urllib3", "uvloop"),
-}
-# Not for the agent, which runs on every node: the controller's, and what costs memory.
-HEAVY = {"numpy", "pandas", "pydantic", "recovery", "sqlite3", "sklearn", "torch"}
-AGENT_MODULES_MAX = 20  # of ours and of others that `import agent` may load
 HOOK = [ROOT / "rankmend/__init__.py", *sorted((ROOT / "rankmend/hook").rglob("*.py"))]
 # Runs under the user's interpreter when PyTorch is there, and never in a rank.
 NEEDS_TORCH = ROOT / "rankmend/hook/store_host.py"
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc", "base"}
-
-
-def module_name(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def layer_of(module: str) -> str:
@@ -190,76 +169,6 @@ def test_hook_file_parses_under_python_3_8_and_imports_the_standard_library_only
     assert imported <= allowed
     ours = {name for name in imports_of(file) if name.startswith("rankmend.")}
     assert {name for name in ours if not name.startswith("rankmend.hook")} == set()
-
-
-def _loaded_by(code: str) -> set[str]:
-    """Return the modules that a fresh interpreter has after this code and had not before."""
-    script = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.split())
-
-
-def test_import_of_the_agent_is_light() -> None:
-    loaded = _loaded_by("import agent")
-
-    assert len(loaded) <= AGENT_MODULES_MAX
-    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
-
-
-def test_no_module_of_the_agent_loads_anything_heavy() -> None:
-    modules = [module_name(file) for file in FILES if module_name(file).startswith("agent.")]
-
-    loaded = _loaded_by(f"import {', '.join(modules)}")
-
-    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
-
-
-def test_import_of_rankmend_loads_the_hook_only() -> None:
-    assert _loaded_by("import rankmend") <= {
-        *("rankmend", "rankmend.hook", "rankmend.hook.layout"),
-        *("struct", "_struct"),
-    }
-
-
-def test_command_shows_its_help_without_loading_any_daemon() -> None:
-    loaded = _loaded_by("import rankmend.cli")
-
-    assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "agent", "detectors"} == set()
-
-
-def test_command_is_there_before_the_parts_are_on_the_path() -> None:
-    """In a wheel they lie in a folder that only a command's start puts there; manual pages are written without one."""
-    code = (
-        "from rankmend.cli import cli; import click;"
-        "context = click.Context(cli); [cli.get_command(context, name) for name in cli.list_commands(context)]"
-    )
-
-    loaded = {name.partition(".")[0] for name in _loaded_by(code)}
-
-    assert loaded & {"agent", "detectors", "recovery"} == set()
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param("import rankmend.cli.run, recovery.run.one_node", id="run"),
-        pytest.param("import recovery.launcher.guardian.main", id="guardian"),
-        pytest.param("import rankmend.hook.standby, rankmend.hook.writer", id="rank"),
-        pytest.param("import rankmend.hook.fork_server, rankmend.hook.imports", id="fork server"),
-        pytest.param("import rankmend.cli.status, recovery.report.overview", id="status"),
-        pytest.param("import rankmend.cli.incidents, recovery.journal.narrator", id="why"),
-    ],
-)
-def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:
-    assert _loaded_by(code) & SLOW_TO_LOAD == set()
 
 
 def test_no_module_is_named_for_having_no_name() -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import pwd
-import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,9 +22,6 @@ from agent.ranks.watched import WatchedJob
 from rankmend.errors import NoSourceError, SourceError
 from rankmend.progress import RankIdentity
 from tests.support.agent import JOB_ID, checked, values_of
-from tests.support.eventually import eventually
-
-pytestmark = pytest.mark.process
 
 POD = "3f1c0a52-5d1e-4c3a-9a53-0c8f6d1b2a77"
 SYSTEMD_POD = (
@@ -151,19 +147,6 @@ def test_environment_names_the_job_only_where_no_control_group_can(tmp_path: Pat
 
     assert read_process(tmp_path, 300)[0] == GpuJob(slurm_job="42", job_name="one")
     assert read_process(tmp_path, 301)[0] == GpuJob(slurm_job="43")
-
-
-def test_process_of_this_machine_is_read_with_its_user_and_environment() -> None:
-    told = {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama"}
-    inside = Path("/proc/self/cgroup").read_text()
-    with subprocess.Popen(["cat"], env=os.environ | told, stdin=subprocess.PIPE) as process:
-        eventually(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "cat\n", "exec")
-        job, uid = read_process(Path("/proc"), process.pid)
-        process.communicate()
-
-    assert uid == os.getuid()
-    if not slurm_job_of(inside) and "user.slice" not in inside:
-        assert (job.slurm_job, job.job_name) == ("42", "llama")
 
 
 def test_slurm_job_in_a_pod_keeps_its_user(tmp_path: Path) -> None:

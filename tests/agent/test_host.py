@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import sys as python
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,13 +17,9 @@ from agent.collectors.processes import STUCK_S_MIN, ProcessesCollector, parse_st
 from agent.collectors.services import ServicesCollector, Systemctl, parse_units
 from agent.collectors.versions import VersionsCollector, load_baseline, parse_nvidia_version
 from agent.sources.kept_files import KeptFiles
-from rankmend.clock import SystemClock
 from rankmend.errors import ConfigError, NoSourceError, SourceError
 from tests.support.agent import FIXTURE, PATIENT, FakeClock, values_of
 from tests.support.collectors import PROC, SYS, TREE
-from tests.support.eventually import eventually
-
-pytestmark = pytest.mark.process
 
 
 @pytest.fixture
@@ -217,23 +211,6 @@ def test_new_process_with_the_number_of_an_old_one_is_not_taken_for_it(proc: Pat
     assert values["host_processes_stuck"] == 0
 
 
-def test_real_zombie_is_counted() -> None:
-    collector = ProcessesCollector(Path("/proc"), SystemClock())
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    try:
-        eventually(
-            lambda: parse_stat(Path(f"/proc/{pid}/stat").read_text()).state == "zombie", "a zombie"
-        )
-
-        values = values_of(list(collector.collect()))
-
-        assert values["host_processes{zombie}"] >= 1
-    finally:
-        os.waitpid(pid, 0)
-
-
 # --- clock
 
 
@@ -346,40 +323,6 @@ def test_required_module_is_found_by_either_spelling() -> None:
     values = values_of(list(ServicesCollector(SYS, None, modules=modules).collect()))
 
     assert values == {"module_loaded{nvidia-peermem}": 1, "module_loaded{gdrdrv}": 0}
-
-
-def make_program(folder: Path, body: str) -> str:
-    path = folder / "systemctl"
-    path.write_text(f"#!{python.executable}\n{textwrap.dedent(body)}")
-    path.chmod(0o755)
-    return str(path)
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        ("import time; time.sleep(600)", "gave no answer within 0.3 s"),
-        ("while True: print('Id=' + 'x' * 1000)", "said more than"),
-        ("raise SystemExit(4)", "ended with 4"),
-    ],
-)
-def test_systemctl_that_hangs_floods_or_fails_is_broken_and_gone(
-    body: str, problem: str, tmp_path: Path
-) -> None:
-    wait_s = 0.3 if "sleep" in body else 30.0
-    systemctl = Systemctl(make_program(tmp_path, body), wait_s, runtime_folder=tmp_path)
-
-    with pytest.raises(SourceError, match=problem):
-        systemctl.show(["munge.service"])
-
-
-def test_systemctl_is_asked_for_all_units_at_once(tmp_path: Path) -> None:
-    body = "import sys; print('Id=' + ','.join(sys.argv[3:])); print('ActiveState=active')"
-    systemctl = Systemctl(make_program(tmp_path, body), 30.0, runtime_folder=tmp_path)
-
-    units = parse_units(systemctl.show(["a.service", "-b.service"]))
-
-    assert [unit.name for unit in units] == ["--,a.service,-b.service"]
 
 
 # --- versions

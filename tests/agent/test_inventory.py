@@ -1,25 +1,19 @@
 """What a node had against what it has: the rules, the scan of a /sys, the file, the command."""
 
-import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent import config as configuration
-from agent.collectors.inventory import InventoryCollector
 from agent.expected_devices import ExpectedDevices
 from agent.inventory_commands import inventory_commands
 from agent.metrics import Metric
 from agent.sampling.collection import CollectorOutcome, CollectorView
 from agent.sources.device_scan import is_guest, read_cpu_memory_bytes, scan_disks, scan_nics
 from agent.sources.pci_topology import Plane
-from agent.sources.remembered_devices import BYTES_MAX, InventoryFile
+from agent.sources.remembered_devices import BYTES_MAX
 from detectors.node.inventory import (
     DEVICES_MAX,
     REPLACED_S,
@@ -33,11 +27,9 @@ from detectors.node.inventory import (
     update,
 )
 from rankmend.errors import ConfigError, SourceError
-from tests.support.agent import ROOT, AgentProcess, FakeClock, answer_of, running_agent, values_of
-from tests.support.eventually import eventually
-from tests.support.nics import add_net, add_pci, add_rdma, link, make_node, write
-
-pytestmark = pytest.mark.process
+from tests.support.agent import answer_of
+from tests.support.inventory import Bed, make_bed, make_tree
+from tests.support.nics import add_net, add_pci, add_rdma, link, write
 
 NIC = Device(DeviceKind.NIC, "946d:ae03:00f4:0001", "mlx5_0", "0000:1a:00.0")
 OTHER = Device(DeviceKind.NIC, "946d:ae03:00f4:0002", "mlx5_1", "0000:3b:00.0")
@@ -235,13 +227,7 @@ def test_less_memory_than_there_was_is_told_over_boots() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    tree = make_node(tmp_path)
-    for name, guid in (("mlx5_0", "946d:ae03:00f4:0001"), ("mlx5_1", "0000:0000:0000:0000")):
-        write(tree / "class" / "infiniband" / name / "node_guid", guid)
-    eth0 = tree / "class" / "net" / "eth0"
-    write(eth0 / "address", "04:3f:72:aa:00:01")
-    write(eth0 / "addr_assign_type", "0")
-    return tree
+    return make_tree(tmp_path)
 
 
 def test_cards_are_known_by_guid_and_mac_and_else_by_their_address(tree: Path) -> None:
@@ -435,57 +421,9 @@ def gpu_views(
     return [view_of("gpu", outcome=outcome), view_of("gpu_state", *series)]
 
 
-class Bed:
-    """A node's /tree, its state folder, and the collector of one boot after the other."""
-
-    def __init__(self, tree: Path, state: Path) -> None:
-        self.tree, self.state = tree, state
-        self.views: list[CollectorView] = []
-        self.machine_id = state.parent / "machine-id"
-        self.machine_id.write_text("a" * 32 + "\n")
-        self.expect = ExpectedDevices()
-        self.planes = {"mlx5_[01]": Plane.COMPUTE, "mlx5_2": Plane.STORAGE}
-        self.boot("boot-1")
-
-    def boot(self, boot_id: str) -> None:
-        self.inventory = InventoryCollector(
-            self.tree,
-            self.tree.parent / "proc",
-            FakeClock(),
-            self.expect,
-            ["mlx5_3"],
-            self.planes,
-            InventoryFile(self.state / "inventory.json", self.machine_id),
-            boot_id,
-        )
-        self.inventory.watch(lambda: self.views)
-
-    def look(self) -> dict[str, float]:
-        return values_of(list(self.inventory.collect()))
-
-    def hide(self, *names: str) -> None:
-        """Move RDMA or network devices to a container: their PCI functions keep their drivers."""
-        for name in names:
-            for folder in ("infiniband", "net"):
-                entry = self.tree / "class" / folder / name
-                if entry.is_symlink():
-                    shutil.rmtree(entry.resolve())
-                    entry.unlink()
-
-    def pull(self, name: str) -> None:
-        """Take an RDMA device out of /sys with its PCI function."""
-        entry = self.tree / "class" / "infiniband" / name
-        function = entry.resolve().parent.parent
-        entry.unlink()
-        (self.tree / "bus" / "pci" / "devices" / function.name).unlink()
-        shutil.rmtree(function)
-
-
 @pytest.fixture
 def bed(tree: Path, tmp_path: Path) -> Bed:
-    state = tmp_path / "state"
-    state.mkdir()
-    return Bed(tree, state)
+    return make_bed(tree, tmp_path)
 
 
 STATE_0 = "inventory_state_id{nic,mlx5_0,0000:1a:00.0,946d:ae03:00f4:0001}"
@@ -829,56 +767,3 @@ def test_number_of_gpus_may_be_stated_with_the_others(tmp_path: Path) -> None:
 
 
 # ---- a real agent
-
-
-@contextmanager
-def watched(
-    folder: Path, tree: Path
-) -> Iterator[tuple[AgentProcess, Callable[[], dict[str, str]]]]:
-    """Run an agent on the tree, which is no virtual machine; yield it with its findings: id to severity."""
-    config = folder / "agent.toml"
-    config.write_text(
-        f'sysfs = "{tree}"\nprocfs = "{folder / "proc"}"\nstate_dir = "{folder / "state"}"\nsocket = "{folder / "agent.sock"}"\n'
-        'disabled = ["gpu", "gpu_state", "kernel_log", "thermal", "mounts"]\n'
-        "[intervals_s]\ninventory = 0.2\nfindings = 0.2\n"
-        '[nic]\nexclude = ["mlx5_3"]\n[nic.planes]\ncompute = ["mlx5_[01]"]\n'
-        "[expect]\nnics = { compute = 2 }\n"
-    )
-    with running_agent("--config", str(config)) as (agent, port):
-
-        def find() -> dict[str, str]:
-            page = json.loads(agent.get(port, "/api/v1/findings")[1])
-            return {found["id"]: found["severity"] for found in page["findings"]}
-
-        yield agent, find
-
-
-def test_agent_names_a_card_that_vanished_until_a_person_has_it_forgotten(bed: Bed) -> None:
-    vanished = "nic_vanished/mlx5_0/0000:1a:00.0/946d:ae03:00f4:0001"
-    short = "expected_nics_missing/nic/compute"
-    folder = bed.tree.parent
-    with watched(folder, bed.tree) as (agent, find):
-        eventually((bed.state / "inventory.json").exists, "the first look")
-        before = find()
-        bed.pull("mlx5_0")
-        eventually(lambda: find().get(vanished) == "critical", "the finding")
-        eventually(lambda: find().get(short) == "critical", "the finding of what is expected")
-        agent.stop()
-    with watched(folder, bed.tree) as (agent, find):
-        eventually(lambda: vanished in find(), "the finding after a restart")
-        forgotten = subprocess.run(
-            [
-                *(sys.executable, "-m", "rankmend.cli", "agent", "forget", "0000:1a:00.0"),
-                *("--socket", str(folder / "agent.sock")),
-            ],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        eventually(lambda: vanished not in find(), "the end of the finding")
-        after = find()
-
-    assert not [name for name in before if name.startswith(("nic_vanished", "expected"))]
-    assert forgotten.stdout == "forgotten: mlx5_0 (0000:1a:00.0, 946d:ae03:00f4:0001)\n"
-    assert after.get(short) == "critical"  # [expect] still states two

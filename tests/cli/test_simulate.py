@@ -3,44 +3,17 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rankmend.cli import cli
-
-pytestmark = pytest.mark.process
-
-SMALL = ("--gpus", "64", "--days", "54", "--seeds", "2", "--set", "step_s=30")
-TABLE = """
-title = "a test's"
-source = "nowhere"
-gpus = 64
-days = 54.0
-[[cause]]
-name = "GPU"
-count = 20
-shows = "exit"
-stays = 0.2
-told = 0.5
-[[cause]]
-name = "hang"
-count = 10
-shows = "hang"
-"""
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["simulate", *arguments])
+from tests.support.fault_rates import SMALL, TABLE, simulate, write_rates
 
 
 @pytest.fixture
 def rates(tmp_path: Path) -> str:
-    path = tmp_path / "rates.toml"
-    path.write_text(TABLE)
-    return str(path)
+    return write_rates(tmp_path)
 
 
 def test_tables_show_ettr_mttr_and_lost_hours_with_percentiles(rates: str) -> None:
-    result = run(*SMALL, "--rates", rates)
+    result = simulate(*SMALL, "--rates", rates)
 
     assert result.exit_code == 0, result.output
     for text in ("ETTR", "phase of MTTR", "lost GPU-hours by cause", "GPU", "hang", "90 %"):
@@ -49,7 +22,7 @@ def test_tables_show_ettr_mttr_and_lost_hours_with_percentiles(rates: str) -> No
 
 
 def test_json_has_the_assumptions_and_every_run_and_is_the_same_twice(rates: str) -> None:
-    first, second = (run(*SMALL, "--rates", rates, "--json") for _time in range(2))
+    first, second = (simulate(*SMALL, "--rates", rates, "--json") for _time in range(2))
     page = json.loads(first.stdout)
 
     assert first.stdout == second.stdout
@@ -61,14 +34,14 @@ def test_json_has_the_assumptions_and_every_run_and_is_the_same_twice(rates: str
 
 @pytest.mark.parametrize("name", ["llama3", "rsc", "byterobust"])
 def test_each_shipped_table_is_simulated(name: str) -> None:
-    result = run(*SMALL, "--rates", name, "--json")
+    result = simulate(*SMALL, "--rates", name, "--json")
 
     assert result.exit_code == 0, result.output
     assert "arXiv" in json.loads(result.stdout)["faults"]
 
 
 def test_spares_for_an_availability_keep_it(rates: str) -> None:
-    result = run(*SMALL, "--rates", rates, "--spares", "99%", "--json")
+    result = simulate(*SMALL, "--rates", rates, "--spares", "99%", "--json")
     page = json.loads(result.stdout)
 
     assert page["spares_wanted_for_ratio"] == 0.99
@@ -78,7 +51,7 @@ def test_spares_for_an_availability_keep_it(rates: str) -> None:
 
 def test_the_best_interval_of_each_tier_is_near_daly_and_is_used(rates: str) -> None:
     tiers = ("--interval", "auto", "--snapshots", "auto", "--seeds", "1")
-    result = run(*SMALL, "--rates", rates, *tiers, "--json")
+    result = simulate(*SMALL, "--rates", rates, *tiers, "--json")
     page = json.loads(result.stdout)
     memory, storage = page["intervals"]
 
@@ -91,7 +64,7 @@ def test_the_best_interval_of_each_tier_is_near_daly_and_is_used(rates: str) -> 
 
 def test_what_if_tells_what_a_shorter_recovery_is_worth(rates: str) -> None:
     changes = ("--what-if", "mttr=20s", "--what-if", "detect=1s", "--what-if", "interval=4h")
-    page = json.loads(run(*SMALL, "--rates", rates, *changes, "--json").stdout)
+    page = json.loads(simulate(*SMALL, "--rates", rates, *changes, "--json").stdout)
     shorter, faster, rarer = page["what_if"]
 
     assert shorter["gpu_hours"]["p50"] > faster["gpu_hours"]["p50"] > 0
@@ -102,7 +75,7 @@ def test_a_policy_file_decides(rates: str, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("[hang]\nfloor_s = 1200.0\n[policy]\nobserve = true\n")
 
-    page = json.loads(run(*SMALL, "--rates", rates, "--policy", str(policy), "--json").stdout)
+    page = json.loads(simulate(*SMALL, "--rates", rates, "--policy", str(policy), "--json").stdout)
 
     assert page["given_up"]["p50"] == page["incidents"]["p50"]
 
@@ -116,7 +89,7 @@ def test_a_trace_is_replayed_with_its_own_repairs(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([*events, events[1] | {"event_time": 10.0}]))
 
-    result = run(
+    result = simulate(
         "--gpus", "64", "--trace", str(path), "--trace-nodes", "9", "--seeds", "1", "--json"
     )  # fmt: skip
     page = json.loads(result.stdout)
@@ -132,23 +105,13 @@ def test_the_recorded_trace_is_replayed() -> None:
         pytest.skip("RANKMEND_DATASETS is not set")
     path = Path(datasets) / "infinitehbd-trace/fault_trace.json"
 
-    result = run(
+    result = simulate(
         "--gpus", "2880", "--spares", "40", "--trace", str(path), "--seeds", "1", "--json"
     )  # fmt: skip
 
     page = json.loads(result.stdout)
     assert "584 faults of 400 nodes in 349 days" in page["faults"]
     assert page["incidents"]["p50"] > 100
-
-
-def test_the_picture_is_written(rates: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "p.svg"
-
-    result = run(*SMALL, "--rates", rates, "--what-if", "mttr=20s", "--plot", str(path))
-
-    assert result.exit_code == 0, result.output
-    assert "GPU-hours won" in path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +137,7 @@ def test_the_picture_is_written(rates: str, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_named_with_its_value(arguments: tuple[str, ...], message: str) -> None:
-    result = run("--gpus", "64", "--days", "1", "--seeds", "1", *arguments)
+    result = simulate("--gpus", "64", "--days", "1", "--seeds", "1", *arguments)
 
     assert result.exit_code == 2
     assert message in result.stderr
@@ -182,7 +145,7 @@ def test_bad_input_is_named_with_its_value(arguments: tuple[str, ...], message: 
 
 
 def test_wrong_what_if_is_refused_before_years_of_the_largest_job_are_simulated() -> None:
-    result = run("--gpus", "262144", "--days", "3650", "--what-if", "mttr=-5")
+    result = simulate("--gpus", "262144", "--days", "3650", "--what-if", "mttr=-5")
 
     assert result.exit_code == 2
     assert "'-5' is not a number or duration" in result.stderr
@@ -205,7 +168,7 @@ def test_a_broken_rate_table_is_named_with_the_line(
     path = tmp_path / "broken.toml"
     path.write_text(TABLE.replace(old, new))
 
-    result = run("--rates", str(path))
+    result = simulate("--rates", str(path))
 
     assert result.exit_code == 2
     assert str(path) in result.stderr
@@ -219,7 +182,7 @@ def test_a_broken_trace_is_a_clear_error(text: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
-    result = run("--gpus", "64", "--trace", str(path))
+    result = simulate("--gpus", "64", "--trace", str(path))
 
     assert result.exit_code == 2
     assert str(path) in result.stderr

@@ -1,4 +1,4 @@
-"""The rules for Prometheus: written from the tables, understood by promtool, firing and not firing."""
+"""The rules for Prometheus: written from the tables, understood by promtool, firing and not firing; the queries of dashboards."""
 
 import re
 import shutil
@@ -9,11 +9,14 @@ import pytest
 
 from rankmend.links import RUNBOOKS
 from tests.support.agent import ROOT
+from tests.support.dashboards import filled, queries, variable_queries
 from tests.support.shipped import load_generator
 
 pytestmark = pytest.mark.process
 
 RULES = ROOT / "deploy" / "prometheus" / "rankmend-rules.yml"
+VARIABLES = {"cluster": ".*", "node": "gpu-001", "job": "6d0c4b1e-0000-4000-8000-000000000001"}
+QUERIES = [*queries(), *variable_queries()]
 NEEDS_PROMTOOL = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed"
 )
@@ -86,3 +89,18 @@ def promtool(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]
     return subprocess.run(
         ["promtool", *arguments], cwd=folder, capture_output=True, text=True, check=False
     )
+
+
+@NEEDS_PROMTOOL
+def test_prometheus_understands_every_query(tmp_path: Path) -> None:
+    lines = ["groups:", "  - name: queries", "    rules:"]
+    for number, query in enumerate(QUERIES):
+        expression = filled(query.expression, VARIABLES).replace("'", "''")
+        lines += [f"      - record: query_{number}", f"        expr: '{expression}'"]
+    path = tmp_path / "queries.yml"
+    path.write_text("\n".join(lines) + "\n")
+
+    checked = promtool("check", "rules", path.name, folder=tmp_path)
+
+    assert checked.returncode == 0, checked.stderr
+    assert f"{len(QUERIES)} rules found" in checked.stdout

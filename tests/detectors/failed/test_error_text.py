@@ -3,9 +3,6 @@ rank 2 killed, raising, silent for longer than the group's time-out; a key that 
 CUDA and NCCL texts are those of the issues and API pages that `ROWS` names."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,28 +24,10 @@ from detectors.failed.error_text import (
     parse_error,
     read_end,
 )
+from tests.support.error_texts import DIRECT, FRAME, HEADER, error_in, traceback_of
 
-pytestmark = pytest.mark.process
-
-HEADER = "Traceback (most recent call last):"
-FRAME = ('  File "/home/a/train.py", line 12, in <module>', "    step(batch)", "    ^^^^^^^^^^^")
-DIRECT = "The above exception was the direct cause of the following exception:"
 DURING = "During handling of the above exception, another exception occurred:"
 GLOO = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/"
-
-
-def traceback_of(*errors: str, chain: str = DIRECT) -> list[str]:
-    lines: list[str] = []
-    for error in errors:
-        lines += ["", chain, ""] if lines else []
-        lines += [HEADER, *FRAME, *error.split("\n")]
-    return lines
-
-
-def error_in(*lines: str) -> ErrorText:
-    error = parse_error(lines)
-    assert error is not None
-    return error
 
 
 # What PyTorch 2.11 puts behind each CUDA error, as seen on an H200.
@@ -143,32 +122,6 @@ def test_abort_long_after_a_handled_error_is_a_story_of_its_own() -> None:
 @pytest.mark.parametrize("lines", [[], ["step 1"], [HEADER], [HEADER, *FRAME], [HEADER, "[W] x"]])
 def test_output_without_an_error_has_none(lines: list[str]) -> None:
     assert parse_error(lines) is None
-
-
-@pytest.mark.parametrize(
-    ("code", "expected"),
-    [
-        ("raise ValueError('bad batch 7')", "ValueError: bad batch 7"),
-        ("import faulthandler, os; faulthandler.enable(); os.kill(os.getpid(), 11)", "Fatal Python error: Segmentation fault"),
-        ("try:\n 1/0\nexcept ZeroDivisionError as e:\n raise OSError(28, 'No space left') from e", "OSError: [Errno 28] No space left"),
-        ("x = = 1", "SyntaxError: invalid syntax"),
-    ],
-)  # fmt: skip
-def test_what_this_python_writes_is_read(code: str, expected: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
-    )
-
-    assert error_line(error_in(*result.stderr.splitlines())) == expected
-
-
-def test_interpreter_without_a_script_is_read(tmp_path: Path) -> None:
-    script = tmp_path / "absent.py"
-    result = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False
-    )
-
-    assert error_in(*result.stderr.splitlines()).message.startswith(f"can't open file '{script}'")
 
 
 @pytest.mark.parametrize(
@@ -390,23 +343,6 @@ def test_nothing_else_with_these_words_is_taken_for_nccls() -> None:
 
     assert said is not None
     assert said.line == "ValueError: x"
-
-
-def test_what_a_parser_of_options_refused_is_the_error(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    options = "".join(f"p.add_argument('--option-{number}')\n" for number in range(300))
-    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{options}p.parse_args()\n")
-
-    command = [sys.executable, str(script), "--resume", "ckpt/step_20.pt"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-
-    told = "train.py: error: unrecognized arguments: --resume ckpt/step_20.pt"
-    assert error_line(error_in(*result.stderr.splitlines()[-60:])) == told
-    assert error_line(error_in("Usage: train.py", "", "Error: No such option: --resume")) == (
-        "Error: No such option: --resume"
-    )
-    assert error_in(*traceback_of("ValueError: x"), "train.py: error: x").type_name == "ValueError"
-    assert parse_error(["train.py: error: x", "step 3"]) is None
 
 
 # Last lines of torch 2.13.0+cpu: mp.spawn, and torchrun started by a script, each with a killed child.

@@ -1,11 +1,8 @@
 """Coolant units: figures against limits and the other units, and what hangs on them."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +13,7 @@ from detectors.network_topology import NetworkTopology
 from detectors.parts.cooling import CoolingReading, judge_cooling
 from detectors.parts.fleet_parts import NO_PARTS, find_parts
 from detectors.parts.site_units import STALE_S, UnitQuantity, UnitVerdict
-from rankmend.cli import cli
 from rankmend.errors import SourceError
-from tests.support.redfish_bmc import Bmc, load
 
 NOW = 1_800_000_000.0
 GOOD = CoolingReading(
@@ -150,34 +145,3 @@ def test_of_redfish_the_side_of_the_racks_counts_and_flows_add_up() -> None:
     assert (found.flow_liters_per_s, found.rise_kelvin, found.pressure_pascals) == (5.0, 15.0, 2e5)
     assert (found.is_leaking, found.health) == (True, "warning")
     assert cooling_of_redfish("cdu", [], NOW) == CoolingReading("cdu", NOW)
-
-
-def test_command_reads_a_unit_by_redfish_and_judges_the_file(tmp_path: Path) -> None:
-    secret, file = tmp_path / "cdu.toml", tmp_path / "cooling.json"
-    secret.write_text('user = "monitor"\npassword = "s3cret"\n')
-    secret.chmod(0o600)
-    topology, pages = tmp_path / "site.json", tmp_path / "pages"
-    pages.mkdir()
-    for at in range(20):
-        is_hot = at < 10
-        text = (
-            'rankmend_finding_active{check="gpu_slowed_by_heat",uuid="G"} 1\n' if is_hot else "\n"
-        )
-        (pages / f"n{at}").write_text(text)
-    (tmp_path / "site.toml").write_text(SITE)
-    run = CliRunner().invoke
-    run(cli, ["fabric", "topology", "--site", str(tmp_path / "site.toml"), "-o", str(topology)])
-
-    with Bmc(load("new.json")) as bmc:
-        read = run(cli, ["check", "cooling", str(file), "--redfish", f"http://127.0.0.1:{bmc.port}",
-                         "--credentials", str(secret), "--unit", "cdu-0", "--json"])  # fmt: skip
-    judged_now = run(cli, ["check", "cooling", str(file), "--topology", str(topology),
-                           "--pages", str(pages)])  # fmt: skip
-    broken = run(cli, ["check", "cooling", str(topology)])
-
-    (unit,) = json.loads(read.output)
-    assert read.exit_code in (0, 1), read.output
-    assert unit["reading"]["flow_liters_per_s"] is not None
-    assert judged_now.exit_code == 1
-    assert "10 nodes of 10 on it slowed by heat" in judged_now.output
-    assert (broken.exit_code, "coolant units" in broken.stderr) == (64, True)

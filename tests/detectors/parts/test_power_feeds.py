@@ -1,11 +1,8 @@
 """Power feeds: figures against limits, and what hangs on them."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,9 +13,7 @@ from detectors.network_topology import NetworkTopology
 from detectors.parts.fleet_parts import NO_PARTS, find_parts
 from detectors.parts.power_feeds import PowerReading, judge_power
 from detectors.parts.site_units import STALE_S, UnitQuantity, UnitVerdict
-from rankmend.cli import cli
 from rankmend.errors import SourceError
-from tests.support.redfish_bmc import Bmc, load
 
 NOW = 1_800_000_000.0
 GOOD = PowerReading(
@@ -118,36 +113,3 @@ def test_of_redfish_powers_add_up_and_the_highest_load_counts() -> None:
 
     assert power_of_redfish("f", items, NOW) == PowerReading("f", NOW, 41e3, 0.9, False, "warning")
     assert power_of_redfish("f", [], NOW) == PowerReading("f", NOW)
-
-
-def test_command_reads_a_pdu_by_redfish_keeps_the_sites_limits_and_judges_the_file(
-    tmp_path: Path,
-) -> None:
-    secret, file = tmp_path / "pdu.toml", tmp_path / "power.json"
-    secret.write_text('user = "monitor"\npassword = "s3cret"\n')
-    secret.chmod(0o600)
-    topology, pages = tmp_path / "site.json", tmp_path / "pages"
-    pages.mkdir()
-    braked = 'rankmend_finding_active{check="gpu_power_brake",uuid="G"} 1\n'
-    for at in range(20):
-        (pages / f"n{at}").write_text(braked if at < 10 else "\n")
-    (tmp_path / "site.toml").write_text(SITE)
-    file.write_bytes(POWER_FILE.encode([PowerReading("pdu-0", 1.0, power_watts_max=15e3)]))
-    run = CliRunner().invoke
-    run(cli, ["fabric", "topology", "--site", str(tmp_path / "site.toml"), "-o", str(topology)])
-
-    with Bmc(load("pdu.json")) as pdu:
-        read = run(cli, ["check", "power", str(file), "--redfish", f"http://127.0.0.1:{pdu.port}",
-                         "--credentials", str(secret), "--feed", "pdu-0", "--json"])  # fmt: skip
-    shown = run(cli, ["check", "power", str(file), "--topology", str(topology),
-                      "--pages", str(pages)])  # fmt: skip
-    broken = run(cli, ["check", "power", str(topology)])
-
-    (feed,) = json.loads(read.output)
-    assert (read.exit_code, feed["reading"]["power_watts"], feed["reading"]["load_ratio"]) == (1, 15.2e3, 0.75)  # fmt: skip
-    assert feed["words"] == (
-        "power feed pdu-0: 15.2 kW, above 15 kW; a breaker has tripped; it calls itself critical"
-    )
-    assert shown.exit_code == 1
-    assert "10 nodes of 10 on it short of power" in shown.output
-    assert (broken.exit_code, "power feeds" in broken.stderr) == (64, True)

@@ -225,14 +225,6 @@ def test_command_ends_with_2_on_unreadable_input(tmp_path: Path, text: str, said
     assert (got.exit_code, said in got.stderr) == (2, True), got.output
 
 
-def test_command_without_input_or_with_two_ends_with_2(tmp_path: Path) -> None:
-    assert run().exit_code == 2
-    assert run(tmp_path / "absent.json").exit_code == 2
-    assert run(tmp_path / "absent.csv").exit_code == 2
-    assert run(tmp_path / "x.json", "--prometheus", "http://127.0.0.1:9").exit_code == 2
-    assert "cannot query" in run("--prometheus", "http://127.0.0.1:9").stderr
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.floats(allow_nan=True)),

@@ -1,6 +1,5 @@
 """Reading to the end: right bytes from every file system, and past the page cache while nobody waits."""
 
-import errno
 import os
 import zipfile
 from collections.abc import Iterator
@@ -8,44 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xxhash
 
 from rankmend.clock import SystemClock
 from recovery.checkpoints.bulk_reads import BUFFER_BYTES, CHUNK_BYTES, BulkReads, take_buffer
 from recovery.checkpoints.content import check_file, identify
 from recovery.checkpoints.deadline import Deadline, UnfinishedError
-from recovery.checkpoints.digests import BLOCK_BYTES
 from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.reader import ChangedError, DefectError, FileReader
-from tests.support.faults.unreadable_files import unreadable_files
+from tests.support.bulk_reads import (
+    BLOCK,
+    SIZE_BYTES,
+    beside_training,
+    digests_of,
+    read_digests,
+    save,
+)
 from tests.support.page_cache import bring_cached, cached_bytes, drop_cached, needs_direct_reads
 
-pytestmark = pytest.mark.process
-
-BLOCK = BLOCK_BYTES
-SIZE_BYTES = 2 * BLOCK + 12_345
 FEW_BYTES = 200_000  # what looks into the cache and at the ends of a file leave in it
-
-
-def beside_training() -> Deadline:
-    return Deadline(SystemClock(), 600, is_awaited=False)
-
-
-def save(path: Path, size_bytes: int = SIZE_BYTES) -> Path:
-    path.write_bytes(np.random.default_rng(5).bytes(size_bytes))
-    return path
-
-
-def digests_of(path: Path) -> bytes:
-    data = path.read_bytes()
-    blocks = (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
-    return b"".join(xxhash.xxh3_64(block).digest() for block in blocks)
-
-
-def read_digests(path: Path, deadline: Deadline) -> bytes:
-    with FileReader(str(path), deadline, is_whole=True) as reader:
-        reader.expect_all()
-        return reader.digests()
 
 
 def storage_read_bytes() -> int:
@@ -207,21 +186,6 @@ def test_a_file_in_shared_memory_is_read_right(shared_memory: Path) -> None:
     save(shared_memory)
 
     assert read_digests(shared_memory, beside_training()) == digests_of(shared_memory)
-
-
-def test_a_fuse_file_is_read_right_and_its_read_error_is_told(tmp_path: Path) -> None:
-    (tmp_path / "served").mkdir()
-    path = save(tmp_path / "served" / "shard")
-    save(tmp_path / "served" / "broken")
-
-    with unreadable_files(tmp_path / "served", tmp_path) as disk:
-        disk.fail_reading("broken")
-        digests = read_digests(disk.point / "shard", beside_training())
-        with pytest.raises(OSError) as told:
-            read_digests(disk.point / "broken", beside_training())
-
-    assert digests == digests_of(path)
-    assert told.value.errno == errno.EIO
 
 
 def save_archive(path: Path) -> Path:

@@ -21,8 +21,7 @@ from recovery.checkpoints.model import CheckpointFormat
 from recovery.checkpoints.names import is_ignored, shown, step_of
 from recovery.checkpoints.reader import DefectError, FileReader
 from tests.support.checkpoint_saves import make_safetensors, make_torch_layout
-
-pytestmark = pytest.mark.process
+from tests.support.file_verdicts import defect, judge
 
 KIND = CheckpointFormat
 
@@ -33,34 +32,12 @@ def make_npz(compressed: bool = False, **arrays: object) -> bytes:
     return buffer.getvalue()
 
 
-def make_torch(**options: object) -> bytes:
-    torch = pytest.importorskip("torch")
-    buffer = io.BytesIO()
-    state = {"w": torch.arange(300.0), "b": torch.ones(3), "step": 5}
-    torch.save(state, buffer, **options)
-    return buffer.getvalue()
-
-
 WRITERS: dict[str, Callable[[], bytes]] = {
     "torch": make_torch_layout,
     "npz": lambda: make_npz(step=7, w=np.arange(90.0)),
     "npz deflated": lambda: make_npz(compressed=True, step=7, w=np.zeros(9000)),
     "safetensors": make_safetensors,
 }
-
-
-def judge(path: Path, content: bytes, timeout_s: float = 30.0) -> tuple[CheckpointFormat, str]:
-    """Return kind and what is whole; raises DefectError with the reason."""
-    path.write_bytes(content)
-    with FileReader(str(path), Deadline(SystemClock(), timeout_s)) as reader:
-        kind = identify(reader).format
-        return kind, check_file(reader, kind)
-
-
-def defect(path: Path, content: bytes) -> str:
-    with pytest.raises(DefectError) as caught:
-        judge(path, content)
-    return str(caught.value)
 
 
 def reason_of(path: Path, content: bytes) -> str:
@@ -77,48 +54,6 @@ def file(tmp_path: Path) -> Path:
 
 
 # What is whole
-
-
-@pytest.mark.torch
-def test_a_file_of_torch_save_is_whole_with_every_member_checked(file: Path) -> None:
-    members = len(zipfile.ZipFile(io.BytesIO(make_torch())).namelist())
-
-    verdict = judge(file, make_torch())
-
-    assert verdict == (KIND.TORCH, f"zip directory and CRC of {members} members")
-
-
-@pytest.mark.torch
-def test_torch_files_saved_without_checksums_are_told_as_such(file: Path) -> None:
-    serialization = pytest.importorskip("torch.serialization")
-    serialization.set_crc32_options(False)
-    try:
-        content = make_torch()
-    finally:
-        serialization.set_crc32_options(True)
-
-    kind, whole = judge(file, content)
-
-    assert kind is KIND.TORCH
-    assert whole.endswith("(saved without checksums)")
-
-
-@pytest.mark.torch
-def test_several_saves_in_one_file_are_each_checked(file: Path) -> None:
-    first, second = make_torch(), make_torch()
-    damaged = bytearray(first + second)
-    at = first.index(struct.pack("<f", 77.0))
-    damaged[at] ^= 1
-
-    assert judge(file, first + second)[0] is KIND.TORCH
-    assert defect(file, bytes(damaged)) == "CRC of archive/data/0 does not fit"
-
-
-@pytest.mark.torch
-def test_torch_files_before_1_6_need_unpickling(file: Path) -> None:
-    content = make_torch(_use_new_zipfile_serialization=False)
-
-    assert defect(file, content) == "not a zip: can't be validated without unpickling"
 
 
 def test_tar_files_need_unpickling(file: Path) -> None:

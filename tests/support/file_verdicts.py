@@ -1,0 +1,25 @@
+"""What a look at a file of a checkpoint says of it."""
+
+from pathlib import Path
+
+import pytest
+
+from rankmend.clock import SystemClock
+from recovery.checkpoints.content import check_file, identify
+from recovery.checkpoints.deadline import Deadline
+from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.reader import DefectError, FileReader
+
+
+def judge(path: Path, content: bytes, timeout_s: float = 30.0) -> tuple[CheckpointFormat, str]:
+    """Return kind and what is whole; raises DefectError with the reason."""
+    path.write_bytes(content)
+    with FileReader(str(path), Deadline(SystemClock(), timeout_s)) as reader:
+        kind = identify(reader).format
+        return kind, check_file(reader, kind)
+
+
+def defect(path: Path, content: bytes) -> str:
+    with pytest.raises(DefectError) as caught:
+        judge(path, content)
+    return str(caught.value)

@@ -1,0 +1,17 @@
+"""Notes of hosts of the controller."""
+
+from recovery.run.meeting_note import HostNote
+
+
+def note(**changes: object) -> HostNote:
+    """Return the note of host "a" of job "x", with these changes."""
+    fields: dict[str, object] = {
+        "key": "job:x",
+        "node": "a",
+        "url": "https://a:1",
+        "secret": "s",
+        "fingerprint": "f",
+        "epoch": 1,
+        "beat": 0,
+    }
+    return HostNote(**{**fields, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""What each start loads: none loads what only another part of rankmend needs, or what takes long."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.modules import FILES, ROOT, module_name
+
+pytestmark = pytest.mark.process
+
+# What a command must not load before it does its work: each takes 10 to 100 ms of every start. numpy
+# comes with the first steps of a job, urllib3 with the first question to an agent or a controller.
+SLOW_TO_LOAD = {
+    *("aiohttp", "apscheduler", "asyncio", "cryptography", "importlib.metadata", "matplotlib"),
+    *("multiprocessing", "numpy", "prometheus_client", "psutil", "pyarrow", "rich", "sklearn"),
+    *("jinja2", "ssl", "torch", "urllib3", "uvloop"),
+}
+# Not for the agent, which runs on every node: the controller's, and what costs memory.
+HEAVY = {"numpy", "pandas", "pydantic", "recovery", "sqlite3", "sklearn", "torch"}
+AGENT_MODULES_MAX = 20  # of ours and of others that `import agent` may load
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has after this code and had not before."""
+    script = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_of_the_agent_is_light() -> None:
+    loaded = _loaded_by("import agent")
+
+    assert len(loaded) <= AGENT_MODULES_MAX
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_no_module_of_the_agent_loads_anything_heavy() -> None:
+    modules = [module_name(file) for file in FILES if module_name(file).startswith("agent.")]
+
+    loaded = _loaded_by(f"import {', '.join(modules)}")
+
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
+
+
+def test_import_of_rankmend_loads_the_hook_only() -> None:
+    assert _loaded_by("import rankmend") <= {
+        *("rankmend", "rankmend.hook", "rankmend.hook.layout"),
+        *("struct", "_struct"),
+    }
+
+
+def test_command_shows_its_help_without_loading_any_daemon() -> None:
+    loaded = _loaded_by("import rankmend.cli")
+
+    assert {name.partition(".")[0] for name in loaded} & {*HEAVY, "agent", "detectors"} == set()
+
+
+def test_command_is_there_before_the_parts_are_on_the_path() -> None:
+    """In a wheel they lie in a folder that only a command's start puts there; manual pages are written without one."""
+    code = (
+        "from rankmend.cli import cli; import click;"
+        "context = click.Context(cli); [cli.get_command(context, name) for name in cli.list_commands(context)]"
+    )
+
+    loaded = {name.partition(".")[0] for name in _loaded_by(code)}
+
+    assert loaded & {"agent", "detectors", "recovery"} == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("import rankmend.cli.run, recovery.run.one_node", id="run"),
+        pytest.param("import recovery.launcher.guardian.main", id="guardian"),
+        pytest.param("import rankmend.hook.standby, rankmend.hook.writer", id="rank"),
+        pytest.param("import rankmend.hook.fork_server, rankmend.hook.imports", id="fork server"),
+        pytest.param("import rankmend.cli.status, recovery.report.overview", id="status"),
+        pytest.param("import rankmend.cli.incidents, recovery.journal.narrator", id="why"),
+    ],
+)
+def test_start_loads_nothing_that_the_command_may_not_need(code: str) -> None:
+    assert _loaded_by(code) & SLOW_TO_LOAD == set()
