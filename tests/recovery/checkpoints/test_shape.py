@@ -1,29 +1,19 @@
 """The shape of a content: what it holds, read without unpickling."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rankmend.clock import SystemClock
-from recovery.checkpoints.content import ContentIdentity, identify
 from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.model import Holds
-from recovery.checkpoints.reader import FileReader
 from recovery.checkpoints.shape import counters_in, shape_of_arrays, shape_of_content
-from tests.support.checkpoint_contents import Tensor, adam, torch_file, weights
+from tests.support.checkpoint_contents import Tensor, adam, weights
 
 pytestmark = pytest.mark.process
 
 MODEL = weights()
-
-
-def identified(path: Path, content: bytes) -> ContentIdentity:
-    path.write_bytes(content)
-    deadline = Deadline(SystemClock(), 300)
-    with FileReader(str(path), deadline) as reader:
-        return identify(reader, deadline)
 
 
 @pytest.mark.parametrize(
@@ -102,28 +92,3 @@ def test_a_content_that_contains_itself_ends(tmp_path: Path) -> None:
     content["model"]["again"] = content
 
     assert shape_of_content(content).tensors == 0
-
-
-@pytest.mark.torch
-def test_the_stand_in_has_the_shape_of_what_torch_saves(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 16)).sum().backward()
-    optimizer.step()
-    real = io.BytesIO()
-    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
-    torch.save(content, real)
-    bare = io.BytesIO()
-    torch.save(model.state_dict(), bare)
-    whole = io.BytesIO()
-    torch.save({"model": model, "optimizer": optimizer.state_dict(), "epoch": 3}, whole)
-
-    stand_in = torch_file({"model": MODEL, "optimizer": adam(MODEL), "epoch": 3})
-    path = tmp_path / "x.pt"
-    expected = identified(path, stand_in)
-
-    assert identified(path, real.getvalue()) == expected
-    assert identified(path, whole.getvalue()) == expected
-    assert identified(path, bare.getvalue()) == identified(path, torch_file(MODEL))
-    assert expected.shape.elements == 2 * (16 * 16 + 16)

@@ -1,4 +1,4 @@
-"""Files that the installed PyTorch saves: which of them are whole."""
+"""Files that the installed PyTorch saves: which of them are whole, and what they hold."""
 
 import io
 import struct
@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from rankmend.clock import SystemClock
+from recovery.checkpoints.content import ContentIdentity, identify
+from recovery.checkpoints.deadline import Deadline
 from recovery.checkpoints.model import CheckpointFormat
+from recovery.checkpoints.reader import FileReader
+from tests.support.checkpoint_contents import adam, torch_file, weights
 from tests.support.file_verdicts import defect, judge
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
 
 KIND = CheckpointFormat
+MODEL = weights()
 
 
 def make_torch(**options: object) -> bytes:
@@ -64,3 +70,34 @@ def test_torch_files_before_1_6_need_unpickling(file: Path) -> None:
     content = make_torch(_use_new_zipfile_serialization=False)
 
     assert defect(file, content) == "not a zip: can't be validated without unpickling"
+
+
+def identified(path: Path, content: bytes) -> ContentIdentity:
+    path.write_bytes(content)
+    deadline = Deadline(SystemClock(), 300)
+    with FileReader(str(path), deadline) as reader:
+        return identify(reader, deadline)
+
+
+def test_the_stand_in_has_the_shape_of_what_torch_saves(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 16)).sum().backward()
+    optimizer.step()
+    real = io.BytesIO()
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
+    torch.save(content, real)
+    bare = io.BytesIO()
+    torch.save(model.state_dict(), bare)
+    whole = io.BytesIO()
+    torch.save({"model": model, "optimizer": optimizer.state_dict(), "epoch": 3}, whole)
+
+    stand_in = torch_file({"model": MODEL, "optimizer": adam(MODEL), "epoch": 3})
+    path = tmp_path / "x.pt"
+    expected = identified(path, stand_in)
+
+    assert identified(path, real.getvalue()) == expected
+    assert identified(path, whole.getvalue()) == expected
+    assert identified(path, bare.getvalue()) == identified(path, torch_file(MODEL))
+    assert expected.shape.elements == 2 * (16 * 16 + 16)

@@ -6,20 +6,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import urllib3
 
-from recovery.cluster.cluster_limits import AlertRules
-from recovery.cluster.incoming_alerts import IncomingAlert, target_of
-from recovery.console.acts import MayAct
 from recovery.messages.codec import encode_message
 from recovery.service import authority
-from recovery.service.permission import Touches, covers, may_act_on
-from recovery.service.roles import TOKEN_ROLES, Role, Subject
+from recovery.service.permission import Touches
+from recovery.service.roles import TOKEN_ROLES, Role
 from recovery.service.route import Route
 from recovery.service.routes import ROUTES
 from recovery.service.tokens import Tokens, make_token
@@ -29,7 +25,6 @@ from tests.support.service_bench import fail_rank, unlimited
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).resolve().parents[3]
 OWN, OTHER = "llama", "gemma"  # jobs; their nodes are n1, n2 and x1, x2
 LIMITS: dict[str, dict[str, list[str]]] = {
     "none": {},
@@ -390,71 +385,3 @@ def test_certificate_accuses_no_other_node_by_a_label_that_is_read_first(world: 
         assert world.ask(Role.REPORT, "another node", "POST", "/api/v2/alerts", body)[0] == 200
     finally:
         worker.call(lambda: worker.desk.take_policy(policy)).result(DEADLINE_S)
-
-
-def test_node_of_an_alert_is_that_of_the_first_label_that_the_rules_name() -> None:
-    alert = IncomingAlert({"node": "n1", "Hostname": "n2.example"}, {}, None, is_firing=True)
-
-    rules = AlertRules(node_labels=("Hostname", "node"))
-    assert target_of(alert, rules).node == "n2"
-
-
-@pytest.mark.parametrize(
-    ("patterns", "wanted", "is_covered"),
-    [
-        (["n*"], "n1", True),
-        (["n*"], "n1*", True),
-        (["n*"], "n[12]", True),
-        (["n*"], "*", False),
-        (["n*"], "?1", False),
-        (["n?"], "n*", False),
-        (["n?"], "n?", True),
-        (["*-a"], "n*-a", False),
-        (["*"], "[ab]*", True),
-        (["n[1]*"], "n[1]*", True),
-        ([], "n1", False),
-    ],
-)
-def test_pattern_lies_within_another_only_where_that_is_certain(
-    patterns: list[str], wanted: str, *, is_covered: bool
-) -> None:
-    assert covers(patterns, wanted) is is_covered
-
-
-@pytest.mark.parametrize(
-    ("nodes", "jobs", "reach"),
-    [
-        ((), (), MayAct(cluster=True, job=True, node=True)),
-        ((), ("train-*",), MayAct(job=True)),
-        (("n[1-4]",), (), MayAct(node=True)),
-        (("n1", "n2"), ("train-*",), MayAct(job=True)),
-    ],
-)
-def test_the_console_offers_what_the_api_takes(
-    nodes: tuple[str, ...], jobs: tuple[str, ...], reach: MayAct
-) -> None:
-    subject = Subject("ann", frozenset({Role.ACT}), nodes=nodes, jobs=jobs)
-
-    assert may_act_on(subject) == reach
-
-
-def test_documents_name_what_each_route_touches() -> None:
-    text = (ROOT / "docs/operate/security.md").read_text()
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in text.splitlines()
-        if re.match(r"\| `(GET|POST) /", line)
-    ]
-    told = {
-        request.strip(" `"): (roles, touches)
-        for requests, roles, touches in rows
-        for request in requests.split(",")
-    }
-
-    assert told == {
-        f"{one.method} {one.path}": (
-            ", ".join(f"`{role.value}`" for role in one.roles) or "-",
-            one.touches.value,
-        )
-        for one in ROUTES
-    }
