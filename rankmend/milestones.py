@@ -12,7 +12,7 @@ from typing import Final
 ENV_MILESTONES_FD: Final = "RANKMEND_MILESTONES_FD"
 
 
-class Milestone(Enum):
+class ProcessMilestone(Enum):
     READY = "ready"  # serves: guardian, fork server, agent, controller
     REPORTED = "reported"  # launcher: sent this report
     KILLED = "killed"  # guardian: no process of the attempts up to this one is left
@@ -38,7 +38,7 @@ class _Channel:
 _channel = _Channel()
 
 
-def name_milestone(process: str, milestone: Milestone, number: int = 0) -> None:
+def name_milestone(process: str, milestone: ProcessMilestone, number: int = 0) -> None:
     """Write one line, where a test reads; never block and never raise."""
     if _channel.descriptor is None:
         return

@@ -93,8 +93,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
-    if _GUARD.refused:  # and swallowed by the code under test
-        pytest.fail(f"a unit test of this file {_GUARD.refused[0]}: mark it process or site")
+    if (deed := _GUARD.deed()) is not None:
+        pytest.fail(f"this unit test {deed}: its file needs `pytest.mark.process` or `.site`")
     return result
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from rankmend.notify import Notifier
 from rankmend.signals import SignalInbox
 
@@ -92,7 +92,7 @@ class MainLoop:
                 fields = {"after_s": round(now_s - self._began_at_s, 3), "status": status}
                 log.info("first sample complete", extra=fields)
                 self._notifier.ready(status)
-                name_milestone("agent", Milestone.READY)
+                name_milestone("agent", ProcessMilestone.READY)
         if self._notifier.ping_s is not None:
             self._ping()
 

@@ -22,7 +22,7 @@ from detectors.finding import Blame, Finding
 from detectors.node.job_libraries import LibraryShare
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.job import shared_reasons
 from recovery.job.adoption import Waits
@@ -227,7 +227,7 @@ class Controller:
         self._situation.hear(report, now_s)
         newest = self._situation.observation.newest_step
         if newest is not None and newest != before:
-            name_milestone("controller", Milestone.STEP_SEEN, newest)
+            name_milestone("controller", ProcessMilestone.STEP_SEEN, newest)
         self._evidence.note_saved(report, now_s, self.ledger.collected)
         self._put_backs.receive(report)
         self._replicas.receive(report)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeAlias
 
 from detectors.parts.fleet_parts import ToldDomain
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job.adoption import Voice, Waits, is_strange, joined_of, judge
 from recovery.job.found_checkpoints import verdicts_of
@@ -541,7 +541,7 @@ class JobNodes:
             return
         for order in orders_for(ledger, self._settings, nodes):
             self._orders.send(order)
-        name_milestone("controller", Milestone.ORDER_SENT, ledger.revision)
+        name_milestone("controller", ProcessMilestone.ORDER_SENT, ledger.revision)
 
 
 def resend_pause_s(nodes: int) -> float:

@@ -18,7 +18,7 @@ from typing import Final
 from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.checkpoints.pins import CheckpointPins
 from recovery.launcher.agent_link import AgentLink
 from recovery.launcher.decision import pace
@@ -440,7 +440,7 @@ class Launcher:
         through = max(self._state.empty_through, through)
         self._state = replace(self._state, empty_through=through)
         self._snapshots.settle(through)
-        name_milestone("launcher", Milestone.FENCED, through)
+        name_milestone("launcher", ProcessMilestone.FENCED, through)
 
     def _note_lease_end(self, through: int) -> None:
         log.warning(
@@ -624,7 +624,7 @@ class Launcher:
         if self._attempt is not None:
             self._announcer.follow(self._attempt)  # the report has looked for their processes
         self._send_report(report)
-        name_milestone("launcher", Milestone.REPORTED, report.number)
+        name_milestone("launcher", ProcessMilestone.REPORTED, report.number)
 
 
 def _act_as_member(action: LauncherAction, membership: Membership) -> None:

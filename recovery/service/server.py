@@ -21,7 +21,7 @@ from aiohttp import web
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
 from rankmend.listening import bind, parse_listen
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
 from recovery.cluster.cluster import ClusterController, NodesElsewhere
@@ -382,7 +382,7 @@ class Service:
             self._bmc_check.start()
         for manager in self._managers():
             manager.start()
-        name_milestone("controller", Milestone.READY)
+        name_milestone("controller", ProcessMilestone.READY)
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
         self.worker.hearing.beat()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rankmend.milestones import ENV_MILESTONES_FD, Milestone
+from rankmend.milestones import ENV_MILESTONES_FD, ProcessMilestone
 from tests.support.eventually import DEADLINE_S
 
 
@@ -15,7 +15,7 @@ from tests.support.eventually import DEADLINE_S
 class Reached:
     process: str
     pid: int
-    milestone: Milestone
+    milestone: ProcessMilestone
     number: int
 
 
@@ -36,7 +36,7 @@ class Milestones:
     def environment(self) -> dict[str, str]:
         return {ENV_MILESTONES_FD: str(self._writer)}
 
-    def wait(self, process: str, milestone: Milestone, number: int = 0) -> Reached:
+    def wait(self, process: str, milestone: ProcessMilestone, number: int = 0) -> Reached:
         """Return the first line of this kind with at least this number."""
         end_s = time.monotonic() + DEADLINE_S
         looked = 0
@@ -57,7 +57,9 @@ class Milestones:
         *lines, self._rest = (self._rest + os.read(self._reader, 1 << 16)).split(b"\n")
         for line in lines:
             process, pid, milestone, number = line.decode("ascii").split(" ")
-            self.reached.append(Reached(process, int(pid), Milestone(milestone), int(number)))
+            self.reached.append(
+                Reached(process, int(pid), ProcessMilestone(milestone), int(number))
+            )
 
 
 @contextmanager

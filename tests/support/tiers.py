@@ -10,11 +10,14 @@ a file about fencing, journals, ownership, budgets or attempts: a failure there 
 
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 
 class Tier(Enum):
@@ -48,7 +51,7 @@ def is_safety_file(file: Path) -> bool:
     return "safety" in marks_of(file)
 
 
-# CPython's audit events (PEP 578), and what a unit test would do by each. `time.sleep`: from Python 3.11 on.
+# CPython's audit events (PEP 578), and what a unit test would do by each.
 _FORBIDDEN = {
     "subprocess.Popen": "starts a process",
     "os.fork": "forks",
@@ -75,8 +78,25 @@ class UnitGuard:
     def __init__(self) -> None:
         """Install the hook, which stays for the life of the process: CPython knows no way back."""
         self._is_armed = False
-        self.refused: list[str] = []
+        self._had_torch = False
+        self._refused: list[str] = []
         sys.addaudithook(self._look)
+        # Not audited before Python 3.12 and 3.13.
+        self._guard(threading, "_start_new_thread", "_thread.start_new_thread")
+        self._guard(threading, "_start_joinable_thread", "_thread.start_new_thread")
+        self._guard(time, "sleep", "time.sleep")
+
+    def _guard(self, module: ModuleType, name: str, event: str) -> None:
+        """Look at each call of a function of the standard library, as an audit event of its name would."""
+        function = getattr(module, name, None)
+        if function is None:
+            return
+
+        def guarded(*arguments: object, **options: object) -> object:
+            self._look(event, arguments)
+            return function(*arguments, **options)
+
+        setattr(module, name, guarded)
 
     def _look(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._is_armed:
@@ -86,15 +106,22 @@ class UnitGuard:
             deed = "imports PyTorch"
         if deed is None or (event == "time.sleep" and arguments[0] == 0):
             return
-        self.refused.append(deed)
+        self._refused.append(deed)
         raise TierError(f"this unit test {deed}: its file needs `pytest.mark.process` or `.site`")
 
     @contextmanager
     def armed(self) -> Iterator[None]:
         """Refuse while this block runs."""
-        self.refused.clear()
+        self._refused.clear()
+        self._had_torch = "torch" in sys.modules
         self._is_armed = True
         try:
             yield
         finally:
             self._is_armed = False
+
+    def deed(self) -> str | None:
+        """Return what the test did that it may not do, also where its code has swallowed the refusal."""
+        if self._is_armed and "torch" in sys.modules and not self._had_torch:
+            return "imports PyTorch"  # by importlib, which is no audit event
+        return next(iter(self._refused), None)

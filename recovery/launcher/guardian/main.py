@@ -22,7 +22,7 @@ from typing import Final
 from rankmend.clock import read_boot_id
 from rankmend.errors import SourceError
 from rankmend.hook.layout import RUNNING
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.launcher.guardian.forks import PendingForks
 from recovery.launcher.guardian.inside import signal_inside
 from recovery.launcher.guardian.kill import TreeKill
@@ -173,7 +173,7 @@ class GuardianProcess:
         self._watch(self._link.fileno(), self._on_link, select.EPOLLIN | select.EPOLLRDHUP)
         self._watch_launcher()
         self._send(Ready(os.getpid()))
-        name_milestone("guardian", Milestone.READY)
+        name_milestone("guardian", ProcessMilestone.READY)
         return self._loop()
 
     def abandon(self) -> int:
@@ -582,7 +582,7 @@ class GuardianProcess:
             self._kill = None
             killed, unreadable = kill.killed_pids[:LISTED_MAX], kill.unreadable_pids[:LISTED_MAX]
             self._send(Emptied(kill.through, tuple(killed), tuple(unreadable)))
-            name_milestone("guardian", Milestone.KILLED, kill.through)
+            name_milestone("guardian", ProcessMilestone.KILLED, kill.through)
         elif now_s >= self._pending_at_s:
             self._pending_at_s = now_s + PENDING_EVERY_S
             survivors = kill.survivors()[:SURVIVORS_MAX]

@@ -24,7 +24,7 @@ from rankmend.errors import LaunchError
 from rankmend.foreign_links import open_new
 from rankmend.hook import layout
 from rankmend.hook.becoming import ROOM_FOR_TITLE
-from rankmend.milestones import Milestone, name_milestone
+from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.launcher.guardian.guardian_client import Guardian, Spawn
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT, Event, Exited, Spawned, SpawnFailed
 from recovery.launcher.guardian.rank_process import SpawnBody, encode_body
@@ -376,7 +376,7 @@ class ForkServer:
 
     def _note_ready(self, left_out: dict[str, str], count: int, took_s: float) -> None:
         self.state = ServerState.READY
-        name_milestone("fork_server", Milestone.READY)
+        name_milestone("fork_server", ProcessMilestone.READY)
         self._ready_at_s = self._clock.now_s()
         self.why_not = ""
         self.left_out = left_out

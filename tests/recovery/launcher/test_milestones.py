@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmend.milestones import ENV_MILESTONES_FD, Milestone, name_milestone
+from rankmend.milestones import ENV_MILESTONES_FD, ProcessMilestone, name_milestone
 from tests.support.eventually import DEADLINE_S
 from tests.support.milestones import Milestones, milestones
 
@@ -45,14 +45,14 @@ def start(folder: Path, seen: Milestones) -> subprocess.Popen[bytes]:
 def test_each_process_names_what_it_has_reached_in_order(tmp_path: Path) -> None:
     with milestones() as seen:
         launcher = start(tmp_path, seen)
-        guardian = seen.wait("guardian", Milestone.READY)
-        first = seen.wait("controller", Milestone.ORDER_SENT)
+        guardian = seen.wait("guardian", ProcessMilestone.READY)
+        first = seen.wait("controller", ProcessMilestone.ORDER_SENT)
         assert launcher.wait(DEADLINE_S) == 0
 
-        fenced = seen.wait("launcher", Milestone.FENCED, 1)
-        seen.wait("controller", Milestone.STEP_SEEN, 5)
+        fenced = seen.wait("launcher", ProcessMilestone.FENCED, 1)
+        seen.wait("controller", ProcessMilestone.STEP_SEEN, 5)
 
-    killed = next(line for line in seen.reached if line.milestone is Milestone.KILLED)
+    killed = next(line for line in seen.reached if line.milestone is ProcessMilestone.KILLED)
     assert (killed.process, killed.pid) == ("guardian", guardian.pid)
     assert fenced.pid == first.pid == launcher.pid
     assert seen.reached.index(killed) < seen.reached.index(fenced), "proved before it is believed"
@@ -64,7 +64,7 @@ def test_each_process_names_what_it_has_reached_in_order(tmp_path: Path) -> None
 def test_without_the_variable_nothing_is_written_and_nothing_fails() -> None:
     assert ENV_MILESTONES_FD not in os.environ
 
-    name_milestone("launcher", Milestone.READY)
+    name_milestone("launcher", ProcessMilestone.READY)
 
 
 def test_reader_that_is_gone_ends_nothing(tmp_path: Path) -> None:
