@@ -21,7 +21,8 @@ Within a family a step from the content orders all candidates that have one, and
 have one. A number in a name only orders names of one pattern: `best_step_10.pt` says nothing about `last.pt`.
 Everything else is ordered by time. A file that somebody copied has a new time, so within a pattern the number counts
 more: a candidate is as young as the youngest one that it supersedes. A copy by its name (`best.pt`, `ema.pt`)
-comes before another one only where it is younger by more than the time between two saves.
+comes before another one only where it is younger by more than the time between two saves. Names that count anew after
+all files of an older run (the next fold, stage or experiment in one folder) come before those of that run.
 
 Two or three files or folders that a script overwrites in turn (`ckpt_0.pt`, `ckpt_1.pt`) have numbers, too,
 which say nothing. Slots are told from a count by three things together: no word says that the number counts
@@ -48,6 +49,7 @@ from recovery.checkpoints.names import is_copy_name, name_weight, slot_of
 
 _Item = TypeVar("_Item")
 _DIGITS: Final = re.compile(r"[0-9]+")
+_LAST_DIGITS: Final = re.compile(r"[0-9]+(?=[^0-9]*$)")
 _DIGITS_MAX: Final = 18  # below 2**63
 _DATE: Final = re.compile(r"(?<![0-9])(?:19|20)[0-9]{2}[-_+.]?[01][0-9][-_+.]?[0-3][0-9]")
 SLOTS_MAX: Final = 3  # scripts keep two, rarely three; more look like a count
@@ -457,7 +459,8 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
         series[series_of(candidate)].append(candidate)
     has_originals = not all(is_copy_name(one.tag) for one in members)
     slack_s = family.interval_s if family.holds is Holds.STATE else 0.0
-    dated: list[tuple[int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
+    begin_unix_s = _last_run_begin(members)
+    dated: list[tuple[bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
         counts = _count if name_pattern(group[0]) not in slots else _no_count
         group.sort(key=lambda one: (counts(one), not is_copy_name(one.tag), one.written_unix_s))
@@ -468,11 +471,39 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
             at_unix_s = youngest_unix_s - (slack_s if is_copy else 0.0)
             epoch = (candidate.shape.epoch or 0) if has_epochs else 0
             is_last = is_copy and not slack_s
-            dated.append(
-                (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank, candidate)
-            )
-    dated.sort(key=lambda entry: entry[:6], reverse=True)
-    return [entry[6] for entry in dated]
+            is_of_run = candidate.written_unix_s >= begin_unix_s
+            order = (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank)
+            dated.append((is_of_run, *order, candidate))
+    dated.sort(key=lambda entry: entry[:7], reverse=True)
+    return [entry[7] for entry in dated]
+
+
+def _last_run_begin(members: Sequence[Candidate]) -> float:
+    """Return when a run began that counts anew beside the files of an older one: `fold1_epoch1.pt` after `fold0_epoch5.pt`.
+
+    A run here: names that differ in their last number alone, two at least, which grows with time. It counts anew where
+    all of it is younger than another such run, whose numbers it hasn't passed. Minus infinity where none does.
+    """
+    runs: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    for one in members:
+        if _DIGITS.search(one.tag) and not is_copy_name(one.tag) and not _DATE.search(one.tag):
+            runs[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
+    spans = []
+    for run in runs.values():
+        run.sort(key=_last_number)
+        times = [one.written_unix_s for one in run]
+        if len(run) > 1 and all(before < after for before, after in pairwise(times)):
+            spans.append((times[0], times[-1], _last_number(run[0]), _last_number(run[-1])))
+    begins = [
+        begin
+        for begin, _end, first, _last in spans
+        if any(end < begin and first <= last for _begin, end, _first, last in spans)
+    ]
+    return max(begins, default=float("-inf"))
+
+
+def _last_number(candidate: Candidate) -> int:
+    return int(_DIGITS.findall(candidate.tag)[-1][:_DIGITS_MAX])
 
 
 def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerdict, ...]:
