@@ -150,6 +150,7 @@ _SIDE_WORDS: Final = frozenset(
         *("pred", "preds", "prediction", "predictions", "output", "outputs", "logits", "results"),
         *("sample", "samples", "embedding", "embeddings", "features", "activations", "attention"),
         *("stat", "stats", "statistics", "normalizer", "confusion", "matrix", "scores", "eval"),
+        *("evaluation", "evaluations", "submission", "fitness"),
         *("arg", "args", "config", "cfg", "hparams", "grad", "grads", "gradients", "buffer"),
         *("replay", "memory", "trajectories", "rollout", "rollouts", "images", "viz", "tsne"),
     }
