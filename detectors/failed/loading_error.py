@@ -239,7 +239,7 @@ _LOADING_LINE: Final = re.compile(
     r"|load_file\s*\(|resume_from|\.load\s*\([^()\n]*(?:resum|restor|checkpoint|ckpt|snapshot)|\b\w*(?:checkpoint|ckpt|chkpt|state_dict|snapshot|restored|loaded|saved)\w*\s*(?:\[|\.(?:get|pop|item|items|keys|files)\b)"
 )
 
-_RESUMES: Final = re.compile(r"\bTrainerState\.load\w*\s*\(")
+_RESUMES: Final = re.compile(r"\bTrainerState\.load\w*\s*\(")  # transformers, from JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +315,7 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
             continue
         if is_import and not has_read_archive:
             return LoadingVerdict.UNKNOWN  # an import of the program's own
-        if opaque == 0 and _RESUMES.search(caller.code) and not _SAVES.search(frame.function):
-            return LoadingVerdict.LOADING  # `TrainerState.load_from_json`, which reads no data
-        verdict = _decide(frame, is_raise=opaque == 0)
+        verdict = _decide(frame, caller, is_raise=opaque == 0)
         if verdict is not None:
             return verdict
         is_vetoed = _READS_DATA.search(f"{frame.function} {frame.code}") or _is_data_file(frame)
@@ -330,7 +328,7 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
     return LoadingVerdict.UNKNOWN
 
 
-def _decide(frame: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
+def _decide(frame: ErrorFrame, caller: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
     """Return what one frame decides, or None; ``is_raise``: nothing but readers and wrappers is inside it."""
     name = frame.function
     if _RECOMPUTES.search(frame.path) or _SAVES.search(name) or _TRAINS.search(name):
@@ -340,7 +338,7 @@ def _decide(frame: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
         is_state = _READS_DATA.search(frame.path.rpartition("/")[2]) is None
         return LoadingVerdict.LOADING if is_state else LoadingVerdict.UNKNOWN
     loads_state = _LOADS_STATE.search(name) and not (is_data and not _NAMES_STATE.search(name))
-    if loads_state or _KEEPS_CHECKPOINTS.search(frame.path):
+    if loads_state or _KEEPS_CHECKPOINTS.search(frame.path) or _RESUMES.search(caller.code):
         return LoadingVerdict.LOADING
     if is_data:
         return LoadingVerdict.UNKNOWN

@@ -137,7 +137,18 @@ _COPY_WORDS: Final = frozenset(
         *("best", "final", "ema", "swa", "avg", "averaged", "average", "teacher", "target"),
         *("export", "exported", "deploy", "inference", "eval", "quantized", "int8", "fp16"),
         *("merged", "release", "published", "slim", "stripped", "init", "initial", "backup", "bak"),
-        *("swag", "polyak", "pruned", "ref", "reference", "frozen", "base", "old"),
+        *(
+            "converted",
+            "soup",
+            "swag",
+            "polyak",
+            "pruned",
+            "ref",
+            "reference",
+            "frozen",
+            "base",
+            "old",
+        ),
     }
 )
 

@@ -478,32 +478,52 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
     return [entry[7] for entry in dated]
 
 
-def _last_run_begin(members: Sequence[Candidate]) -> float:
-    """Return when a run began that counts anew beside the files of an older one: `fold1_epoch1.pt` after `fold0_epoch5.pt`.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Files whose names differ in their last number alone, which grows with time."""
 
-    A run here: names that differ in their last number alone, two at least, which grows with time. It counts anew where
-    all of it is younger than another such run, whose numbers it hasn't passed. Minus infinity where none does.
+    pattern: NamePattern
+    numbers: tuple[int, ...]  # in the names, but for the last one
+    begin_unix_s: float
+    end_unix_s: float
+    first: int  # the last number of its oldest file
+    last: int
+    length: int
+
+    def counts_anew_after(self, other: "_Run") -> bool:
+        """Return whether all of it is younger, and its numbers haven't passed those of the other.
+
+        A single file may be a copy of an old one, unless a number such as a fold's has grown.
+        """
+        is_next = self.pattern == other.pattern and self.numbers > other.numbers
+        is_younger = other.end_unix_s < self.begin_unix_s and self.first <= other.last
+        return is_younger and other.length > 1 and (self.length > 1 or is_next)
+
+
+def _last_run_begin(members: Sequence[Candidate]) -> float:
+    """Return when a run began that counts anew beside an older one's files; minus infinity where none does.
+
+    So the next fold does: `fold1_epoch1.pt` after `fold0_epoch5.pt`.
     """
-    runs: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    named: dict[NamePattern, list[Candidate]] = defaultdict(list)
     for one in members:
         if _DIGITS.search(one.tag) and not is_copy_name(one.tag) and not _DATE.search(one.tag):
-            runs[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
-    spans = []
-    for run in runs.values():
-        run.sort(key=_last_number)
-        times = [one.written_unix_s for one in run]
-        if len(run) > 1 and all(before < after for before, after in pairwise(times)):
-            spans.append((times[0], times[-1], _last_number(run[0]), _last_number(run[-1])))
-    begins = [
-        begin
-        for begin, _end, first, _last in spans
-        if any(end < begin and first <= last for _begin, end, _first, last in spans)
-    ]
+            named[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
+    runs = []
+    for files in named.values():
+        files.sort(key=lambda one: _numbers(one)[-1])
+        times = [one.written_unix_s for one in files]
+        if all(before < after for before, after in pairwise(times)):
+            numbers = [_numbers(one) for one in (files[0], files[-1])]
+            kept, spans = numbers[0][:-1], (numbers[0][-1], numbers[1][-1])
+            runs.append(_Run(name_pattern(files[0]), kept, times[0], times[-1], *spans, len(files)))
+    runs = runs[:_COMPARED_MAX]
+    begins = (one.begin_unix_s for one in runs if any(map(one.counts_anew_after, runs)))
     return max(begins, default=float("-inf"))
 
 
-def _last_number(candidate: Candidate) -> int:
-    return int(_DIGITS.findall(candidate.tag)[-1][:_DIGITS_MAX])
+def _numbers(candidate: Candidate) -> tuple[int, ...]:
+    return tuple(int(digits[:_DIGITS_MAX]) for digits in _DIGITS.findall(candidate.tag))
 
 
 def newest_joined(verdicts: Iterable[CheckpointVerdict]) -> tuple[CheckpointVerdict, ...]:

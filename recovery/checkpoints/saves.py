@@ -10,7 +10,7 @@ parts in the name (`3of8`, `world_size_8`), or from how many ranks the job has.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -68,7 +68,7 @@ class _File:
 
 def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
     """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
-    files = [_file_of(candidate) for candidate in candidates]
+    files = _beside_whole_models([_file_of(candidate) for candidate in candidates])
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
@@ -98,6 +98,21 @@ def _file_of(candidate: Candidate) -> _File:
     if piece.more:
         roles.append(piece.more)
     return _File(candidate, piece, " ".join(roles), (candidate.directory, *left))
+
+
+def _beside_whole_models(files: list[_File]) -> list[_File]:
+    """Return the files, the optimizers of single ranks in the save of the one model that lies beside them."""
+    models = {file.key for file in files if not _is_other(file)}
+    found = []
+    for file in files:
+        whole = tuple(word for word in file.key if word != "#")
+        is_beside = _is_other(file) and file.piece.number is not None and whole in models
+        found.append(replace(file, key=whole) if is_beside and file.key not in models else file)
+    return found
+
+
+def _is_other(file: _File) -> bool:
+    return file.role.split(" ")[0] in _OTHERS
 
 
 def _one_save(group: list[_File]) -> list[_File]:
@@ -246,7 +261,7 @@ def _lacking(
             of = f" of {count}" if count else ""
             return f"the file of {what} {missing}{of} is missing"
         if count:  # the save before may be of another number of ranks
-            roles = {file.role for file in group}
+            roles = {file.role for file in group if file.piece.number is not None}
             each = frozenset(
                 _File(group[0].candidate, Piece("", number, count, what == "rank"), role, ()).label
                 for role in roles
