@@ -214,7 +214,8 @@ _STATE: Final = (
 )
 _NAMES_STATE: Final = re.compile(rf"(?i){_STATE}")
 _LOADS_STATE: Final = re.compile(
-    rf"(?i)(?:load|restor|resum|read|deseriali[sz]|migrat|upgrade|convert|remap|unpack|merge|init_from|import|set|parse|check|verif|validat)\w*{_STATE}"
+    rf"(?i)(?:load|restor|resum|read|deseriali[sz]|migrat|upgrade|convert|remap|unpack|merge|init_from|import|set|parse)\w*{_STATE}"
+    rf"|(?:check|verif|validat)\w*{_STATE}(?!\w*(?:conf|cfg|arg|interval|freq|path|dir|opt|name))"
     rf"|{_STATE}\w*(?:load|restor|resum)|from_pretrained|(?:^|_)load_state$|^_*(?:auto_|maybe_|try_)*(?:resume|restore)(?:$|_)|^__setstate__$"
 )
 _READS_DATA: Final = re.compile(

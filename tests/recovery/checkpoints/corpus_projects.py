@@ -1,4 +1,4 @@
-"""Folders as public projects leave them, written down before anybody looked at the rules: habit, files, truth.
+"""Folders as public projects leave them, written down before anybody looked at the rules, a third of them after: habit, files, truth.
 
 A file has its age in minutes beside its content. Folders are those that a person names with `--checkpoint-dir`.
 """
@@ -62,6 +62,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 
 # fmt: off
+LARGE: Final = weights(24, 3, "net")
 SAFE: Final = safetensors_file({name: tensor.sizes for name, tensor in NET.items()})
 LORA: Final = safetensors_file({"lora_A": (2, 16), "lora_B": (16, 2)})
 
@@ -369,5 +370,30 @@ PROJECTS: Final = (
     folder('converted', 'step_2000.pt', 'all converted at the end', ('step_1000.pt', 60, model()), ('step_2000.pt', 30, model()), ('converted_step_1000.pt', 4, model()), ('converted_step_2000.pt', 3, model())),
     folder('cv_dirs', 'fold_1_epoch_2', 'folds as folders', *[[(f'fold_0_epoch_{e}/model.pt', 300 - e, model()), (f'fold_0_epoch_{e}/optimizer.pt', 300 - e, torch_file(ADAM))] for e in (1, 2, 3)], *[[(f'fold_1_epoch_{e}/model.pt', 60 - e, model()), (f'fold_1_epoch_{e}/optimizer.pt', 60 - e, torch_file(ADAM))] for e in (1, 2)]),
     folder('zip_export', 'step_20.pt', 'a zipped dataset and a zipped export', ('step_10.pt', 40, full(10)), ('step_20.pt', 20, full(20)), ('export.zip', 2, zipped({'model.pt': model(), 'readme.md': b'x'})), ('images.zip', 1, zipped({'a.png': b'x'}))),
+    folder('xtts', 'checkpoint_3000.pth', 'TTS GPT fine-tune: dvae, mel stats beside', ('dvae.pth', 900, torch_file(weights(30))), ('mel_stats.pth', 900, torch_file(Tensor((80,)))), ('checkpoint_2000.pth', 60, coqui(2000)), ('checkpoint_3000.pth', 20, coqui(3000)), ('best_model_2900.pth', 22, coqui(2900)), ('speakers_xtts.pth', 1, torch_file({'a': Tensor((1, 16))}))),
+    folder('rvc', ('G_400.pth', '?_400.pth', '*_400.pth'), 'RVC with small weights exported', vits(200, 60), vits(400, 20), ('voice_e10_s400.pth', 15, torch_file({'weight': NET, 'config': [1], 'info': '10epoch', 'sr': '40k'})), ('total_fea.npz', 2, npz_file(a=np.zeros(4)))),
+    folder('coqui_best_newer', ('checkpoint_2000.pth',), 'best written between', ('checkpoint_1000.pth', 60, coqui(1000)), ('best_model.pth', 30, coqui(1700)), ('checkpoint_2000.pth', 10, coqui(2000))),
+    folder('mlm_torch_bin', 'checkpoint-20000', 'old transformers, pytorch_model.bin', *[[(f'checkpoint-{n}/pytorch_model.bin', a, model()), (f'checkpoint-{n}/config.json', a, b'{}'), (f'checkpoint-{n}/optimizer.pt', a, torch_file(ADAM)), (f'checkpoint-{n}/scheduler.pt', a, torch_file({'last_epoch': n})), (f'checkpoint-{n}/trainer_state.json', a, text({'global_step': n})), (f'checkpoint-{n}/training_args.bin', a, torch_file({'a': 1}))] for n, a in ((9000, 60), (10000, 40), (20000, 10))], ('pytorch_model.bin', 3, model()), ('config.json', 3, b'{}')),
+    folder('ema_only_newer', 'state_00020.pt', 'EMA saved by itself more often', ('state_00010.pt', 60, full(10, 'epoch')), ('state_00020.pt', 30, full(20, 'epoch')), *[(f'ema_{n:05d}.pt', 60 - 3 * (n - 10), torch_file({'ema': NET, 'epoch': n})) for n in range(10, 28)]),
+    folder('iter_ep_last', 'last_checkpoint.pth', 'last_checkpoint newer than the series', ('checkpoint_ep10.pth', 60, with_epoch(10)), ('checkpoint_ep20.pth', 30, with_epoch(20)), ('last_checkpoint.pth', 5, with_epoch(23))),
+    folder('mmseg_iter', 'iter_16000.pth', 'mmsegmentation', ('iter_8000.pth', 60, mmengine(1)), ('iter_16000.pth', 20, mmengine(2)), ('best_mIoU_iter_16000.pth', 18, mmengine(2)), ('work.pkl', 1, pickled([1]))),
+    folder('hub_step', 'step_5000.pt', 'names with thousands, older ten thousands removed', ('step_4000.pt', 60, full(4000)), ('step_5000.pt', 30, full(5000)), ('step_5000_samples.pt', 29, torch_file(Tensor((4, 3, 32, 32))))),
+    folder('recurrent_gcn', 'model_e12.tar', 'traffic GNN', ('model_e11.tar', 60, with_epoch(11)), ('model_e12.tar', 20, with_epoch(12)), ('adj_mx.pkl', 100, pickled({'a': Tensor((20, 20))})), ('pred.npz', 3, npz_file(prediction=np.zeros((5, 5)), truth=np.zeros((5, 5))))),
+    folder('two_tower', 'tt_epoch3.pt', 'recommender: tower exports, index', *[(f'tt_epoch{e}.pt', 60 - 10 * e, with_epoch(e)) for e in (1, 2, 3)], ('user_tower.pt', 5, torch_file(weights(16, 1))), ('item_tower.pt', 5, torch_file(weights(16, 1, 'it'))), ('item_index.npz', 4, npz_file(vec=np.zeros((50, 8)), ids=np.arange(50)))),
+    folder('esm', 'ckpt-00300.pt', 'protein LM: contacts, logits', ('ckpt-00200.pt', 60, full(200)), ('ckpt-00300.pt', 20, full(300)), ('contacts_00350.pt', 3, torch_file({'contacts': Tensor((40, 40))})), ('logits_00350.pt', 2, torch_file(Tensor((40, 33))))),
+    folder('robot_bc', 'ckpt_010000.pt', 'behaviour cloning: stats json and pt', ('ckpt_005000.pt', 60, full(5000)), ('ckpt_010000.pt', 20, full(10000)), ('norm_stats.pt', 3, torch_file({'mean': Tensor((14,)), 'std': Tensor((14,))})), ('episode_000123.npz', 2, npz_file(qpos=np.zeros((9, 14)), action=np.zeros((9, 14))))),
+    folder('distill', 'student-step600.pt', 'distillation, teacher larger and newer', ('student-step300.pt', 60, full(300)), ('student-step600.pt', 20, full(600)), ('teacher.pt', 4, torch_file({'model': LARGE, 'optimizer': adam(LARGE), 'epoch': 99}))),
+    folder('gptq', 'pytorch_step_900.pt', 'post-training quantization', ('pytorch_step_600.pt', 60, full(600)), ('pytorch_step_900.pt', 20, full(900)), ('gptq_4bit.safetensors', 4, LORA), ('calibration.pt', 3, torch_file([Tensor((1, 32)), Tensor((1, 32))]))),
+    folder('reward_model', 'policy_step_40.pt', 'RLHF: reward and reference beside', ('policy_step_20.pt', 60, full(20)), ('policy_step_40.pt', 20, full(40)), ('ref_policy.pt', 200, model()), ('reward_model.pt', 5, torch_file({'model': LARGE, 'optimizer': adam(LARGE)})), ('rollouts_step_45.pt', 2, torch_file({'logprobs': Tensor((8, 32)), 'values': Tensor((8, 32))}))),
+    folder('hash_names', 'b7c1.pt', 'names say nothing', ('a91f.pt', 60, full(100)), ('c003.pt', 40, full(200)), ('b7c1.pt', 10, full(300))),
+    folder('eval_pickle_torch', 'epoch-9.pt', 'torch.save of results lists each epoch', *[(f'epoch-{e}.pt', 100 - 10 * e, with_epoch(e)) for e in (8, 9)], *[(f'results-{e}.pt', 99 - 10 * e, torch_file([{'id': 1, 'score': 0.5}])) for e in (8, 9)], ('confusion.pt', 2, torch_file(Tensor((10, 10))))),
+    folder('partial_lightning', 'epoch=1-step=20.ckpt', 'torn newest', ('epoch=0-step=10.ckpt', 60, lightning(0, 10)), ('epoch=1-step=20.ckpt', 30, lightning(1, 20)), ('epoch=2-step=30.ckpt', 2, lightning(2, 30)[:700])),
+    folder('optim_apart', ('model_200.pt', '*_200.pt'), 'optimizer and scheduler apart, numbered', *[[(f'model_{n}.pt', a, model()), (f'optimizer_{n}.pt', a, torch_file(ADAM)), (f'lr_scheduler_{n}.pt', a, torch_file({'last_epoch': n}))] for n, a in ((100, 60), (200, 20))], ('model_300.pt', 2, model())),
+    folder('npz_weights', 'weights_0020.npz', 'NumPy network', ('weights_0010.npz', 60, npz_file(w0=np.zeros((4, 4)), b0=np.zeros(4))), ('weights_0020.npz', 20, npz_file(w0=np.zeros((4, 4)), b0=np.zeros(4))), ('test_outputs.npz', 2, npz_file(y=np.zeros(100))), ('train_curve.npz', 1, npz_file(loss=np.zeros(20)))),
+    folder('single_npz', 'theta.npz', 'one NumPy state without a step', ('theta.npz', 20, npz_file(theta=np.zeros(50))), ('rewards_log.npz', 2, npz_file(r=np.zeros(9)))),
+    folder('ft_after_pre', 'finetune_step_200.pt', 'fine-tuning after pretraining in one folder', *[(f'pretrain_step_{n}.pt', 3000 - n / 10, full(n)) for n in (1000, 2000, 3000)], ('finetune_step_100.pt', 60, full(100)), ('finetune_step_200.pt', 20, full(200))),
+    folder('chatty', 'ckpt_iter_600.pth', 'attention maps with the same number', ('ckpt_iter_300.pth', 60, full(300, 'iter')), ('ckpt_iter_600.pth', 20, full(600, 'iter')), ('attn_iter_600.pth', 19, torch_file({'attn': Tensor((8, 16, 16))})), ('attn_iter_700.pth', 3, torch_file({'attn': Tensor((8, 16, 16))}))),
+    folder('best_newest_full', 'ckpt_12.pth', 'best of an earlier epoch saved last by copy', ('ckpt_10.pth', 60, with_epoch(10)), ('ckpt_11.pth', 40, with_epoch(11)), ('ckpt_12.pth', 20, with_epoch(12)), ('best.pth', 19.9, with_epoch(10))),
+    folder('opt_json', 'run_last.pth', 'last with a JSON beside', ('run_last.pth', 10, with_epoch(7)), ('run_last.json', 2, text({'epoch': 7})), ('run_best.pth', 40, with_epoch(3)), ('run_swa.pth', 1, model())),
 )
 # fmt: on
