@@ -50,6 +50,12 @@ def test_optimizers_of_single_ranks_belong_to_the_one_model_beside_them(world_si
     assert "rank 1" in defects[2]
 
 
+def test_a_first_save_of_one_model_with_an_optimizer_of_each_rank_is_whole() -> None:
+    names = ["model_step100.pt", "optim_step100_rank0.pt", "optim_step100_rank1.pt"]
+
+    assert by_main(names, world_size=2)["model_step100.pt"].defect is None
+
+
 def test_as_many_files_as_ranks_are_whole_though_the_save_before_had_more() -> None:
     shrunk = [name for name in RANKS if name not in ("step_20_rank_2.pt", "step_20_rank_3.pt")]
 
