@@ -27,6 +27,10 @@ _TOGETHER: Final = (
     *("g", "gen", "generator", "netg", "actor", "encoder", "enc"),
     *("decoder", "dec", "critic", "value", "d", "dis", "disc", "discriminator", "netd"),
 )
+# Of image domains: CycleGAN's `net_G_A`, `G_AB` and `netG_X2Y`.
+_DIRECTIONS: Final = frozenset(
+    {*("a", "b", "a2b", "b2a", "ab", "ba"), *("x", "y", "x2y", "y2x", "xy", "yx")}
+)
 _WORDS: Final = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z]2[A-Za-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
 )
@@ -92,8 +96,8 @@ def _file_of(candidate: Candidate) -> _File:
     stem = piece.shared.rpartition(".")[0] or piece.shared
     words = [word.lower() for word in _WORDS.findall(stem)]
     roles = [word for word in words if word in _OTHERS or word in _TOGETHER]
-    if any(word in _TOGETHER for word in roles):  # CycleGAN's net_G_A and net_G_B
-        roles = [word for word in words if word in roles or word in {"a", "b", "a2b", "b2a"}]
+    if any(word in _TOGETHER for word in roles):
+        roles = [word for word in words if word in roles or word in _DIRECTIONS]
     left = [word for word in words if word not in _MODEL | _FILLERS and word not in roles]
     if piece.more:
         roles.append(piece.more)

@@ -1,4 +1,4 @@
-"""Folders as public projects leave them, written down before anybody looked at the rules, a third of them after: habit, files, truth.
+"""Folders as public projects leave them: habit, files, truth. Most were written down before anybody looked at the rules.
 
 A file has its age in minutes beside its content. Folders are those that a person names with `--checkpoint-dir`.
 """
@@ -111,7 +111,7 @@ def yolo(e: int) -> bytes:
     return torch_file({'epoch': e, 'best_fitness': 0.3, 'model': NET, 'ema': NET, 'updates': e * 10, 'optimizer': ADAM})
 
 
-def detectron(n: int | str) -> bytes:
+def detectron(n: int) -> bytes:
     return torch_file({'model': NET, 'optimizer': ADAM, 'scheduler': {'last_epoch': n}, 'iteration': n})
 
 
@@ -123,23 +123,23 @@ def fairseq(u: int, e: int) -> bytes:
     return torch_file({'args': None, 'cfg': {}, 'model': NET, 'optimizer_history': [{'num_updates': u, 'optimizer_name': 'FairseqAdam'}], 'extra_state': {'train_iterator': {'epoch': e}, 'metrics': []}, 'last_optimizer_state': ADAM})
 
 
-def megatron(n: int | str) -> bytes:
+def megatron(n: int) -> bytes:
     return torch_file({'args': {}, 'checkpoint_version': 3.0, 'iteration': n, 'model': NET, 'optimizer': ADAM, 'opt_param_scheduler': {}, 'rng_state': []})
 
 
-def megatron_ranks(n: int | str, age: float, rs: Iterable[int]=(0, 1)) -> list[File]:
+def megatron_ranks(n: int, age: float, rs: Iterable[int]=(0, 1)) -> list[File]:
     return [(f'iter_{n:07d}/mp_rank_0{r}/model_optim_rng.pt', age, megatron(n)) for r in rs]
 
 
-def guided(n: int | str, a: float) -> list[File]:
+def guided(n: int, a: float) -> list[File]:
     return [(f'model{n:06d}.pt', a, model()), (f'ema_0.9999_{n:06d}.pt', a - 0.1, model()), (f'opt{n:06d}.pt', a - 0.2, torch_file(ADAM))]
 
 
-def hifigan(n: int | str, a: float) -> list[File]:
+def hifigan(n: int, a: float) -> list[File]:
     return [(f'g_{n:08d}', a, torch_file({'generator': NET})), (f'do_{n:08d}', a - 0.1, torch_file({'mpd': NET, 'msd': NET, 'optim_g': ADAM, 'optim_d': ADAM, 'steps': n, 'epoch': 3}))]
 
 
-def vits(n: int | str, a: float, rs: Iterable[int]='GD') -> list[File]:
+def vits(n: int, a: float, rs: str='GD') -> list[File]:
     return [(f'{r}_{n}.pth', a, torch_file({'model': NET, 'iteration': n // 100, 'optimizer': ADAM, 'learning_rate': 0.001})) for r in rs]
 
 
@@ -147,7 +147,7 @@ def cyclegan(n: int | str, a: float) -> list[File]:
     return [(f'{n}_net_{r}.pth', a, model()) for r in ('G_A', 'G_B', 'D_A', 'D_B')]
 
 
-def coqui(n: int | str) -> bytes:
+def coqui(n: int) -> bytes:
     return torch_file({'config': {}, 'model': NET, 'optimizer': ADAM, 'scaler': None, 'step': n, 'epoch': 2, 'date': 'x', 'model_loss': 0.4})
 
 
@@ -155,19 +155,15 @@ def icefall() -> bytes:
     return torch_file({'model': NET, 'model_avg': NET, 'optimizer': ADAM, 'scheduler': {'epoch': 1}, 'grad_scaler': {}, 'sampler': {}})
 
 
-def speechbrain(d: str, n: int | str, a: float) -> list[File]:
+def speechbrain(d: str, n: int, a: float) -> list[File]:
     return [(f'{d}/CKPT.yaml', a, f'end-of-epoch: true\nunixtime: {n}\n'.encode()), (f'{d}/model.ckpt', a, model()), (f'{d}/optimizer.ckpt', a, torch_file(ADAM)), (f'{d}/counter.ckpt', a, str(n).encode()), (f'{d}/brain.ckpt', a, b'step: 10\n')]
-
-
-def rllib(n: int | str, a: float) -> list[File]:
-    return [(f'checkpoint_{n:06d}/algorithm_state.pkl', a, pickled({'worker': {}, 'counters': {'num_env_steps_sampled': n}})), (f'checkpoint_{n:06d}/policies/default_policy/policy_state.pkl', a, pickled({'weights': NET, '_optimizer_variables': [ADAM]})), (f'checkpoint_{n:06d}/rllib_checkpoint.json', a, text({'type': 'Algorithm'})), (f'checkpoint_{n:06d}/.is_checkpoint', a, b'')]
 
 
 def rl_games(e: int) -> bytes:
     return torch_file({'model': NET, 'epoch': e, 'frame': e * 100, 'optimizer': ADAM, 'last_mean_rewards': 3.0, 'env_state': None})
 
 
-def rsl_rl(n: int | str) -> bytes:
+def rsl_rl(n: int) -> bytes:
     return torch_file({'model_state_dict': NET, 'optimizer_state_dict': ADAM, 'iter': n, 'infos': None})
 
 
@@ -183,7 +179,7 @@ def robomimic(e: int) -> bytes:
     return torch_file({'model': NET, 'config': '{}', 'algo_name': 'bc', 'env_metadata': {}, 'shape_metadata': {}, 'variable_state': {'epoch': e}, 'optim': ADAM})
 
 
-def lerobot(n: int | str, a: float) -> list[File]:
+def lerobot(n: int, a: float) -> list[File]:
     return [(f'checkpoints/{n:06d}/pretrained_model/model.safetensors', a, SAFE), (f'checkpoints/{n:06d}/pretrained_model/config.json', a, text({})), (f'checkpoints/{n:06d}/training_state/optimizer_state.safetensors', a, SAFE), (f'checkpoints/{n:06d}/training_state/optimizer_param_groups.json', a, text([])), (f'checkpoints/{n:06d}/training_state/training_step.json', a, text({'step': n})), (f'checkpoints/{n:06d}/training_state/rng_state.safetensors', a, SAFE)]
 
 
@@ -195,11 +191,11 @@ def torchvision(e: int) -> bytes:
     return torch_file({'model': NET, 'optimizer': ADAM, 'lr_scheduler': {'last_epoch': e}, 'epoch': e, 'args': {}})
 
 
-def dinov2(n: int | str, a: float) -> list[File]:
+def dinov2(n: int, a: float) -> list[File]:
     return [(f'model_{n:07d}.rank_{r}.pth', a, detectron(n)) for r in (0, 1)]
 
 
-def gaussians(n: int | str) -> bytes:
+def gaussians(n: int) -> bytes:
     return torch_file(((3, Tensor((50, 3)), Tensor((50, 1)), adam({'xyz': Tensor((50, 3))}), 1.5), n))
 
 
@@ -207,7 +203,7 @@ def torch_ngp(e: int) -> bytes:
     return torch_file({'epoch': e, 'global_step': e * 100, 'stats': {}, 'model': NET, 'optimizer': ADAM, 'ema': {'shadow_params': []}})
 
 
-def olmo(n: int | str, a: float) -> list[File]:
+def olmo(n: int, a: float) -> list[File]:
     return [(f'step{n}/model.pt', a, model()), (f'step{n}/optim.pt', a, torch_file(ADAM)), (f'step{n}/train.pt', a, torch_file({'epoch': 0, 'global_step': n, 'global_train_examples_seen_this_epoch': n})), (f'step{n}/config.yaml', a, b'a: 1')]
 
 
@@ -215,11 +211,7 @@ def composer(b: int) -> bytes:
     return torch_file({'state': {'model': NET, 'optimizers': {'Adam': ADAM}, 'timestamp': {'Timestamp': {'epoch': 0, 'batch': b}}, 'run_name': 'x'}, 'rng': []})
 
 
-def llm_c(n: int | str, a: float, done: bool=True, st: bool=True) -> list[File]:
-    return [(f'model_{n:08d}.bin', a, b'\x01\x02' * 4000)] + ([(f'state_{n:08d}_{r}.bin', a, b'\x03\x04' * 6000) for r in (0, 1)] if st else []) + ([(f'DONE_{n:08d}', a, b'')] if done else [])
-
-
-def lucidrains(n: int | str) -> bytes:
+def lucidrains(n: int) -> bytes:
     return torch_file({'step': n * 1000, 'model': NET, 'opt': ADAM, 'ema': NET, 'scaler': None, 'version': '1'})
 
 
@@ -227,7 +219,7 @@ def marian() -> bytes:
     return npz_file(encoder_W=np.zeros((9, 9)), decoder_W=np.zeros((9, 9)))
 
 
-def ranks(n: int | str, a: float, rs: Iterable[int]=range(4)) -> list[File]:
+def ranks(n: int, a: float, rs: Iterable[int]=range(4)) -> list[File]:
     return [(f'ckpt_step{n}_rank{r}.pt', a, full(n)) for r in rs]
 
 
@@ -235,7 +227,6 @@ def catalyst(e: int, f: bool=True) -> bytes:
     return torch_file({'model_state_dict': NET, 'epoch_metrics': {}, 'epoch': e, **({'optimizer_state_dict': ADAM, 'checkpoint_data': {}} if f else {})})
 
 
-SNAPSHOT: Final = pickled({'G': NET, 'D': NET, 'G_ema': NET, 'training_set_kwargs': {'path': 'x'}})
 STYLEGAN2: Final = torch_file({'g': NET, 'd': NET, 'g_ema': NET, 'g_optim': ADAM, 'd_optim': ADAM, 'args': {}, 'ada_aug_p': 0.0})
 
 PROJECTS: Final = (
@@ -395,5 +386,25 @@ PROJECTS: Final = (
     folder('chatty', 'ckpt_iter_600.pth', 'attention maps with the same number', ('ckpt_iter_300.pth', 60, full(300, 'iter')), ('ckpt_iter_600.pth', 20, full(600, 'iter')), ('attn_iter_600.pth', 19, torch_file({'attn': Tensor((8, 16, 16))})), ('attn_iter_700.pth', 3, torch_file({'attn': Tensor((8, 16, 16))}))),
     folder('best_newest_full', 'ckpt_12.pth', 'best of an earlier epoch saved last by copy', ('ckpt_10.pth', 60, with_epoch(10)), ('ckpt_11.pth', 40, with_epoch(11)), ('ckpt_12.pth', 20, with_epoch(12)), ('best.pth', 19.9, with_epoch(10))),
     folder('opt_json', 'run_last.pth', 'last with a JSON beside', ('run_last.pth', 10, with_epoch(7)), ('run_last.json', 2, text({'epoch': 7})), ('run_best.pth', 40, with_epoch(3)), ('run_swa.pth', 1, model())),
+    folder('wd_dir', 'weights/epoch_2.pt', 'weights/ folder beside exports', ('weights/epoch_1.pt', 60, with_epoch(1)), ('weights/epoch_2.pt', 20, with_epoch(2)), ('export.pt', 2, model())),
+    folder('weights_exports', 'step_200.pt', 'weights/ holds exports newer than the series', ('step_100.pt', 60, full(100)), ('step_200.pt', 20, full(200)), ('weights/step_250.safetensors', 3, SAFE), ('weights/step_250.pt', 3, model())),
+    folder('snap_dir', 'step_200.pt', 'snapshots/ of predictions', ('step_100.pt', 60, full(100)), ('step_200.pt', 20, full(200)), ('snapshots/pred_300.pt', 3, torch_file(Tensor((9, 9))))),
+    folder('gan3', ('G_AB_20.pth', '*_20.pth', 'G_*_20.pth'), 'DiscoGAN/CycleGAN of eriklindernoren', *[[(f'{r}_{n}.pth', a, torch_file(weights(16 if r[0] == 'G' else 12))) for r in ('G_AB', 'G_BA', 'D_A', 'D_B')] for n, a in ((10, 60), (20, 20))]),
+    folder('sb3_best', 'rl_model_5000_steps.zip', 'best model newer', ('rl_model_5000_steps.zip', 30, stable_baselines()), ('best_model.zip', 4, stable_baselines()), ('evaluations.npz', 3, npz_file(results=np.zeros((5, 3))))),
+    folder('sb3_vec', 'rl_model_9000_steps.zip', 'SB3 with a monitor and torn newest', ('rl_model_8000_steps.zip', 60, stable_baselines()), ('rl_model_9000_steps.zip', 30, stable_baselines()), ('rl_model_10000_steps.zip', 2, stable_baselines()[:800]), ('monitor.csv', 1, text())),
+    folder('rewind', 'step_300.pt', 'learning-rate rewind kept', ('step_100.pt', 90, full(100)), ('step_200.pt', 70, full(200)), ('step_300.pt', 30, full(300)), ('rewind_step_100.pt', 10, torch_file({'model': NET, 'step': 100}))),
+    folder('trials', 'trial_2_epoch_4.pt', 'hyperparameter trials one after the other', *[(f'trial_{t}_epoch_{e}.pt', 900 - 200 * t - 10 * e, with_epoch(e)) for t in (0, 1) for e in (1, 2, 3, 4, 5)], *[(f'trial_2_epoch_{e}.pt', 100 - 10 * e, with_epoch(e)) for e in (1, 2, 3, 4)]),
+    folder('task_cl', 'task3_epoch_1.pt', 'continual learning', *[(f'task{t}_epoch_{e}.pt', 900 - 200 * t - 10 * e, with_epoch(e)) for t in (1, 2) for e in (1, 2)], ('task3_epoch_1.pt', 20, with_epoch(1)), ('task3_fisher.pt', 5, torch_file(NET))),
+    folder('prog_gan', 'res128_iter_500.pt', 'progressive growing: other sizes', ('res64_iter_900.pt', 90, full(900)), ('res64_iter_1000.pt', 80, full(1000)), *[(f'res128_iter_{n}.pt', 60 - n / 10, torch_file({'model': weights(20), 'optimizer': adam(weights(20)), 'iter': n})) for n in (400, 500)]),
+    folder('ddp_rank_state', ('rank_0_step_20.pt', 'rank_*_step_20.pt', 'rank_?_step_20.pt'), 'rank first in the name', *[(f'rank_{r}_step_{n}.pt', 60 - n, full(n)) for n in (10, 20) for r in (0, 1)], ('rank_0_step_30.pt', 2, full(30))),
+    folder('inv', 'ckpt_0020.pth', 'folder with many other kinds', ('ckpt_0010.pth', 60, with_epoch(10)), ('ckpt_0020.pth', 30, with_epoch(20)), ('hist.pth', 5, torch_file({'train': [1.0, 2.0], 'val': [0.5]})), ('lr_finder.pt', 4, torch_file({'lr': [0.1], 'loss': [0.4]})), ('profile.pt', 3, torch_file([1, 2])), ('gt_boxes.pt', 2, torch_file(Tensor((20, 4)))), ('sampler_state.pt', 1, torch_file({'epoch': 21, 'position': 500}))),
+    folder('slots3', 'ckpt_1.pt', 'three slots in turns', ('ckpt_2.pt', 30, full(30)), ('ckpt_0.pt', 20, full(40)), ('ckpt_1.pt', 10, full(50))),
+    folder('slots_plain', 'ckpt_1.pt', 'three slots without steps', ('ckpt_2.pt', 30, model()), ('ckpt_0.pt', 20, model()), ('ckpt_1.pt', 10, model())),
+    folder('opt_big', 'model.pt', 'weights and a larger optimizer file', ('model.pt', 10, model()), ('optimizer.pt', 9.9, torch_file(ADAM)), ('model_best.pt', 5, model())),
+    folder('full_weights_pairs', 'ckpt_full_20.pt', 'full and weights-only of each epoch', *[[(f'ckpt_full_{e}.pt', 60 - e, with_epoch(e)), (f'ckpt_weights_{e}.pt', 59.9 - e, model())] for e in (10, 20)], ('ckpt_weights_25.pt', 30, model())),
+    folder('step_npz_opt', 'state_40.npz', 'NumPy Adam', ('state_20.npz', 60, npz_file(w=np.zeros(9), m_w=np.zeros(9), v_w=np.zeros(9))), ('state_40.npz', 20, npz_file(w=np.zeros(9), m_w=np.zeros(9), v_w=np.zeros(9))), ('weights_45.npz', 3, npz_file(w=np.zeros(9)))),
+    folder('train_val_gap', 'epoch_2.pt', 'features and index in numbers beyond', ('epoch_1.pt', 60, with_epoch(1)), ('epoch_2.pt', 20, with_epoch(2)), *[(f'chunk_{n}.pt', 10 - n / 10, torch_file({'ids': Tensor((40,)), 'mask': Tensor((40,))})) for n in range(5)], ('vec_0.npz', 1, npz_file(a=np.zeros(9)))),
+    folder('lora_series', 'adapter_200.safetensors', 'LoRA alone', ('adapter_100.safetensors', 60, LORA), ('adapter_200.safetensors', 20, LORA), ('merged.safetensors', 5, SAFE)),
+    folder('same_folder_hf_step', 'step_200', 'folders per step with export beside', *[[(f'step_{n}/model.safetensors', a, SAFE), (f'step_{n}/optimizer.pt', a, torch_file(ADAM))] for n, a in ((100, 60), (200, 20))], [('hf_export/model.safetensors', 3, SAFE), ('hf_export/config.json', 3, b'{}')]),
 )
 # fmt: on
