@@ -131,7 +131,7 @@ STATE_ROWS: Final = (
         r"checkpoint being loaded used a DP|Cannot load (?:model|optimizer) \w+ from checkpoint"
         r"|restore training state but checkpoint contains only|tree structures do not match"
         r"|Unable to load weights from pytorch checkpoint|Can't find a valid checkpoint at"
-        r"|KeyError: 'pytorch-lightning_version'|No state_dict found|not found in (?:the )?checkpoint"
+        r"|KeyError: 'pytorch-lightning_version'|No state_dict found|(?:not found|not present|(?:does not|doesn't) exist) in (?:the )?(?:loaded |saved )?checkpoint"
         r"|objects could not be loaded|variables during loading",
         "DeepSpeed, fairseq, Lightning, Orbax, transformers, mmengine, TensorFlow, Keras",
     ),
@@ -142,7 +142,7 @@ STATE_ROWS: Final = (
     ),
     _row(
         r"(?i:\b(?:corrupt\w*|incompatible|mismatch\w*|truncated|unsupported|could ?n[o']t load|cannot load|can't load"
-        r"|failed to (?:load|restore)|unable to (?:load|restore))\b[^\n]{0,60}\b(?:checkpoint|ckpt|state[ _]dict|optimizer state)s?\b)",
+        r"|fail(?:ed|s|ure)? to (?:load|restore)|unable to (?:load|restore))\b[^\n]{0,60}\b(?:checkpoint|ckpt|state[ _]dict|optimizer state)s?\b)",
         "scripts that check what they load",
     ),
 )
@@ -204,7 +204,7 @@ _READER: Final = re.compile(
     r"(?:^|/)(?:numpy/(?:lib|core|_core)/[\w/]+|zipfile(?:/__init__)?|pickle|tarfile|gzip|lzma|bz2|joblib/[\w/]+|cloudpickle/[\w/]+|h5py/[\w/]+|dill/[\w/]+|fsspec/[\w/]+)\.py$"
 )
 _KEEPS_CHECKPOINTS: Final = re.compile(
-    r"(?i)(?:^|/)(?:orbax/|torchsnapshot/|[\w/-]*(?:checkpoint|ckpt)\w*(?:/[\w/]+)?\.py$)"
+    r"(?i)(?:^|/)(?:orbax/|torchsnapshot/|stable_baselines3/common/save_util\.py$|[\w/-]*(?:checkpoint|ckpt)\w*(?:/[\w/]+)?\.py$)"
 )
 _RECOMPUTES: Final = re.compile(
     r"torch/utils/checkpoint\.py$|activation_?checkpoint|checkpoint_activation"
@@ -215,6 +215,7 @@ _STATE: Final = (
 _NAMES_STATE: Final = re.compile(rf"(?i){_STATE}")
 _LOADS_STATE: Final = re.compile(
     rf"(?i)(?:load|restor|resum|read|deseriali[sz]|migrat|upgrade|convert|remap|unpack|merge|init_from|import|set|parse)\w*{_STATE}"
+    rf"|(?:check|verif|validat)\w*{_STATE}(?!\w*(?:conf|cfg|arg|interval|freq|path|dir|opt|name))"
     rf"|{_STATE}\w*(?:load|restor|resum)|from_pretrained|(?:^|_)load_state$|^_*(?:auto_|maybe_|try_)*(?:resume|restore)(?:$|_)|^__setstate__$"
 )
 _READS_DATA: Final = re.compile(
@@ -236,8 +237,10 @@ _ENTRIES: Final = re.compile(
 )
 _LOADING_LINE: Final = re.compile(
     r"(?i)load_state_dict\s*\(|torch\.load\s*\(|load_state\s*\(|load_(?:checkpoint|ckpt)\w*\s*\(|load_(?:model|weights|params)\s*\(|\.restore\w*\s*\("
-    r"|load_file\s*\(|resume_from|\b\w*(?:checkpoint|ckpt|chkpt|state_dict|snapshot|restored|loaded|saved)\w*\s*(?:\[|\.(?:get|pop|item|items|keys|files)\b)"
+    r"|load_file\s*\(|resume_from|\.load\s*\([^()\n]*(?:resum|restor|checkpoint|ckpt|snapshot)|\b\w*(?:checkpoint|ckpt|chkpt|state_dict|snapshot|restored|loaded|saved)\w*\s*(?:\[|\.(?:get|pop|item|items|keys|files)\b)"
 )
+
+_RESUMES: Final = re.compile(r"\bTrainerState\.load\w*\s*\(")  # transformers, from JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,9 @@ class ErrorFrame:
     path: str  # with slashes
     function: str  # empty: not printed
     code: str  # its source line; empty: not printed
+
+
+_NO_FRAME: Final = ErrorFrame("", "", "")
 
 
 def judge_loading(error: ErrorText) -> LoadingVerdict:
@@ -297,7 +303,7 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
     is_import = _IMPORTS.search(statement) is not None
     has_read_archive = has_read_file = False  # by a reader's frame inside
     opaque = 0
-    for frame in frames[:FRAMES_MAX]:
+    for frame, caller in zip(frames[:FRAMES_MAX], [*frames[1:], _NO_FRAME], strict=False):
         if _SPAWN.search(frame.path):
             return LoadingVerdict.UNKNOWN  # a worker's start, not a file
         if _TORCH_READER.search(frame.path) and not _SAVES.search(frame.function):
@@ -310,7 +316,7 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
             continue
         if is_import and not has_read_archive:
             return LoadingVerdict.UNKNOWN  # an import of the program's own
-        verdict = _decide(frame, is_raise=opaque == 0)
+        verdict = _decide(frame, caller, is_raise=opaque == 0)
         if verdict is not None:
             return verdict
         is_vetoed = _READS_DATA.search(f"{frame.function} {frame.code}") or _is_data_file(frame)
@@ -323,7 +329,7 @@ def _judge_frames(frames: Sequence[ErrorFrame], statement: str) -> LoadingVerdic
     return LoadingVerdict.UNKNOWN
 
 
-def _decide(frame: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
+def _decide(frame: ErrorFrame, caller: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
     """Return what one frame decides, or None; ``is_raise``: nothing but readers and wrappers is inside it."""
     name = frame.function
     if _RECOMPUTES.search(frame.path) or _SAVES.search(name) or _TRAINS.search(name):
@@ -333,7 +339,7 @@ def _decide(frame: ErrorFrame, *, is_raise: bool) -> LoadingVerdict | None:
         is_state = _READS_DATA.search(frame.path.rpartition("/")[2]) is None
         return LoadingVerdict.LOADING if is_state else LoadingVerdict.UNKNOWN
     loads_state = _LOADS_STATE.search(name) and not (is_data and not _NAMES_STATE.search(name))
-    if loads_state or _KEEPS_CHECKPOINTS.search(frame.path):
+    if loads_state or _KEEPS_CHECKPOINTS.search(frame.path) or _RESUMES.search(caller.code):
         return LoadingVerdict.LOADING
     if is_data:
         return LoadingVerdict.UNKNOWN

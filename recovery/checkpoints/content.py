@@ -10,14 +10,15 @@ from typing import Final
 from recovery.checkpoints.archive import (
     END_MAGIC,
     LOCAL_MAGIC,
+    Archive,
     check_members,
     first_member_name,
     read_archives,
     read_small,
 )
 from recovery.checkpoints.deadline import Deadline
-from recovery.checkpoints.model import NO_SHAPE, CheckpointFormat, Shape
-from recovery.checkpoints.names import shown
+from recovery.checkpoints.model import NO_SHAPE, CheckpointFormat, Holds, Shape
+from recovery.checkpoints.names import has_checkpoint_suffix, has_optimizer, shown
 from recovery.checkpoints.pickle_stream import is_pickle
 from recovery.checkpoints.plain_values import step_in, torch_content
 from recovery.checkpoints.reader import DefectError, FileReader
@@ -103,7 +104,9 @@ def _read_torch(reader: FileReader, deadline: Deadline) -> ContentIdentity:
     except DefectError:  # `check_file` finds it again, and says so
         return ContentIdentity(CheckpointFormat.TORCH, None)
     if content is None:  # too long to be read, or none
-        return ContentIdentity(CheckpointFormat.TORCH, None)
+        is_in_parts = any(map(_is_saved_in_parts, read_archives(reader)))
+        shape = Shape(Holds.STATE) if is_in_parts else NO_SHAPE
+        return ContentIdentity(CheckpointFormat.TORCH, None, shape)
     step, epoch = counters_in(content)
     shape = shape_of_content(content, epoch)
     if isinstance(content, dict) and LIGHTNING_KEY in content:
@@ -154,7 +157,8 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
                 raise DefectError(f"{shown(member.name)} in it is not an .npy file")
     else:
         for archive in archives:
-            if not any(_is_data_pickle(member.name) for member in archive.members):
+            is_saved = any(_is_data_pickle(member.name) for member in archive.members)
+            if not is_saved and not _is_saved_in_parts(archive):
                 raise DefectError("a zip file without data.pkl: not written by torch.save")
     # torch.serialization.set_crc32_options(False) leaves every CRC zero
     has_checksums = kind is CheckpointFormat.NPZ or any(member.crc for member in members)
@@ -163,6 +167,16 @@ def _check_archives(reader: FileReader, kind: CheckpointFormat) -> str:
     if not has_checksums:
         return f"zip directory of {len(members)} members (saved without checksums)"
     return f"zip directory and CRC of {len(members)} members"
+
+
+def _is_saved_in_parts(archive: Archive) -> bool:
+    """Return whether files of torch.save lie in it, an optimizer's too: `policy.pth` and `policy.optimizer.pth`.
+
+    Source: Stable-Baselines3, common/save_util.py.
+    """
+    names = [member.name for member in archive.members if "/" not in member.name]
+    saved = [name for name in names if has_checkpoint_suffix(name)]
+    return has_optimizer(saved) and not all("optim" in name.lower() for name in saved)
 
 
 def _is_data_pickle(name: str) -> bool:

@@ -38,6 +38,7 @@ _COMPARED: Final = frozenset(
 _COMPARED_MAX: Final = 200_000  # files
 _RANK_FOLDERS_MAX: Final = 64  # folders with a number for a name that are listed to recognise
 _RANK_NAMES_MAX: Final = 16
+_COUNTER_BYTES_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +212,25 @@ def check_part(
         reader.path
     ):
         return False
+    if content is CheckpointFormat.UNKNOWN and _is_counter(reader):
+        return False
     check_file(reader, content)
     return True
+
+
+def _is_counter(reader: FileReader) -> bool:
+    """Return whether this is a short text of numbers or names, as SpeechBrain's `counter.ckpt` and `brain.ckpt`.
+
+    A pointer of Git LFS or a page of a server in the place of a file is none.
+    """
+    if not reader.path.endswith(".ckpt") or not 0 < reader.size_bytes <= _COUNTER_BYTES_MAX:
+        return False
+    try:
+        text = reader.read(0, reader.size_bytes).decode()
+    except UnicodeDecodeError:
+        return False
+    is_plain = all(line.isprintable() for line in text.splitlines())
+    return is_plain and "git-lfs" not in text and "<" not in text
 
 
 def explain_in(folder: str, error: OSError) -> str:

@@ -37,6 +37,7 @@ from recovery.checkpoints.names import (
     is_ignored,
     is_save_name,
     is_weights_name,
+    name_weight,
     shown,
     slot_of,
     step_of,
@@ -61,7 +62,9 @@ _POINTER_TEXT_MAX: Final = 255
 _LINK_TEXT_MAX: Final = 400
 _METADATA_BYTES_MAX: Final = 1 << 20  # read for a step in each listing; a larger one only once
 # Where Accelerate and Lightning put their checkpoints by themselves, and scripts theirs.
-_CONTAINER: Final = re.compile(r"checkpoints?|ckpts?|lightning_logs|version_[0-9]+")
+_CONTAINER: Final = re.compile(
+    r"checkpoints?|ckpts?|lightning_logs|version_[0-9]+|weights|saved_models|snapshots"
+)
 _CONTAINERS_DEEP: Final = 3
 _UNKNOWN_MAX: Final = 100  # names that are remembered
 _STILL_S: Final = 60.0  # a folder changed longer ago has shown its change in its time
@@ -237,6 +240,9 @@ class Listing:
             if step_of(path.name) is not None or is_save_name(path.name):
                 self.unknown = (*self.unknown, shown(path.name))[:_UNKNOWN_MAX]
             return None  # a log, a configuration, data
+        is_side = identity.shape.holds is Holds.VALUES and name_weight(path.name) == 0
+        if is_side and identity.step is None and not self._settings.names:
+            return None  # curves, predictions, arguments: no run goes on from these alone
         modified_unix_s = status.st_mtime_ns / 1e9
         candidate = Candidate(
             str(path),

@@ -137,7 +137,18 @@ _COPY_WORDS: Final = frozenset(
         *("best", "final", "ema", "swa", "avg", "averaged", "average", "teacher", "target"),
         *("export", "exported", "deploy", "inference", "eval", "quantized", "int8", "fp16"),
         *("merged", "release", "published", "slim", "stripped", "init", "initial", "backup", "bak"),
-        *("swag", "polyak", "pruned", "ref", "reference", "frozen", "base", "old"),
+        *(
+            "converted",
+            "soup",
+            "swag",
+            "polyak",
+            "pruned",
+            "ref",
+            "reference",
+            "frozen",
+            "base",
+            "old",
+        ),
     }
 )
 
@@ -150,6 +161,7 @@ _SIDE_WORDS: Final = frozenset(
         *("pred", "preds", "prediction", "predictions", "output", "outputs", "logits", "results"),
         *("sample", "samples", "embedding", "embeddings", "features", "activations", "attention"),
         *("stat", "stats", "statistics", "normalizer", "confusion", "matrix", "scores", "eval"),
+        *("evaluation", "evaluations", "submission", "fitness"),
         *("arg", "args", "config", "cfg", "hparams", "grad", "grads", "gradients", "buffer"),
         *("replay", "memory", "trajectories", "rollout", "rollouts", "images", "viz", "tsne"),
     }

@@ -21,7 +21,8 @@ Within a family a step from the content orders all candidates that have one, and
 have one. A number in a name only orders names of one pattern: `best_step_10.pt` says nothing about `last.pt`.
 Everything else is ordered by time. A file that somebody copied has a new time, so within a pattern the number counts
 more: a candidate is as young as the youngest one that it supersedes. A copy by its name (`best.pt`, `ema.pt`)
-comes before another one only where it is younger by more than the time between two saves.
+comes before another one only where it is younger by more than the time between two saves. Names that count anew after
+all files of an older run (the next fold, stage or experiment in one folder) come before those of that run.
 
 Two or three files or folders that a script overwrites in turn (`ckpt_0.pt`, `ckpt_1.pt`) have numbers, too,
 which say nothing. Slots are told from a count by three things together: no word says that the number counts
@@ -48,6 +49,7 @@ from recovery.checkpoints.names import is_copy_name, name_weight, slot_of
 
 _Item = TypeVar("_Item")
 _DIGITS: Final = re.compile(r"[0-9]+")
+_LAST_DIGITS: Final = re.compile(r"[0-9]+(?=[^0-9]*$)")
 _DIGITS_MAX: Final = 18  # below 2**63
 _DATE: Final = re.compile(r"(?<![0-9])(?:19|20)[0-9]{2}[-_+.]?[01][0-9][-_+.]?[0-3][0-9]")
 SLOTS_MAX: Final = 3  # scripts keep two, rarely three; more look like a count
@@ -469,7 +471,8 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
         series[series_of(candidate)].append(candidate)
     has_originals = not all(is_copy_name(one.tag) for one in members)
     slack_s = family.interval_s if family.holds is Holds.STATE else 0.0
-    dated: list[tuple[int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
+    begin_unix_s = _last_run_begin(members)
+    dated: list[tuple[bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
         counts = _count if name_pattern(group[0]) not in slots else _no_count
         group.sort(key=lambda one: (counts(one), not is_copy_name(one.tag), one.written_unix_s))
@@ -480,11 +483,59 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
             at_unix_s = youngest_unix_s - (slack_s if is_copy else 0.0)
             epoch = (candidate.shape.epoch or 0) if has_epochs else 0
             is_last = is_copy and not slack_s
-            dated.append(
-                (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank, candidate)
-            )
-    dated.sort(key=lambda entry: entry[:6], reverse=True)
-    return [entry[6] for entry in dated]
+            is_of_run = candidate.written_unix_s >= begin_unix_s
+            order = (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank)
+            dated.append((is_of_run, *order, candidate))
+    dated.sort(key=lambda entry: entry[:7], reverse=True)
+    return [entry[7] for entry in dated]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Files whose names differ in their last number alone, which grows with time."""
+
+    pattern: NamePattern
+    numbers: tuple[int, ...]  # in the names, but for the last one
+    begin_unix_s: float
+    end_unix_s: float
+    first: int  # the last number of its oldest file
+    last: int
+    length: int
+
+    def counts_anew_after(self, other: "_Run") -> bool:
+        """Return whether all of it is younger, and its numbers haven't passed those of the other.
+
+        A single file may be a copy of an old one, unless a number such as a fold's has grown.
+        """
+        is_next = self.pattern == other.pattern and self.numbers > other.numbers
+        is_younger = other.end_unix_s < self.begin_unix_s and self.first <= other.last
+        return is_younger and other.length > 1 and (self.length > 1 or is_next)
+
+
+def _last_run_begin(members: Sequence[Candidate]) -> float:
+    """Return when a run began that counts anew beside an older one's files; minus infinity where none does.
+
+    So the next fold does: `fold1_epoch1.pt` after `fold0_epoch5.pt`.
+    """
+    named: dict[NamePattern, list[Candidate]] = defaultdict(list)
+    for one in members:
+        if _DIGITS.search(one.tag) and not is_copy_name(one.tag) and not _DATE.search(one.tag):
+            named[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
+    runs = []
+    for files in named.values():
+        files.sort(key=lambda one: _numbers(one)[-1])
+        times = [one.written_unix_s for one in files]
+        if all(before < after for before, after in pairwise(times)):
+            numbers = [_numbers(one) for one in (files[0], files[-1])]
+            kept, spans = numbers[0][:-1], (numbers[0][-1], numbers[1][-1])
+            runs.append(_Run(name_pattern(files[0]), kept, times[0], times[-1], *spans, len(files)))
+    runs = runs[:_COMPARED_MAX]
+    begins = (one.begin_unix_s for one in runs if any(map(one.counts_anew_after, runs)))
+    return max(begins, default=float("-inf"))
+
+
+def _numbers(candidate: Candidate) -> tuple[int, ...]:
+    return tuple(int(digits[:_DIGITS_MAX]) for digits in _DIGITS.findall(candidate.tag))
 
 
 def _slots_without_step(candidates: Iterable[Candidate]) -> set[NamePattern]:

@@ -10,7 +10,7 @@ parts in the name (`3of8`, `world_size_8`), or from how many ranks the job has.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +26,10 @@ _FILLERS: Final = frozenset({"lr", "state", "states", "random"})
 _TOGETHER: Final = (
     *("g", "gen", "generator", "netg", "actor", "encoder", "enc"),
     *("decoder", "dec", "critic", "value", "d", "dis", "disc", "discriminator", "netd"),
+)
+# Of image domains: CycleGAN's `net_G_A`, `G_AB` and `netG_X2Y`.
+_DIRECTIONS: Final = frozenset(
+    {*("a", "b", "a2b", "b2a", "ab", "ba"), *("x", "y", "x2y", "y2x", "xy", "yx")}
 )
 _WORDS: Final = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z]2[A-Za-z](?![A-Za-z0-9])|[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|#"
@@ -68,7 +72,7 @@ class _File:
 
 def gather(candidates: Sequence[Candidate], world_size: int = 0) -> list[FlatSave]:
     """Return the saves that consist of several files, or that lack some. ``world_size``: ranks of the job; 0: not known."""
-    files = [_file_of(candidate) for candidate in candidates]
+    files = _beside_whole_models([_file_of(candidate) for candidate in candidates])
     groups: dict[Key, list[_File]] = defaultdict(list)
     for file in files:
         groups[file.key].append(file)
@@ -92,12 +96,27 @@ def _file_of(candidate: Candidate) -> _File:
     stem = piece.shared.rpartition(".")[0] or piece.shared
     words = [word.lower() for word in _WORDS.findall(stem)]
     roles = [word for word in words if word in _OTHERS or word in _TOGETHER]
-    if any(word in _TOGETHER for word in roles):  # CycleGAN's net_G_A and net_G_B
-        roles = [word for word in words if word in roles or word in {"a", "b", "a2b", "b2a"}]
+    if any(word in _TOGETHER for word in roles):
+        roles = [word for word in words if word in roles or word in _DIRECTIONS]
     left = [word for word in words if word not in _MODEL | _FILLERS and word not in roles]
     if piece.more:
         roles.append(piece.more)
     return _File(candidate, piece, " ".join(roles), (candidate.directory, *left))
+
+
+def _beside_whole_models(files: list[_File]) -> list[_File]:
+    """Return the files, the optimizers of single ranks in the save of the one model that lies beside them."""
+    models = {file.key for file in files if not _is_other(file)}
+    found = []
+    for file in files:
+        whole = tuple(word for word in file.key if word != "#")
+        is_beside = _is_other(file) and file.piece.number is not None and whole in models
+        found.append(replace(file, key=whole) if is_beside and file.key not in models else file)
+    return found
+
+
+def _is_other(file: _File) -> bool:
+    return file.role.split(" ")[0] in _OTHERS
 
 
 def _one_save(group: list[_File]) -> list[_File]:
@@ -246,7 +265,7 @@ def _lacking(
             of = f" of {count}" if count else ""
             return f"the file of {what} {missing}{of} is missing"
         if count:  # the save before may be of another number of ranks
-            roles = {file.role for file in group}
+            roles = {file.role for file in group if file.piece.number is not None}
             each = frozenset(
                 _File(group[0].candidate, Piece("", number, count, what == "rank"), role, ()).label
                 for role in roles

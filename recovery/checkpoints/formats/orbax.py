@@ -9,6 +9,7 @@ or, with `use_ocdbt=False`, in files. Source: orbax-checkpoint 0.12.8.
 from typing import Final
 
 from detectors.wording import counted
+from recovery.checkpoints.formats.plain import LEROBOT_FOLDERS
 from recovery.checkpoints.formats.tree import Tree
 from recovery.checkpoints.formats.zarr import Arrays, check_chunk, gather_arrays
 from recovery.checkpoints.model import CheckpointFormat
@@ -36,6 +37,8 @@ class OrbaxFormat:
             return True
         # An item's own metadata are one level below, which is not listed yet.
         has_items = bool(tree.top_folders) and not tree.top_files
+        if tree.top_folders >= LEROBOT_FOLDERS:
+            return False
         return has_items and tree.name.isdecimal()
 
     def step(self, tree: Tree) -> int | None:

@@ -4,6 +4,8 @@ Without a marker, the save before tells which files belong to a save. `last/` an
 overwrite, have no number; nor has a folder with an optimizer's state, whatever its name.
 """
 
+import re
+from collections import defaultdict
 from typing import Final
 
 from detectors.wording import counted
@@ -16,6 +18,7 @@ from recovery.checkpoints.names import (
     has_optimizer,
     is_export,
     is_save_name,
+    piece_of,
     shown,
     step_of,
 )
@@ -24,6 +27,9 @@ from recovery.checkpoints.reader import DefectError
 DLROVER_TRACKER: Final = "dlrover_latest.txt"
 DLROVER_STAGE: Final = "._dlrover_ckpt_stage"
 _TRACKER_BYTES_MAX: Final = 64
+LEROBOT_FOLDERS: Final = frozenset({"pretrained_model", "training_state"})
+"""Of one step. Source: LeRobot, utils/train_utils.py, `save_checkpoint`."""
+_NUMBER: Final = re.compile(r"[0-9]+")
 
 
 class SafetensorsFormat:
@@ -50,12 +56,17 @@ class TorchFolderFormat:
     format = CheckpointFormat.TORCH
 
     def recognises(self, tree: Tree) -> bool:
+        if tree.top_folders >= LEROBOT_FOLDERS:
+            return step_of(tree.name) is not None
         return _is_named_as_save(tree) and any(map(has_checkpoint_suffix, tree.top_files))
 
     def step(self, tree: Tree) -> int | None:  # noqa: ARG002
         return None
 
     def check(self, tree: Tree) -> str:
+        if tree.top_folders >= LEROBOT_FOLDERS:  # the optimizer is written last but for a scheduler
+            names = ("training_step.json", "optimizer_state.safetensors")
+            tree.require(*(f"training_state/{name}" for name in names))
         if step_of(tree.name) is None:  # its files are overwritten one after the other
             _check_is_one_save(tree)
         return _compare_with_earlier(tree)
@@ -95,11 +106,24 @@ def _is_named_as_save(tree: Tree) -> bool:
     if step_of(tree.name) is not None:
         return True
     if has_optimizer(tree.top_files):
-        is_save = True
+        is_save = not _has_several_saves(tree)
     else:
         is_save = is_save_name(tree.name) and not is_export(tree.top_files)
     files = filter(has_checkpoint_suffix, tree.top_files)
     return is_save and all(step_of(name) is None for name in files)  # else a folder of saves
+
+
+def _has_several_saves(tree: Tree) -> bool:
+    """Return whether the optimizer's files count saves, as `5000_optimizerG.pth` and `10000_optimizerG.pth` do.
+
+    Numbers from 0 or 1 on may be those of several optimizers.
+    """
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for name in filter(has_checkpoint_suffix, tree.top_files):
+        found = _NUMBER.findall(piece_of(name).shared)
+        if found and "optim" in name.lower():
+            numbers[_NUMBER.sub("#", name)].add(int(found[-1][:18]))
+    return any(len(found) > 1 and max(found) > len(found) for found in numbers.values())
 
 
 def _check_is_one_save(tree: Tree) -> None:

@@ -431,3 +431,24 @@ def test_no_bytes_make_the_step_parser_raise(data: bytes) -> None:
 def test_a_foreign_text_is_shown_short_and_printable(text: str) -> None:
     assert shown(text).isprintable()
     assert len(shown(text)) <= 80
+
+
+def test_a_zip_of_a_model_and_its_optimizer_is_checked_to_its_last_byte(file: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in ("data", "policy.pth", "policy.optimizer.pth"):
+            archive.writestr(name, bytes(range(200)))
+    content = buffer.getvalue()
+    flipped = bytearray(content)
+    flipped[content.index(bytes(range(200))) + 9] ^= 1
+
+    assert "CRC of 3 members" in judge(file, content)[1]
+    assert "CRC" in defect(file, bytes(flipped))
+
+
+def test_a_zip_of_a_model_alone_is_no_state(file: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("policy.pth", bytes(200))
+
+    assert "not written by torch.save" in defect(file, buffer.getvalue())

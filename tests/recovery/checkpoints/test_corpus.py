@@ -7,6 +7,7 @@ import pytest
 
 from recovery.checkpoints.finder import CheckpointFinder
 from tests.recovery.checkpoints.corpus import CORPUS, Folder
+from tests.recovery.checkpoints.corpus_projects import PROJECTS
 
 BEGIN_UNIX_S = 1_900_000_000.0
 
@@ -23,7 +24,7 @@ def build(root: Path, folder: Folder) -> None:
             os.utime(path.parent, (BEGIN_UNIX_S + age_s,) * 2)
 
 
-@pytest.mark.parametrize("folder", CORPUS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", [*CORPUS, *PROJECTS], ids=lambda folder: folder.name)
 def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder: Folder) -> None:
     build(tmp_path, folder)
 
@@ -43,5 +44,6 @@ def test_a_restart_begins_from_what_a_person_would_choose(tmp_path: Path, folder
 
 def test_the_corpus_is_large_and_each_folder_has_a_name_and_a_source() -> None:
     assert len(CORPUS) >= 120
-    assert len({folder.name for folder in CORPUS}) == len(CORPUS)
-    assert all(folder.source for folder in CORPUS)
+    folders = [*CORPUS, *PROJECTS]
+    assert len({folder.name for folder in folders}) == len(folders)
+    assert all(folder.source for folder in folders)

@@ -612,3 +612,27 @@ def test_an_accelerate_save_has_the_weights_that_a_hook_saved(tmp_path: Path) ->
     verdicts = find(tmp_path)
     assert valid_names(verdicts) == ["checkpoint-500"]
     assert "the model's weights (model.safetensors) are missing" in verdicts[0].reason
+
+
+def test_a_short_text_of_a_counter_is_part_of_its_folder_and_a_pointer_in_the_place_of_weights_is_not(
+    tmp_path: Path,
+) -> None:
+    for name, text in (
+        ("step_10", "7\n"),
+        ("step_20", "version https://git-lfs.github.com/spec/v1\n"),
+    ):
+        write(tmp_path / name / "model.ckpt", torch_file({"weight": [1.0]}))
+        write(tmp_path / name / "counter.ckpt", text.encode())
+
+    assert valid_names(find(tmp_path)) == ["step_10"]
+
+
+def test_a_lerobot_save_without_its_optimizer_is_torn(tmp_path: Path) -> None:
+    for step in ("000010", "000020"):
+        write(tmp_path / step / "pretrained_model" / "model.safetensors", make_safetensors())
+        write(tmp_path / step / "training_state" / "training_step.json", b'{"step": 10}')
+        if step == "000010":
+            state = tmp_path / step / "training_state" / "optimizer_state.safetensors"
+            write(state, make_safetensors())
+
+    assert valid_names(find(tmp_path)) == ["000010"]

@@ -49,6 +49,36 @@ def test_steps_out_of_the_content_order_all_names() -> None:
     assert names([best, last]) == ["last.ckpt", "epoch=0-step=20.ckpt"]
 
 
+def test_a_run_that_counts_anew_comes_before_the_finished_one_beside_it() -> None:
+    old = [saved(f"a_step_{at}.pt", at, at, is_step_exact=True) for at in (200, 300)]
+    new = [saved(f"b_step_{at}.pt", at, 900 + at, is_step_exact=True) for at in (100, 200)]
+
+    assert names([*old, *new])[:2] == ["b_step_200.pt", "b_step_100.pt"]
+
+
+def test_the_first_file_of_the_next_fold_comes_before_the_fold_before() -> None:
+    old = [saved(f"fold0_epoch{at}.pt", at, 100 + at) for at in (4, 5)]
+
+    assert names([*old, saved("fold1_epoch1.pt", 1, 900)])[0] == "fold1_epoch1.pt"
+
+
+def test_one_copy_of_an_old_file_under_another_name_is_no_new_run() -> None:
+    old = [saved(f"step_{at}.pt", at, at, is_step_exact=True) for at in (200, 300)]
+
+    assert (
+        names([*old, saved("demo_step_100.pt", 100, 900, is_step_exact=True)])[0] == "step_300.pt"
+    )
+
+
+def test_two_series_that_are_written_in_turn_are_no_runs_one_after_the_other() -> None:
+    often = [saved(f"step_{at}.pt", at, at, is_step_exact=True) for at in (100, 200, 300)]
+    kept = [
+        saved(f"kept_step_{at}.pt", at, 250 + at / 100, is_step_exact=True) for at in (150, 250)
+    ]
+
+    assert names([*often, *kept])[0] == "step_300.pt"
+
+
 def test_a_copy_that_is_younger_than_its_successor_does_not_move_behind_it() -> None:
     series = [saved("step-300.pt", 300, 10), saved("step-90.pt", 90, 90)]
 

@@ -37,6 +37,25 @@ def test_a_save_that_lacks_the_file_of_a_rank_is_torn(missing: int) -> None:
     assert f"rank {missing}" in save.defect
 
 
+@pytest.mark.parametrize("world_size", [0, 2])
+def test_optimizers_of_single_ranks_belong_to_the_one_model_beside_them(world_size: int) -> None:
+    parts = ("model_step{}.pt", "optim_step{}_rank0.pt", "optim_step{}_rank1.pt")
+    names = [part.format(step) for step in (100, 200) for part in parts]
+
+    saves = by_main([*names, "model_step300.pt", "optim_step300_rank0.pt"], world_size)
+
+    defects = [saves[f"model_step{step}.pt"].defect for step in (100, 200, 300)]
+    assert defects[:2] == [None, None]
+    assert defects[2] is not None
+    assert "rank 1" in defects[2]
+
+
+def test_a_first_save_of_one_model_with_an_optimizer_of_each_rank_is_whole() -> None:
+    names = ["model_step100.pt", "optim_step100_rank0.pt", "optim_step100_rank1.pt"]
+
+    assert by_main(names, world_size=2)["model_step100.pt"].defect is None
+
+
 def test_as_many_files_as_ranks_are_whole_though_the_save_before_had_more() -> None:
     shrunk = [name for name in RANKS if name not in ("step_20_rank_2.pt", "step_20_rank_3.pt")]
 
