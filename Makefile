@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
 # Two workers a core: most of a test's time is spent waiting for processes. Tests that share a bed stay on one worker.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder \
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --no-loadscope-reorder \
     --run-again --durations=30
 REAL = --tier process --tier site
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from tests.support.run_again import BED, RunAgain, known_flaky
-from tests.support.tiers import Tier, UnitGuard, tier_of
+from tests.support.run_again import RunAgain, known_flaky
+from tests.support.tiers import Tier, UnitGuard, shares_bed, tier_of
 
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
 settings.register_profile("quick", deadline=None, max_examples=10)  # `make check`, `make test`
@@ -131,17 +131,13 @@ def _test_modules(argument: str) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not asked for, keep tests of one bed together, and hand out the slowest first."""
+    """Leave out what is not asked for, and hand out the slowest files first."""
     if config.getoption("--hypothesis-profile") != "thorough" and config.getoption("--tier"):
         _leave_out(config, items, lambda item: item.get_closest_marker("thorough") is not None)
     if chosen := config.getoption("--chosen"):
         _leave_out(config, items, lambda item: is_chosen(item) != (chosen == "only"))
     if not hasattr(config, "workerinput"):
         return
-    # Tests that share a module's bed stay on one worker; all others are handed out one by one.
-    for item in items:
-        if _shares_bed(item):
-            item.add_marker(pytest.mark.xdist_group(f"{BED}{item.nodeid.partition('::')[0]}"))
     # No worker may begin a long test when the others are done: those with a limit of their own, then beds.
     weights: Counter[Path] = Counter()
     for item in items:
@@ -150,26 +146,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -weights[item.path])
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand out tests one by one, but keep those that share a module's bed on one worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class BedScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if shares_bed(ROOT / file) else nodeid
+
+    return BedScheduling(config, log)
+
+
 def _leave_out(
     config: pytest.Config, items: list[pytest.Item], is_left_out: Callable[[pytest.Item], bool]
 ) -> None:
     left_out = [item for item in items if is_left_out(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if not is_left_out(item)]
-
-
-def _shares_bed(item: pytest.Item) -> bool:
-    """Return whether a test uses a fixture that is made once for its module or class."""
-    known = getattr(item, "_fixtureinfo", None)
-    if known is None:
-        return False
-    return any(
-        definitions[-1].scope in ("module", "class", "package") and name not in _OF_EVERY_MODULE
-        for name, definitions in known.name2fixturedefs.items()
-    )
-
-
-_OF_EVERY_MODULE = {"_own_procfs", "_closed_descriptors"}
 
 
 def pytest_collection_finish() -> None:

@@ -59,7 +59,7 @@ def main() -> int:
             done = subprocess.run(
                 [
                     *(sys.executable, "-m", "pytest", "-q", "--no-header", f"--junitxml={report}"),
-                    *(f"--numprocesses={options.workers}", "--dist=loadgroup", *options.tests),
+                    *(f"--numprocesses={options.workers}", *options.tests),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

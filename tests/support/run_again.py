@@ -20,7 +20,6 @@ import pytest
 from tests.support.tiers import Tier, is_safety_file, tier_of
 
 FLAKY = Path(__file__).resolve().parents[1] / "flaky.toml"
-BED = "bed:"  # begins what pytest-xdist adds to the node ids of tests that stay together
 AGAIN_MAX = 3  # more in one run are no chance
 AGAIN_S_MAX = 1800.0  # the longest limit of a single test
 
@@ -92,7 +91,7 @@ class RunAgain:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.failed:
             return
-        test = report.nodeid.rpartition(f"@{BED}")[0] or report.nodeid
+        test = report.nodeid
         before = self._failures.get(test)  # of its set-up or call, if its end fails, too
         text = "\n".join([*([before.output] if before else []), _text_of(report)])
         # A report of a worker that died has no marks but those of the file.

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
@@ -49,6 +50,26 @@ def tier_of(file: Path) -> Tier:
 def is_safety_file(file: Path) -> bool:
     """Return whether no failure in a test file is ever put down to chance."""
     return "safety" in marks_of(file)
+
+
+_BED = re.compile(
+    r'@pytest\.fixture\([^)]*scope="(?:module|class|package)"[^)]*\)\n(?:async )?def (\w+)'
+)
+
+
+@cache
+def _beds_of(file: Path) -> tuple[str, ...]:
+    """Return the fixtures in a file that are made once for a module."""
+    return tuple(_BED.findall(file.read_text(encoding="utf-8"))) if file.exists() else ()
+
+
+@cache
+def shares_bed(file: Path) -> bool:
+    """Return whether tests of a file use what is made once for all of them, in the file or a conftest above it."""
+    above = takewhile(lambda folder: folder.name != "tests", file.parents)
+    beds = {name for folder in above for name in _beds_of(folder / "conftest.py")}
+    words = set(re.findall(r"\w+", file.read_text(encoding="utf-8"))) if beds else set()
+    return bool(_beds_of(file)) or not beds.isdisjoint(words)
 
 
 # CPython's audit events (PEP 578), and what a unit test would do by each.
