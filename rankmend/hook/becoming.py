@@ -168,7 +168,14 @@ def show_as(argv):
 def load():
     """Do for all forked ranks what `watch_steps` need not do in each; never raise."""
     try:
-        from rankmend.hook import new_modules, stacks, torch_rendezvous, torch_steps, torch_store  # noqa: F401
+        from rankmend.hook import (  # noqa: F401  # noqa: F401
+            new_modules,
+            stacks,
+            torch_rendezvous,
+            torch_steps,
+            torch_store,
+            uncaught,
+        )
 
         torch_steps.look_ahead()
         torch_rendezvous.look_ahead()
@@ -189,9 +196,10 @@ def watch_steps():
             torch_steps.watch()
             torch_store.watch()
             torch_rendezvous.watch()
-        from rankmend.hook import stacks
+        from rankmend.hook import stacks, uncaught
 
         stacks.offer()
+        uncaught.watch()
         if os.environ.get(layout.ENV_DRILL_FILE):
             from rankmend.hook import drill
 

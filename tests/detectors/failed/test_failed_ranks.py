@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.failed.error_text import ErrorText, classify, read_end
+from detectors.failed.error_classes import CLASSES, classify, read_end
+from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import (
-    _BLAMES,
     DO_NOT_RETRY,
     EVIDENCE_MAX,
     TOGETHER_S,
     RankEnd,
     detect_failed,
 )
-from detectors.failed.said_error import FailureCause
+from detectors.failed.said_error import FailureCause, SaidAtEnd
 from detectors.finding import Blame, Finding, Kind, Severity
 
 RESET = ErrorText("RuntimeError", "[gloo/pair.cc:537] Read error: Connection reset by peer", "")
@@ -293,7 +293,7 @@ def test_evidence_is_bounded_when_every_rank_says_something_else() -> None:
 
 
 def test_every_cause_that_a_culprit_can_have_has_a_blame() -> None:
-    assert set(FailureCause) - set(_BLAMES) == {FailureCause.COMMUNICATION, FailureCause.STOPPED}
+    assert set(CLASSES) == set(FailureCause)
 
 
 ERRORS = st.sampled_from([None, RESET, BAD_BATCH, ECC, ASSERT, CUDA_OOM, NO_MEMORY, WATCHDOG])
@@ -359,3 +359,39 @@ def test_same_end_of_all_ranks_blames_a_machine_only_for_a_device_error(
     if finding.blame is Blame.RANK:
         assert error is not None
         assert classify(error) is FailureCause.DEVICE
+
+
+OWN_SOCKET = ErrorText("ConnectionResetError", "[Errno 104] Connection reset by peer", "")
+
+
+def test_broken_connection_is_the_cause_only_where_no_other_rank_has_one() -> None:
+    broken = exited(0, 1, OWN_SOCKET, age_s=2.0)
+
+    assert found(broken, exited(2, 1, ECC, age_s=1.9)).ranks == (2,)
+    assert found(broken, died(2, 9, age_s=1.9)).ranks == (2,)
+    assert found(broken).ranks == (0,)
+
+
+def test_outage_of_a_service_and_a_full_file_system_are_nobodys_fault() -> None:
+    away = ErrorText(
+        "RuntimeError", "HTTPSConnectionPool(host='t', port=443): Max retries exceeded", ""
+    )
+    full = ErrorText("OSError", "[Errno 28] No space left on device", "")
+
+    findings = [found(exited(1, 1, error), *victims_of(0, 2, 3)) for error in (away, full)]
+
+    assert [(finding.blame, finding.symptom.kind.value) for finding in findings] == [
+        (Blame.NOBODY, "service"),
+        (Blame.NOBODY, "storage"),
+    ]
+    assert findings[0].summary.startswith("rank 1 failed first: RuntimeError: HTTPSConnectionPool")
+
+
+def test_text_of_an_exit_and_what_threads_printed_stand_beside_the_end() -> None:
+    words = SaidAtEnd(exit_text="config error: no such split", beside=("KeyError: 'x'",))
+
+    finding = found(RankEnd(1, 1.0, 1, None, words=words))
+
+    assert finding.summary == "rank 1 failed: exit code 1: config error: no such split"
+    assert finding.signature == "exit:1"
+    assert [line.text for line in finding.evidence][1:] == ["rank 1, beside it: KeyError: 'x'"]
