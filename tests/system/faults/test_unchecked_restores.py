@@ -75,7 +75,7 @@ def test_job_is_not_held_beside_a_checkpoint_that_nobody_has_read(
 def test_bit_that_flipped_in_what_nobody_had_read_sends_the_job_to_the_older_checkpoint(
     make_hurried: Make, undisturbed_pair: dict[str, object]
 ) -> None:
-    job = make_hurried("--fail-step=25", "--flip-step=20")
+    job = make_hurried("--fail-step=25", "--flip-saved-step=20")
 
     job.start()
     (damage,) = wait_for(

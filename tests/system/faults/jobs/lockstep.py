@@ -61,7 +61,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--service-fails", type=int, default=0, help="through this attempt, from 2")
     parser.add_argument("--fail-in-snapshot", action="store_true", help="as it is written")
     parser.add_argument("--filler-mb", type=int, default=0, help="of a checkpoint; nobody loads it")
-    parser.add_argument("--flip-step", type=int, default=-1, help="a bit of its filler is flipped")
+    parser.add_argument(
+        "--flip-saved-step", type=int, default=-1, help="a bit of its filler is flipped"
+    )
     parser.add_argument("--published", type=Path, help="gets a line for each checkpoint")
     return parser.parse_args()
 
@@ -213,7 +215,7 @@ def main() -> None:
                     spoiled = arguments.spoil if is_spoiled else ""
                     filler = arguments.filler_mb * 1_000_000
                     is_saved = save(arguments.checkpoint_dir, step, state, spoiled, filler)
-                    if step == arguments.flip_step and attempt == 1:
+                    if step == arguments.flip_saved_step and attempt == 1:
                         flip(arguments.checkpoint_dir / f"step-{step:08d}.npz")
                     if arguments.keep:
                         rotate(arguments.checkpoint_dir, arguments.keep)
