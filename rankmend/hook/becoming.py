@@ -168,7 +168,7 @@ def show_as(argv):
 def load():
     """Do for all forked ranks what `watch_steps` need not do in each; never raise."""
     try:
-        from rankmend.hook import (  # noqa: F401  # noqa: F401
+        from rankmend.hook import (  # noqa: F401
             new_modules,
             stacks,
             torch_rendezvous,
