@@ -99,10 +99,10 @@ CLASSES: Final[Mapping[FailureCause, FailureClass]] = {
         Decision.RESTART_LATER, Blame.NOBODY, Blame.NOBODY, True, "something outside the job is away for a while"
     ),
     FailureCause.EXCEPTION: FailureClass(
-        _AGAIN, Blame.RANK, Blame.PROGRAM, False, "Acme (NSDI'24), table 3: code and data, seldom a machine"
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "Acme (NSDI'24), table 3: code and data, seldom a machine"
     ),
     FailureCause.EXIT: FailureClass(
-        _AGAIN, Blame.RANK, Blame.PROGRAM, False, "an exit code alone says nothing"
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "an exit code alone says nothing"
     ),
     FailureCause.USER: FailureClass(
         _ANEW, Blame.USER, Blame.USER, True, "SIGTERM, SIGINT ... from somebody else than the launcher"
@@ -495,7 +495,9 @@ _KILLS: Final = {
 }
 _CHILD_KILLED: Final = re.compile(
     r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
-    r"|died with <Signals\.SIG(KILL|TERM): \d+>"
+    r"|died with <Signals\.SIG(KILL|TERM): \d+>|returned non-zero exit status (137|143)\."
+    r"|TerminatedWorkerError: [^\n]{0,600}SIG(KILL|TERM)\(-\d+\)"
+    r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
     r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"
 )
 
@@ -504,7 +506,8 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
     """Return what ended the child of a rank that starts ranks itself, where that was a signal from outside.
 
     Sources: torch/multiprocessing/spawn.py; the table of torch/distributed/elastic/multiprocessing/errors/__init__.py,
-    whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends.
+    whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends, also
+    of a shell (128 + n); joblib's loky; torch's DataLoader.cpp, whose workers a stop of the whole group ends.
     """
     last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
     match = _CHILD_KILLED.search(last or error_line(error))

@@ -84,6 +84,7 @@ _ASIDE_HEAD: Final = re.compile(
     r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
     r"|(?:Task|Future) exception was never retrieved|Exception in callback |Unclosed (?:client|connection))"
 )
+_ASYNC_DETAIL: Final = re.compile(r"^(?:future|task|handle|message|transport|protocol): ")
 _PROCESS_HEAD: Final = re.compile(r"^Process \S+:$")
 _REAL_HEAD: Final = re.compile(r"^Original exception was:$")
 # Frames of processes that a rank starts: they print their own errors to the rank's stderr.
@@ -209,6 +210,8 @@ def _replaces(error: _Found, chosen: _Found | None) -> bool:
 
 def _standing(lines: list[str], number: int, error: _Found) -> int:
     head = next((line for line in reversed(lines[max(0, number - 3) : number]) if line), "")
+    if _ASYNC_DETAIL.match(head):
+        head = lines[number - 2] if number >= 2 else ""
     if _ASIDE_HEAD.match(head):
         return 0
     if _REAL_HEAD.match(head):
@@ -392,6 +395,8 @@ def _end_of(lines: list[str], number: int, count_max: int) -> int:
         line = lines[place]
         if not line or line[0] == "[" or line in _CHAIN or line == _TERMINATED:
             return place
+        if _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
+            return place
         if _HEADER.match(line) or _THROWN.match(line) or _FATAL.match(line):
             return place
     return end
@@ -411,6 +416,9 @@ def _end_with_original(lines: list[str], number: int) -> int:
         if not line and lines[place + 1 : place + 2] and lines[place + 1] not in _CHAIN:
             return place
         if line[:1] == "[" or line == _TERMINATED or _FATAL.match(line) or _THROWN.match(line):
+            return place
+        is_next = _HEADER.match(line) and not _is_chained(lines[max(number, place - 3) : place])
+        if is_next or _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
             return place
     return place + 1
 

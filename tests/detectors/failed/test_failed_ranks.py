@@ -112,14 +112,14 @@ def test_ranks_that_ended_well_or_were_stopped_are_no_failure() -> None:
         (exited(2, 1, ECC), Blame.RANK, "device:RuntimeError:CUDA error: uncorrectable ECC error encountered"),
         (exited(2, 1, ASSERT), Blame.PROGRAM, "program:RuntimeError:CUDA error: device-side assert triggered"),
         (exited(2, 1, ILLEGAL), Blame.RANK, "kernel_fault:RuntimeError:CUDA error: an illegal memory access was encountered"),
-        (exited(2, 1, BAD_BATCH), Blame.RANK, "exception:ValueError:bad batch #"),
-        (exited(2, 3), Blame.RANK, "exit:3"),
+        (exited(2, 1, BAD_BATCH), Blame.PROGRAM, "exception:ValueError:bad batch #"),
+        (exited(2, 3), Blame.PROGRAM, "exit:3"),
         (exited(2, DO_NOT_RETRY, BAD_BATCH), Blame.PROGRAM, "do_not_retry"),
         (exited(2, 137), Blame.RANK, "killed:SIGKILL"),  # a shell tells of its child
         (exited(2, 143), Blame.USER, "user:SIGTERM"),
         (exited(2, 247), Blame.RANK, "killed:SIGKILL"),  # a Python that ended with its child's -9
         (exited(2, 245), Blame.RANK, "crashed:SIGSEGV"),
-        (exited(2, 255), Blame.RANK, "exit:255"),  # sys.exit(-1) is no SIGHUP
+        (exited(2, 255), Blame.PROGRAM, "exit:255"),  # sys.exit(-1) is no SIGHUP
         (died(2, 15), Blame.USER, "user:SIGTERM"),
         (died(2, 2), Blame.USER, "user:SIGINT"),
         (died(2, 7), Blame.RANK, "crashed:SIGBUS"),
@@ -175,7 +175,7 @@ def test_rank_stopped_after_it_had_told_the_same_exception_counts_among_them() -
 def test_same_exception_on_all_ranks_but_one_names_them() -> None:
     finding = found(*[exited(rank, 1, BAD_BATCH) for rank in (0, 1, 2)], stopped(3))
 
-    assert (finding.blame, finding.ranks, finding.victims) == (Blame.RANK, (0, 1, 2), (3,))
+    assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (0, 1, 2), (3,))
 
 
 def test_all_ranks_killed_at_once_accuse_nobody() -> None:
