@@ -191,15 +191,15 @@ def watch_steps():
 
         os.register_at_fork(after_in_child=rankmend._detach_child)
         if os.environ.get(layout.ENV_AUTO) == "1":
-            from rankmend.hook import torch_rendezvous, torch_steps, torch_store
+            from rankmend.hook import torch_rendezvous, torch_steps, torch_store, uncaught
 
             torch_steps.watch()
             torch_store.watch()
             torch_rendezvous.watch()
-        from rankmend.hook import stacks, uncaught
+            uncaught.watch()
+        from rankmend.hook import stacks
 
         stacks.offer()
-        uncaught.watch()
         if os.environ.get(layout.ENV_DRILL_FILE):
             from rankmend.hook import drill
 

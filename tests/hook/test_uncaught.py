@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def rank(tmp_path: Path) -> Rank:
-    return Rank(tmp_path)
+    return Rank(tmp_path, environment={layout.ENV_AUTO: "1"})
 
 
 def raised(

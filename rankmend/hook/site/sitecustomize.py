@@ -55,7 +55,11 @@ def _offer_drills():
 
 def _record_errors():
     try:
-        if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_PROGRESS_FILE"):
+        if (
+            sys.version_info >= (3, 8)
+            and os.environ.get("RANKMEND_AUTO") == "1"
+            and os.environ.get("RANKMEND_PROGRESS_FILE")
+        ):
             from rankmend.hook import uncaught
 
             uncaught.watch()
