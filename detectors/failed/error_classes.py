@@ -208,6 +208,7 @@ ROWS: Final = (
         r"\[Errno (?:28|122|5|30|116)\]|No space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle"
         r"|Read-only file system|Input/output error|\(os error (?:28|122|5|30|116)\)|not enough space on the disk"
         r"|PytorchStreamWriter failed|inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+"
+        r"|disk I/O error|database or disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|112|121)\][^\n]*: '/"
         r"|\d+ requested and \d+ written|write\(\): fd \d+ failed|errno ?= ?(?:28|122)\b",
         FailureCause.STORAGE,
         "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE; torch inline_container.cc (pytorch#76108, #10577: the disk was full); numpy tofile",
@@ -218,14 +219,14 @@ ROWS: Final = (
         r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
         r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
         r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
-        r"|Heartbeat request to coordination service failed|MPI_ERR_PROC_FAILED",
+        r"|Heartbeat request to coordination service failed|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
         FailureCause.COMMUNICATION,
         "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
         "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",
         needs_peer=True,
     ),
     _row(
-        r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|ConnectionError"
+        r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|Rendezvous\w*Error|ConnectionError"
         r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout)\b",
         FailureCause.COMMUNICATION,
         "torch.distributed exceptions; Python's sockets below them",
@@ -256,7 +257,7 @@ _PEER_FRAME: Final = re.compile(
 _PEER_NAME: Final = re.compile(
     r"\bgloo\b|\bgloo/|[Nn]ccl[A-Z]\w+|\bNCCL\b|\bRCCL\b|\bHCCL\b|ProcessGroup|TCPStore|\bc10d\b|\bDist(?:Backend|Network|Store)?Error\b"
     r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\b|\bucp_\w+|coordination service|client socket has (?:timed out|failed)"
-    r"|torch/csrc/distributed|Horovod|HorovodInternalError|RendezvousConnectionError|RendezvousTimeoutError|MultiProcessing rendezvous"
+    r"|torch/csrc/distributed|Horovod|HorovodInternalError|\bRendezvous\w*Error\b|monitoredBarrier|MultiProcessing rendezvous"
 )
 _LOADER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
 _WORKER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/(?:worker|fetch)\.py$")
@@ -311,7 +312,7 @@ _SURE_OUTAGE: Final = re.compile(
     r"|HTTPS?ConnectionPool\([^\n]*(?:Max retries|[Tt]imed out)|[Tt]emporary failure in name resolution|Name or service not known|NameResolutionError"
     r"|ServerSelectionTimeoutError|EndpointConnectionError|NoBrokersAvailable|(?m:^(?:[\w.]+\.)?(?:gaierror|URLError|RemoteDisconnected|HfHubHTTPError)\b)"
     r"|could not connect to server|database system is (?:starting up|shutting down)|server closed the connection unexpectedly|Lost connection to MySQL|MySQL server has gone away"
-    r"|HTTP Error (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE"
+    r"|HTTP Error (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE|FSTimeoutError|(?:couldn't connect to|Couldn't reach) '?https?://"
 )
 # The service has answered, and the program asked for the wrong thing, or may not ask.
 _REFUSED_BY_SERVICE: Final = re.compile(
@@ -321,6 +322,10 @@ _REFUSED_BY_SERVICE: Final = re.compile(
 )
 _SOCKET_ERROR: Final = re.compile(
     r"^(?:[\w.]+\.)?(?:ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|OSError: \[Errno (?:101|104|110|111|112|113)\])(?:\b|$)"
+)
+# Names that clients give to their errors, whichever client it is.
+_NETWORK_TYPE: Final = re.compile(
+    r"^[\w.]*(?:Connect|Connection|Timeout|Unavailable|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w*(?::|$)"
 )
 _FRAMES_MAX: Final = 24  # looked at from the raise outwards
 
@@ -422,7 +427,10 @@ def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     first = statement.partition("\n")[0]
     if is_client:
         return _OUTAGE.search(statement) is not None or _PLAIN_OUTAGE.search(first) is not None
-    return _SOCKET_ERROR.search(first) is not None and _is_in_package(frames)
+    if not _is_in_package(frames):
+        return False
+    is_network = _NETWORK_TYPE.search(first) is not None and _OUTAGE.search(statement) is not None
+    return is_network or _SOCKET_ERROR.search(first) is not None
 
 
 def _is_in_package(frames: Sequence[ErrorFrame]) -> bool:
@@ -490,12 +498,12 @@ def _last_error_of_nccl(error: ErrorText) -> str:
 
 
 _KILLS: Final = {
-    **dict.fromkeys(("9", "KILL", "137"), FailureCause.KILLED),
-    **dict.fromkeys(("15", "TERM", "143", "Terminated"), FailureCause.USER),
+    **dict.fromkeys(("9", "-9", "KILL", "137"), FailureCause.KILLED),
+    **dict.fromkeys(("15", "-15", "TERM", "143", "Terminated"), FailureCause.USER),
 }
 _CHILD_KILLED: Final = re.compile(
     r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
-    r"|died with <Signals\.SIG(KILL|TERM): \d+>|returned non-zero exit status (137|143)\."
+    r"|died with <Signals\.SIG(KILL|TERM): \d+>|returned non-zero exit status (137|143|-9|-15)\."
     r"|TerminatedWorkerError: [^\n]{0,600}SIG(KILL|TERM)\(-\d+\)"
     r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
     r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"

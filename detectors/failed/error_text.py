@@ -20,7 +20,7 @@ TRACEBACK_CHARS_MAX: Final = 16_000
 LINES_MAX: Final = 500  # newest lines that are looked at
 LINE_CHARS_MAX: Final = 4_000
 ELASTIC_CHARS_MAX: Final = 1_000_000
-RECORD_CHARS_MAX: Final = 262_144  # of the hook's record, which has 64 KiB at most
+RECORD_CHARS_MAX: Final = 262_144  # as rankmend.hook.uncaught
 BESIDE_MAX: Final = 3
 BESIDE_CHARS_MAX: Final = 300
 FINGERPRINT_CHARS_MAX: Final = 200
@@ -80,12 +80,14 @@ _RANK_BLOCK: Final = re.compile(r"^(?:\[default\d{1,9}\]: ?)?\[rank\d{1,9}\]: ?"
 # Sources: CPython's PyErr_WriteUnraisable, threading.excepthook, atexitmodule.c, logging.Handler.handleError,
 # PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler.
 _ASIDE_HEAD: Final = re.compile(
-    r"^(?:Exception ignored (?:in|on|while)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
+    r"^(?:Exception ignored (?:in|on|while|when)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
     r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
-    r"|(?:Task|Future) exception was never retrieved|Exception in callback |Unclosed (?:client|connection))"
+    r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection))"
 )
 _ASYNC_DETAIL: Final = re.compile(r"^(?:future|task|handle|message|transport|protocol): ")
 _PROCESS_HEAD: Final = re.compile(r"^Process \S+:$")
+# A traceback that was logged: the program has handled it, and it counts where there is no other.
+_LOG_HEAD: Final = re.compile(r"^.{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b")
 _REAL_HEAD: Final = re.compile(r"^Original exception was:$")
 # Frames of processes that a rank starts: they print their own errors to the rank's stderr.
 _HELPER: Final = re.compile(
@@ -216,7 +218,7 @@ def _standing(lines: list[str], number: int, error: _Found) -> int:
         return 0
     if _REAL_HEAD.match(head):
         return 3
-    if _PROCESS_HEAD.match(head):
+    if _PROCESS_HEAD.match(head) or _LOG_HEAD.match(head):
         return 1
     frames = [match for line in lines[error.start : error.end] if (match := _FRAME.match(line))]
     outer = [(match[1].replace("\\", "/"), match[2] or "") for match in frames[:_HELPER_DEPTH]]

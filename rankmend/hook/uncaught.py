@@ -21,6 +21,7 @@ _CHAIN_MAX = 8
 _FRAMES_MAX = 24  # of each exception: the innermost
 _TEXT_MAX = 2000
 _PATH_MAX = 400
+_RECORD_MAX = 262144  # as detectors.failed.error_text reads
 _ATTACHED = b'{"attached": true'  # first in a record of the process that trains
 _watched = None  # process, main thread, path
 _is_recorded = False
@@ -57,7 +58,10 @@ def record(value, trace):
         if not is_attached and _is_of_trainer(path):
             return  # what has started it fails in consequence
         attached = _ATTACHED if is_attached else b'{"attached": false'
-        text = ', "pid": %d, "chain": %s}' % (os.getpid(), _json(_chain(value, trace)))
+        chain = _chain(value, trace)
+        text = ', "pid": %d, "chain": %s}' % (os.getpid(), _json(chain))
+        if len(attached) + len(text) > _RECORD_MAX:
+            text = ', "pid": %d, "chain": %s}' % (os.getpid(), _json(chain[:1] + chain[-1:]))
         part = "%s.%d" % (path, os.getpid())
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
@@ -140,7 +144,9 @@ def _frames(trace):
         code = trace.tb_frame.f_code
         module = str(trace.tb_frame.f_globals.get("__name__"))[:_PATH_MAX]
         if not module.startswith("rankmend.hook."):
-            frames.append((code.co_filename[-_PATH_MAX:], trace.tb_lineno, code.co_name, module))
+            frames.append(
+                (code.co_filename[-_PATH_MAX:], trace.tb_lineno, code.co_name[:_PATH_MAX], module)
+            )
             del frames[:-_FRAMES_MAX]
         trace = trace.tb_next
     return frames

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from detectors.failed.error_classes import read_known_end
 from detectors.failed.error_text import (
+    RECORD_CHARS_MAX,
     ErrorText,
     parse_elastic_error,
     parse_error,
@@ -267,7 +268,7 @@ class LaunchedRank:
 
     def read_error(self, err: tuple[str, ...]) -> ErrorText | None:
         """Return the rank's own error: from the hook's record, its elastic error file or its stderr."""
-        record = parse_record(_read_file(self.files.raised), self._own_pids())
+        record = parse_record(_read_file(self.files.raised, RECORD_CHARS_MAX), self._own_pids())
         if record is not None:
             return read_printed(record, err)
         return parse_elastic_error(_read_file(self.files.error)) or parse_error(err)
@@ -320,10 +321,10 @@ class LaunchedRank:
         return self.exit and replace(self.exit, age_s=now_s - self.exited_at_s)
 
 
-def _read_file(path: Path) -> str:
+def _read_file(path: Path, size_max: int = _ERROR_FILE_BYTES_MAX) -> str:
     """Return the start of a file that a rank may have left; nothing where there is none."""
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
+        return file.read(size_max).decode("utf-8", "replace")
     return ""
 
 
