@@ -426,7 +426,9 @@ def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
     )
     first = statement.partition("\n")[0]
     if is_client:
-        return _OUTAGE.search(statement) is not None or _PLAIN_OUTAGE.search(first) is not None
+        patterns = (_OUTAGE, _NETWORK_TYPE)
+        is_told = any(pattern.search(statement) for pattern in patterns)
+        return is_told or _PLAIN_OUTAGE.search(first) is not None
     if not _is_in_package(frames):
         return False
     is_network = _NETWORK_TYPE.search(first) is not None and _OUTAGE.search(statement) is not None
