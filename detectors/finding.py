@@ -98,6 +98,8 @@ class SymptomKind(Enum):
     CRASHED = "crashed"
     MIXED_NCCL = "mixed_nccl"
     PROGRAM = "program"
+    STORAGE = "storage"
+    SERVICE = "service"
     EXCEPTION = "exception"
     EXIT = "exit"
     USER = "user"

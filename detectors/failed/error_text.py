@@ -1,28 +1,36 @@
-"""Reads what a rank said about its own end: the last error in its output, and the class of its cause.
+"""Reads the error that ended a rank: from the hook's record, torchrun's error file or the last output.
+
+The error is the uncaught exception of the main thread. The hook records it as it happens
+(`rankmend.hook.own_errors`). Without that record the output decides: the block that PyTorch prefixes
+with ``[rankN]:`` first. What a thread, a destructor, an exit handler, the logging module or another
+process prints is shown beside the error and never takes its place.
 
 A rank's output is text from outside: it is bounded, parsed by patterns without nested repeats, and
-never raises. An error that matches no row of `ROWS` is an ordinary exception.
+never raises. `detectors.failed.error_classes` says what an error means.
 """
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
-
-from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
 
 MESSAGE_CHARS_MAX: Final = 2_000  # as recovery.messages.exchange.RankError
 TRACEBACK_CHARS_MAX: Final = 16_000
 LINES_MAX: Final = 500  # newest lines that are looked at
 LINE_CHARS_MAX: Final = 4_000
 ELASTIC_CHARS_MAX: Final = 1_000_000
+RECORD_CHARS_MAX: Final = 262_144  # as rankmend.hook.uncaught
+BESIDE_MAX: Final = 3
+BESIDE_CHARS_MAX: Final = 300
 FINGERPRINT_CHARS_MAX: Final = 200
-SAID_CHARS_MAX: Final = 400  # length of the text for people
 _CONTINUATION_LINES_MAX: Final = 8  # lines of one message: NCCL's and CUDA's have 4
 _FATAL_LINES_MAX: Final = 60
 _TABLE_LINES_MAX: Final = 120  # of torchrun's table: 7 for each rank that failed
 _TABLE_RULES: Final = 2
+_HEAD_CHARS_MAX: Final = 6_000  # of a traceback that is too long: its start has the first cause
+_RECORD_PARTS_MAX: Final = 16
+_RECORD_FRAMES_MAX: Final = 64
 _WEAK_GAP_LINES_MAX: Final = 20  # an error further back is another story
 
 
@@ -33,114 +41,74 @@ class ErrorText:
     type_name: str  # without its module; empty where only a message is known
     message: str  # first line
     traceback: str  # the whole chain, oldest first, with the lines of the last message
+    beside: tuple[
+        str, ...
+    ] = ()  # errors of threads, exit handlers, other processes: `BESIDE_MAX` at most
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorPattern:
-    """One class of errors, known by their words."""
+class ErrorFrame:
+    """One frame of a traceback."""
 
-    pattern: re.Pattern[str]
-    cause: FailureCause
-    source: str
-
-
-def _row(pattern: str, cause: FailureCause, source: str) -> ErrorPattern:
-    return ErrorPattern(re.compile(pattern), cause, source)
+    path: str  # with slashes
+    function: str  # empty: not printed
+    code: str  # its source line; empty: not printed
 
 
-# The first row that matches decides. Cause before consequence: a device error is told inside
-# a DistBackendError, and running out of memory inside a "CUDA error:". PyTorch ends each CUDA error with
-# "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions", which tells nothing.
-ROWS: Final = (
-    _row(r"(?m)^KeyboardInterrupt\b", FailureCause.USER, "Python: SIGINT's default handler"),
-    _row(
-        r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
-        r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-        r"|RESOURCE_EXHAUSTED: Out of memory",
-        FailureCause.DEVICE_MEMORY,
-        "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; XLA",
-    ),
-    _row(
-        r"(?m)^MemoryError\b|ArrayMemoryError|[Cc]annot allocate memory|can't allocate memory"
-        r"|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: Killed",
-        FailureCause.HOST_MEMORY,
-        "Python; numpy; errno ENOMEM; torch DefaultCPUAllocator and DataLoader.cpp",
-    ),
-    _row(
-        r"device-side assert triggered|no kernel image is available|invalid configuration argument"
-        r"|invalid device (?:ordinal|function)|CUDA error: invalid argument"
-        r"|CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED)",
-        FailureCause.PROGRAM,
-        "CUDA runtime API, cudaError 710, 209, 9, 101, 98, 1: launched wrongly by the program",
-    ),
-    _row(
-        r"illegal memory access|misaligned address|illegal instruction was encountered"
-        r"|unspecified launch failure|hardware stack error",
-        FailureCause.KERNEL_FAULT,
-        "CUDA runtime API, cudaError 700, 716, 715, 719, 714; XID 13 and 31 are either's fault",
-    ),
-    _row(
-        r"uncorrectable ECC|fallen off the bus|\bXid\b|NVLink|CUDA error:|[Cc]uda failure"
-        r"|cuda runtime error|CUDA driver error|CUDNN_STATUS_|CUBLAS_STATUS_|HIP error:"
-        r"|ncclUnhandledCudaError|No CUDA GPUs are available|no CUDA-capable device",
-        FailureCause.DEVICE,
-        "cudaError 214, 220, 100, 46, 802 ...; NVRM log; torch NCCLUtils; kohya-ss/sd-scripts#1434",
-    ),
-    _row(
-        r"Mismatched NCCL version detected",
-        FailureCause.MIXED_NCCL,
-        "NCCL src/init.cc, initTransportsRank: versions of all ranks of a communicator are compared",
-    ),
-    _row(
-        r"ncclInvalid(?:Usage|Argument)|Duplicate GPU detected|op\.preamble\."
-        r"|Detected mismatch between collectives",
-        FailureCause.PROGRAM,
-        "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL",
-    ),
-    _row(
-        r"HTTPS?ConnectionPool|requests\.exceptions|urllib3?\.|botocore|aiohttp\.",
-        FailureCause.EXCEPTION,
-        "clients of storage and trackers: 'Connection refused' there is no word about a rank",
-    ),
-    _row(
-        r"Connection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
-        r"|[Bb]roken pipe|remote process exit|ncclRemoteError|ncclSystemError|ncclInternalError"
-        r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
-        r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
-        r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host",
-        FailureCause.COMMUNICATION,
-        "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
-        "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno",
-    ),
-    _row(
-        r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|ConnectionError"
-        r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout)\b",
-        FailureCause.COMMUNICATION,
-        "torch.distributed exceptions; Python's sockets",
-    ),
-    _row(
-        r"(?m)^(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|TypeError"
-        r"|AttributeError|NotImplementedError)\b",
-        FailureCause.PROGRAM,
-        "Python: code that is wrong wherever it runs (Acme, NSDI'24: 620 type, 67 attribute errors)",
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class ErrorPart:
+    """One error of a chain: what it states, and where it was raised."""
+
+    statement: str  # without frames; of the newest error its line comes first
+    frames: tuple[ErrorFrame, ...]  # the innermost first
+
 
 _ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # torch.distributed prefixes a traceback with "[rank1]: ", its elastic agent with "[default0]:"
 _PREFIX: Final = re.compile(r"^(?:\[(?:default|rank)\d{1,9}\]: ?)+")
 _GROUP: Final = re.compile(r"^ {2,40}(?:\| |\+ (?=Exception Group))")
 _HEADER: Final = re.compile(r"^(?:Exception Group )?Traceback \(most recent call last\):")
-_FRAME: Final = re.compile(r'^ +File "[^"]+", line \d+(?:, in .+)?$')
+_FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
 _EXCEPTION: Final = re.compile(r"^([A-Za-z_][\w.<>]*)(?:: (.*)|:)?$")
-_CHAIN: Final = frozenset(
+_DURING: Final = "During handling of the above exception, another exception occurred:"
+_CAUSED: Final = "The above exception was the direct cause of the following exception:"
+_CHAIN: Final = frozenset({_DURING, _CAUSED})
+_PATH_CHARS_MAX: Final = 400
+_LOADER: Final = re.compile(r"^Original Traceback \(most recent call last\):")
+_RANK_BLOCK: Final = re.compile(r"^(?:\[default\d{1,9}\]: ?)?\[rank\d{1,9}\]: ?")
+# What stands before a traceback that is not the main thread's uncaught exception.
+# Sources: CPython's PyErr_WriteUnraisable, threading.excepthook, atexitmodule.c, logging.Handler.handleError,
+# PyErr_PrintEx, multiprocessing.process.BaseProcess._bootstrap, asyncio's default exception handler.
+_ASIDE_HEAD: Final = re.compile(
+    r"^(?:Exception ignored (?:in|on|while|when)\b|Unhandled exception in thread|Exception in thread |Exception in threading"
+    r"|Error in atexit\b|Exception ignored in atexit|--- Logging error ---|Error in sys\.|Error in (?:daemon|background) "
+    r"|(?:Task|Future) exception was never retrieved|Exception in (?:async |Tkinter )?callback|Unhandled exception in event loop|Unclosed (?:client|connection))"
+)
+_ASYNC_DETAIL: Final = re.compile(r"^(?:future|task|handle|message|transport|protocol): ")
+_PROCESS_HEAD: Final = re.compile(r"^Process \S+:$")
+# A traceback that was logged: the program has handled it, and it counts where there is no other.
+_LOG_HEAD: Final = re.compile(r"^.{0,80}?\b(?:ERROR|CRITICAL|WARNING)\b")
+_REAL_HEAD: Final = re.compile(r"^Original exception was:$")
+# Frames of processes that a rank starts: they print their own errors to the rank's stderr.
+_HELPER: Final = re.compile(
+    r"(?:^|/)(?:multiprocessing/(?:resource_tracker|forkserver|spawn|process|queues|pool|managers|popen_\w+)"
+    r"|torch/utils/data/_utils/worker|concurrent/futures/process|joblib/externals/loky/process_executor"
+    r"|torch/_inductor/compile_worker/\w+)\.py$"
+)
+_HELPER_ENTRIES: Final = frozenset(
     {
-        "During handling of the above exception, another exception occurred:",
-        "The above exception was the direct cause of the following exception:",
+        "main",
+        "spawn_main",
+        "_main",
+        "_bootstrap",
+        "_feed",
+        "worker",
+        "_worker_loop",
+        "_process_worker",
     }
 )
+_HELPER_DEPTH: Final = 4  # outermost frames of a helper that are its own library's
 _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '([^']+)'?")
-_LAST_ERROR: Final = "\nLast error:"
 _TERMINATED: Final = "terminate called without an active exception"
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 # The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
@@ -158,6 +126,7 @@ class _Found:
     end: int
     error: ErrorText
     is_weak: bool = False  # says less than the error before it, which brought it about
+    standing: int = 2  # 3: PyTorch prefixed it; 2: plain; 1: of another process; 0: a thread's, an exit handler's
 
 
 def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
@@ -166,18 +135,153 @@ def parse_error(last_lines: Sequence[str]) -> ErrorText | None:
     Knows Python's tracebacks (chained, in groups, prefixed by torch, cut off at the start),
     faulthandler's, C++'s uncaught exceptions, the interpreter that found no script, and a parser that refused an option.
     """
-    lines = [_clean(line) for line in last_lines[-LINES_MAX:]]
-    last: _Found | None = None
+    newest = last_lines[-LINES_MAX:]
+    lines = [clean_line(line) for line in newest]
+    found = _find_errors(lines, [_is_of_rank(line) for line in newest])
+    chosen: _Found | None = None
+    for error in found:
+        if error.standing and _replaces(error, chosen):
+            chosen = error
+    if chosen is None:
+        return _refusal(lines)
+    return replace(chosen.error, beside=_beside(found, chosen))
+
+
+def read_printed(record: ErrorText, last_lines: Sequence[str]) -> ErrorText:
+    """Return a recorded error as the rank printed it, with source lines, if the output has it; never raises."""
+    newest = last_lines[-LINES_MAX:]
+    lines = [clean_line(line) for line in newest]
+    for found in reversed(_find_errors(lines, [_is_of_rank(line) for line in newest])):
+        if found.standing >= 2 and error_line(found.error) == error_line(record):
+            return found.error
+    return record
+
+
+def read_beside(last_lines: Sequence[str]) -> tuple[str, ...]:
+    """Return the errors in a rank's output that threads, exit handlers and other processes printed; never raises."""
+    newest = last_lines[-LINES_MAX:]
+    lines = [clean_line(line) for line in newest]
+    return _beside(_find_errors(lines, [_is_of_rank(line) for line in newest]), None)
+
+
+def read_exit_text(last_lines: Sequence[str]) -> str:
+    """Return the text that `sys.exit(text)` printed, or nothing where the last line may be something else.
+
+    Python prints the text to stderr and ends with code 1. A progress bar, a warning or a log line says nothing
+    about the end.
+    """
+    last = next(
+        (text for line in reversed(last_lines[-LINES_MAX:]) if (text := clean_line(line))), ""
+    )
+    return "" if _NO_EXIT_TEXT.search(last) else last[:BESIDE_CHARS_MAX]
+
+
+_NO_EXIT_TEXT: Final = re.compile(
+    r"\r|%\||it/s|s/it|^\s|\bWARN|\bWarning\b|\bINFO\b|\bDEBUG\b|^\[|^\d{4}-\d\d-\d\d|^\d\d:\d\d|^[IWE]\d{4} |^(?:wandb|rankmend): "
+)
+
+
+def _find_errors(lines: list[str], are_of_rank: list[bool]) -> list[_Found]:
+    found: list[_Found] = []
     number = 0
     while number < len(lines):
-        found = _error_at(lines, number, last)
-        if found is None:
+        before = found[-1] if found else None
+        error = _error_at(lines, number, before)
+        if error is None:
             number += 1
             continue
-        number = max(found.end, number + 1)
-        if not found.is_weak or last is None or last.is_weak or _are_apart(last, found):
-            last = found
-    return last.error if last else _refusal(lines)
+        is_chained = before is not None and error.start == before.start
+        standing = before.standing if is_chained and before else _standing(lines, number, error)
+        if standing and are_of_rank[number]:
+            standing = 3
+        if is_chained:
+            found.pop()
+        found.append(replace(error, standing=standing))
+        number = max(error.end, number + 1)
+    return found
+
+
+def _replaces(error: _Found, chosen: _Found | None) -> bool:
+    """Return whether a later error is the rank's error rather than the one chosen so far."""
+    if chosen is None:
+        return True
+    if error.is_weak and not chosen.is_weak:
+        return chosen.standing < 3 and _are_apart(chosen, error)
+    return error.standing >= chosen.standing
+
+
+def _standing(lines: list[str], number: int, error: _Found) -> int:
+    head = next((line for line in reversed(lines[max(0, number - 3) : number]) if line), "")
+    if _ASYNC_DETAIL.match(head):
+        head = lines[number - 2] if number >= 2 else ""
+    if _ASIDE_HEAD.match(head):
+        return 0
+    if _REAL_HEAD.match(head):
+        return 3
+    if _PROCESS_HEAD.match(head) or _LOG_HEAD.match(head):
+        return 1
+    frames = [match for line in lines[error.start : error.end] if (match := _FRAME.match(line))]
+    outer = [(match[1].replace("\\", "/"), match[2] or "") for match in frames[:_HELPER_DEPTH]]
+    is_helper = any(_HELPER.search(path) and name in _HELPER_ENTRIES for path, name in outer)
+    return 1 if is_helper or (bool(outer) and outer[0][0] in ("<string>", "<stdin>")) else 2
+
+
+def _beside(found: list[_Found], chosen: _Found | None) -> tuple[str, ...]:
+    lines = [
+        error_line(other.error)[:BESIDE_CHARS_MAX]
+        for other in found
+        if other is not chosen and other.standing < 2 and not other.is_weak
+    ]
+    return tuple(dict.fromkeys(lines[-BESIDE_MAX:]))
+
+
+def _is_of_rank(line: str) -> bool:
+    return _RANK_BLOCK.match(_ANSI.sub("", line[:200])) is not None
+
+
+def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
+    """Return the error that the hook recorded, or None if it isn't of one of these processes; never raises.
+
+    Written by `rankmend.hook.own_errors`; a rank may write anything else into the file.
+    """
+    if len(text) > RECORD_CHARS_MAX:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or value.get("pid") not in pids:
+        return None
+    chain = value.get("chain")
+    if not isinstance(chain, list) or not chain:
+        return None
+    parts = [part for part in chain[:_RECORD_PARTS_MAX] if isinstance(part, dict)]
+    if not parts:
+        return None
+    lines: list[str] = []
+    for part in reversed(parts):
+        link = _CAUSED if _text_of(part, "link") == "cause" else _DURING
+        lines += ["", link, ""] if lines else []
+        lines += _recorded_lines(part)
+    newest = parts[0]
+    message = _text_of(newest, "text").partition("\n")[0]
+    return _error(_text_of(newest, "type"), message, "\n".join(lines))
+
+
+def _recorded_lines(part: dict[str, object]) -> list[str]:
+    lines = ["Traceback (most recent call last):"]
+    frames = part.get("frames")
+    for frame in frames[:_RECORD_FRAMES_MAX] if isinstance(frames, list) else ():
+        if isinstance(frame, list) and len(frame) >= 3:
+            path, line, function = (_printable(str(item))[:_PATH_CHARS_MAX] for item in frame[:3])
+            lines.append(f'  File "{path}", line {line}, in {function}'.replace("\n", " "))
+    text = _text_of(part, "text")
+    return [*lines, *f"{_text_of(part, 'type')}{text and ': '}{text}".split("\n")]
+
+
+def _text_of(part: dict[str, object], name: str) -> str:
+    value = part.get(name)
+    return _printable(value)[:MESSAGE_CHARS_MAX] if isinstance(value, str) else ""
 
 
 def parse_elastic_error(text: str) -> ErrorText | None:
@@ -203,83 +307,6 @@ def parse_elastic_error(text: str) -> ErrorText | None:
     match = _EXCEPTION.match(first)
     type_name, message = (match[1], match[2] or "") if match else ("", first)
     return _error(type_name, message, stack_text or f"{first}\n{rest}".strip())
-
-
-def read_end(error: ErrorText | None, last_lines: Sequence[str]) -> SaidAtEnd:
-    """Return what a rank said at its end; ``error`` is from its error file, if it wrote one."""
-    error = error or parse_error(last_lines)
-    if error is not None:
-        return SaidAtEnd(error=_said(error, classify(error)))
-    line = find_device_line(last_lines)
-    if line is None:
-        return SaidAtEnd()
-    return SaidAtEnd(device=_said(ErrorText("", line, line), FailureCause.DEVICE))
-
-
-def _said(error: ErrorText, cause: FailureCause) -> SaidError:
-    line, last = error_line(error), _last_error_of_nccl(error)
-    said = f"{line}; NCCL says: {last}" if last else line
-    return SaidError(cause, fingerprint(error), said[:SAID_CHARS_MAX])
-
-
-def _last_error_of_nccl(error: ErrorText) -> str:
-    """Return what NCCL says of an error below PyTorch's first line, such as whose version is another; empty: nothing.
-
-    Source: ncclGetLastError in torch/csrc/distributed/c10d/NCCLUtils.cpp, "Last error:" and its text on the next line.
-    """
-    if "NCCL error" not in error.message:
-        return ""
-    lines = (
-        error.traceback.rpartition(_LAST_ERROR)[2].split("\n")
-        if _LAST_ERROR in error.traceback
-        else []
-    )
-    return next((line.strip() for line in lines if line.strip()), "")
-
-
-_KILLS: Final = {
-    **dict.fromkeys(("9", "KILL"), FailureCause.KILLED),
-    **dict.fromkeys(("15", "TERM"), FailureCause.USER),
-}
-_CHILD_KILLED: Final = re.compile(
-    r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
-    r"|died with <Signals\.SIG(KILL|TERM): \d+>"
-    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"
-)
-
-
-def _kill_of_child(error: ErrorText) -> FailureCause | None:
-    """Return what ended the child of a rank that starts ranks itself, where that was a signal from outside.
-
-    Sources: torch/multiprocessing/spawn.py; the table of torch/distributed/elastic/multiprocessing/errors/__init__.py,
-    whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends.
-    """
-    last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
-    match = _CHILD_KILLED.search(last)
-    if match is None:
-        return None
-    return _KILLS[next(group for group in match.groups() if group is not None)]
-
-
-def classify(error: ErrorText) -> FailureCause:
-    """Return the class of an error; one that says nothing takes that of what it came from."""
-    if (killed := _kill_of_child(error)) is not None:
-        return killed
-    for statement in read_statements(error):
-        for row in ROWS:
-            if row.pattern.search(statement):
-                return row.cause
-    return FailureCause.EXCEPTION
-
-
-def find_device_line(last_lines: Sequence[str]) -> str | None:
-    """Return the last line that tells of a device error, for a rank that left no error."""
-    patterns = [row.pattern for row in ROWS if row.cause is FailureCause.DEVICE]
-    for line in reversed(last_lines[-LINES_MAX:]):
-        cleaned = _clean(line)
-        if any(pattern.search(cleaned) for pattern in patterns):
-            return cleaned
-    return None
 
 
 def error_line(error: ErrorText) -> str:
@@ -340,7 +367,7 @@ def _traceback_at(lines: list[str], start: int, before: _Found | None) -> _Found
     if match[1].endswith("ChildFailedError"):
         end = _end_of_table(lines, number + 1)
     else:
-        end = _end_of(lines, number + 1, _CONTINUATION_LINES_MAX)
+        end = _end_with_original(lines, number + 1)
     if before is not None and _is_chained(lines[before.end : start]):
         start = before.start
     return _found(lines, start, end, match[1], match[2] or "")
@@ -370,9 +397,32 @@ def _end_of(lines: list[str], number: int, count_max: int) -> int:
         line = lines[place]
         if not line or line[0] == "[" or line in _CHAIN or line == _TERMINATED:
             return place
+        if _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
+            return place
         if _HEADER.match(line) or _THROWN.match(line) or _FATAL.match(line):
             return place
     return end
+
+
+def _end_with_original(lines: list[str], number: int) -> int:
+    """Return where a message ends that may hold the traceback of a data loader's worker.
+
+    Form: torch/_utils.py, ExceptionWrapper.
+    """
+    end = _end_of(lines, number, _CONTINUATION_LINES_MAX)
+    if not any(_LOADER.match(line) for line in lines[number:end]):
+        return end
+    place = number
+    for place in range(number, min(len(lines), number + _TABLE_LINES_MAX)):
+        line = lines[place]
+        if not line and lines[place + 1 : place + 2] and lines[place + 1] not in _CHAIN:
+            return place
+        if line[:1] == "[" or line == _TERMINATED or _FATAL.match(line) or _THROWN.match(line):
+            return place
+        is_next = _HEADER.match(line) and not _is_chained(lines[max(number, place - 3) : place])
+        if is_next or _ASIDE_HEAD.match(line) or _PROCESS_HEAD.match(line):
+            return place
+    return place + 1
 
 
 def _end_of_table(lines: list[str], number: int) -> int:
@@ -400,8 +450,17 @@ def _found(
     return _Found(start, end, _error(type_name, message, "\n".join(lines[start:end])), is_weak)
 
 
+_LEFT_OUT: Final = "\n  ...\n"
+
+
 def _error(type_name: str, message: str, traceback: str) -> ErrorText:
-    """Return the error within its bounds. The end of a traceback says more than its start."""
+    """Return the error within its bounds: a traceback that is too long lacks its middle.
+
+    The end has the error, the start what it came from.
+    """
+    if len(traceback) > TRACEBACK_CHARS_MAX:
+        tail = TRACEBACK_CHARS_MAX - _HEAD_CHARS_MAX - len(_LEFT_OUT)
+        traceback = traceback[:_HEAD_CHARS_MAX] + _LEFT_OUT + traceback[-tail:]
     return ErrorText(
         type_name=type_name.rpartition(".")[2][:FINGERPRINT_CHARS_MAX],
         message=message[:MESSAGE_CHARS_MAX],
@@ -413,7 +472,7 @@ def read_statements(error: ErrorText) -> list[str]:
     """Return what the error and those it is chained to say, newest first, without frames."""
     said: list[list[str]] = [[]]
     for line in error.traceback[-TRACEBACK_CHARS_MAX:].splitlines():
-        cleaned = _clean(line)
+        cleaned = clean_line(line)
         if cleaned in _CHAIN:
             said.append([])
         elif cleaned[:1] != " " or "what():" in cleaned:
@@ -422,7 +481,61 @@ def read_statements(error: ErrorText) -> list[str]:
     return ["\n".join(lines) for lines in reversed(said)]
 
 
-def _clean(line: str) -> str:
+def read_frames(traceback: str) -> Iterator[list[ErrorFrame]]:
+    """Yield the frames of each traceback of a chain, oldest traceback first, the innermost frame first."""
+    frames: list[ErrorFrame] = []
+    for line in traceback.splitlines():
+        match = _FRAME.match(line)
+        if match is not None:
+            frames.append(ErrorFrame(match[1].replace("\\", "/"), match[2] or "", ""))
+        elif line[:1] != " " and frames:
+            yield frames[::-1]
+            frames = []
+        elif frames and not frames[-1].code and line.strip(" ^~"):
+            frames[-1] = ErrorFrame(frames[-1].path, frames[-1].function, line.strip())
+    if frames:
+        yield frames[::-1]
+
+
+def read_parts(error: ErrorText) -> list[ErrorPart]:
+    """Return the errors of a chain, the newest first and the first cause last.
+
+    The error of a data loader's worker is printed behind the one that passes it on, and is its cause.
+    """
+    sections: list[list[str]] = [[]]
+    place = newest = 0
+    for line in error.traceback[-TRACEBACK_CHARS_MAX:].splitlines():
+        cleaned = clean_line(line)
+        if cleaned in _CHAIN:
+            place += 1
+            newest += 1
+            sections.insert(place, [])
+        elif _LOADER.match(cleaned):
+            sections.insert(place, [])
+            newest += 1
+        else:
+            sections[place].append(cleaned)
+    parts = []
+    for number, lines in enumerate(sections):
+        said = [line for line in lines if line[:1] != " " or "what():" in line]
+        frames = [frame for part in read_frames("\n".join(lines)) for frame in part]
+        if number == newest:
+            said.insert(0, error_line(error))
+        parts.append(ErrorPart("\n".join(said), tuple(frames)))
+    return parts[::-1]
+
+
+def first_cause(error: ErrorText) -> str:
+    """Return the line of the first error of a chain; nothing where there is no chain."""
+    parts = read_parts(error)
+    if len(parts) < 2:
+        return ""
+    said = (line for line in parts[-1].statement.split("\n") if line and not _HEADER.match(line))
+    line = next(said, "")[:BESIDE_CHARS_MAX]
+    return "" if line.endswith(error_line(error)) else line
+
+
+def clean_line(line: str) -> str:
     """Return a line without colours, prefixes and what no text file can hold."""
     text = _ANSI.sub("", _printable(line[:LINE_CHARS_MAX])).rstrip()
     return _GROUP.sub("", _PREFIX.sub("", text))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from detectors.failed.error_classes import CLASSES
 from detectors.failed.said_error import NOTHING_SAID, FailureCause, SaidAtEnd, SaidError
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.wording import ranks_in_words
@@ -19,6 +20,7 @@ DO_NOT_RETRY: Final = 93  # exit code of a rank that a restart can't help
 TOGETHER_S: Final = 0.25  # docs/reference/thresholds.md
 EVIDENCE_MAX: Final = 16
 _TEXT_CHARS_MAX: Final = 400
+_BESIDE_MAX: Final = 3
 
 # Linux, signal(7): the numbers on x86 and ARM
 SIGNALS: Final = {
@@ -57,25 +59,6 @@ _SIGNAL_NOTES: Final = {
     "SIGKILL": "no out-of-memory kill was counted; the sender is not known",
 }
 
-# cause -> what is to blame if some ranks have it, and if every rank has it
-_BLAMES: Final = {
-    FailureCause.DO_NOT_RETRY: (Blame.PROGRAM, Blame.PROGRAM),
-    FailureCause.OOM_KILLED: (Blame.MEMORY, Blame.MEMORY),
-    FailureCause.HOST_MEMORY: (Blame.MEMORY, Blame.MEMORY),
-    FailureCause.DEVICE_MEMORY: (Blame.PROGRAM, Blame.PROGRAM),
-    FailureCause.DEVICE: (Blame.RANK, Blame.RANK),
-    FailureCause.KERNEL_FAULT: (Blame.RANK, Blame.PROGRAM),
-    FailureCause.KILLED: (
-        Blame.RANK,
-        Blame.NOBODY,
-    ),  # all at once: from outside, no machine's fault
-    FailureCause.CRASHED: (Blame.RANK, Blame.PROGRAM),
-    FailureCause.MIXED_NCCL: (Blame.PROGRAM, Blame.PROGRAM),
-    FailureCause.PROGRAM: (Blame.PROGRAM, Blame.PROGRAM),
-    FailureCause.EXCEPTION: (Blame.RANK, Blame.PROGRAM),
-    FailureCause.EXIT: (Blame.RANK, Blame.PROGRAM),
-    FailureCause.USER: (Blame.USER, Blame.USER),
-}
 _STRENGTH: Final = {cause: place for place, cause in enumerate(FailureCause)}  # breaks ties
 # The vaguest causes: next to another cause at the same time, they are its consequence.
 _VAGUE: Final = frozenset({FailureCause.EXIT, FailureCause.USER})
@@ -104,7 +87,7 @@ class _Death:
     said: str  # "SIGKILL", "exit code 3", "ValueError: bad batch 7"
     detail: str = ""  # its symptom's
     alike: Symptom | None = None  # reported while it was being stopped; None: its own symptom
-    is_doubtful: bool = False  # it crashed after it lost a peer
+    is_doubtful: bool = False  # it crashed after it lost a peer, or its own connection broke
     source: str = "wait status"  # where ``said`` was read
 
     @property
@@ -220,7 +203,11 @@ def _by_error(end: RankEnd, error: SaidError) -> _Death:
     if end.oom_killed and error.cause in (FailureCause.HOST_MEMORY, FailureCause.KILLED):
         counted = f"{error.line} (out-of-memory kill counted)"
         return _Death(end, FailureCause.OOM_KILLED, counted, source="stderr")
-    return _Death(end, error.cause, error.line, error.fingerprint, source="stderr")
+    # A connection of the program's own broke. If it led to another rank, that rank has a cause.
+    is_doubtful = error.cause is FailureCause.EXCEPTION and error.may_be_peer
+    return _Death(
+        end, error.cause, error.line, error.fingerprint, is_doubtful=is_doubtful, source="stderr"
+    )
 
 
 def _by_lines(end: RankEnd, said: str) -> _Death:
@@ -229,7 +216,8 @@ def _by_lines(end: RankEnd, said: str) -> _Death:
         return _Death(end, FailureCause.OOM_KILLED, f"{said} (out-of-memory kill counted)")
     if device := end.words.device:
         return _Death(end, device.cause, f"{said}: {device.line}", device.fingerprint)
-    return _Death(end, FailureCause.EXIT, said, str(end.exit_code))
+    text = end.words.exit_text
+    return _Death(end, FailureCause.EXIT, f"{said}: {text}" if text else said, str(end.exit_code))
 
 
 def _told(said: str, error: SaidError | None) -> str:
@@ -258,7 +246,7 @@ def _alike(named: _Death, deaths: list[_Death]) -> list[_Death]:
 def _responsible(
     cause: FailureCause, culprits: list[_Death], alike: list[_Death], world_size: int
 ) -> tuple[Blame, tuple[int, ...]]:
-    some, every = _BLAMES[cause]
+    some, every = CLASSES[cause].some, CLASSES[cause].every
     ranks = tuple(sorted(death.end.rank for death in culprits))
     has_no_peer = world_size == 1 and cause in (FailureCause.EXCEPTION, FailureCause.EXIT)
     if len(alike) < world_size or (world_size == 1 and not has_no_peer):
@@ -290,6 +278,7 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
         note = _SIGNAL_NOTES.get(said, "")
         text = f"{ranks_in_words(d.end.rank for d in group)}: {said}{note and f' ({note})'}, {_ages(group)}"
         lines.append(Evidence(group[0].source, text))
+        lines += [Evidence("stderr", line) for line in _beside(group)]
     for said, group in _grouped(victims):
         who, death = ranks_in_words(d.end.rank for d in group), group[0]
         if death.cause is FailureCause.STOPPED:
@@ -302,6 +291,18 @@ def _evidence(accused: list[_Death], victims: list[_Death]) -> tuple[Evidence, .
         left_out = len(lines) - EVIDENCE_MAX + 1
         lines[EVIDENCE_MAX - 1 :] = [Evidence("rankmend", f"{left_out} more lines are not shown")]
     return tuple(lines)
+
+
+def _beside(group: list[_Death]) -> list[str]:
+    """Return what threads, exit handlers and other processes of these ranks printed: none of it is the error."""
+    ranks: dict[str, list[int]] = {}
+    for death in group:
+        for line in death.end.words.beside:
+            ranks.setdefault(line[:_TEXT_CHARS_MAX], []).append(death.end.rank)
+    return [
+        f"{ranks_in_words(found)}, beside it: {line}"
+        for line, found in list(ranks.items())[:_BESIDE_MAX]
+    ]
 
 
 def _grouped(deaths: list[_Death]) -> list[tuple[str, list[_Death]]]:

@@ -14,13 +14,14 @@ Evidence: the reports of public trackers in tests/support/loading_errors.py, eac
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from detectors.failed.error_text import ROWS, ErrorText, read_statements
-from detectors.failed.said_error import FailureCause
+from detectors.failed.error_classes import CLASSES, ROWS
+from detectors.failed.error_text import ErrorFrame, ErrorText, read_frames, read_statements
+from detectors.failed.said_error import SAID
 
 FRAMES_MAX: Final = 24
 """Frames that are read, from the raise outwards. Lightning passes a restore through 12 frames of its own."""
@@ -36,18 +37,7 @@ class LoadingVerdict(Enum):
     UNKNOWN = "unknown"
 
 
-_OUTSIDE_CAUSES: Final = frozenset(
-    {
-        FailureCause.HOST_MEMORY,
-        FailureCause.DEVICE_MEMORY,
-        FailureCause.DEVICE,
-        FailureCause.KERNEL_FAULT,
-        FailureCause.KILLED,
-        FailureCause.MIXED_NCCL,
-        FailureCause.USER,
-        FailureCause.COMMUNICATION,
-    }
-)
+_OUTSIDE_CAUSES: Final = frozenset(cause for cause in SAID if CLASSES[cause].is_outside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +168,6 @@ _NEVER_LOADING: Final = re.compile(
 )
 _IMPORTS: Final = re.compile(r"(?m)^(?:ModuleNotFoundError|ImportError)\b")
 
-_FRAME: Final = re.compile(r'^ +File "([^"]+)", line \d+(?:, in (.+))?$')
 _NEUTRAL_NAMES: Final = re.compile(
     r"^(?:wrapper|wrapped|inner|inner_func|_?inner_fn|_wrap(?:ped)?|decorate_context|decorated|_fn|new_func|_call_impl"
     r"|_wrapped_call_impl|<(?:listcomp|genexpr|dictcomp|lambda)>|__enter__|__exit__|apply|_apply|map_fun|local_step"
@@ -243,15 +232,6 @@ _LOADING_LINE: Final = re.compile(
 _RESUMES: Final = re.compile(r"\bTrainerState\.load\w*\s*\(")  # transformers, from JSON
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFrame:
-    """One frame of a traceback."""
-
-    path: str  # with slashes
-    function: str  # empty: not printed
-    code: str  # its source line; empty: not printed
-
-
 _NO_FRAME: Final = ErrorFrame("", "", "")
 
 
@@ -260,7 +240,7 @@ def judge_loading(error: ErrorText) -> LoadingVerdict:
     statements = read_statements(error)
     if any(_is_outside(statement) for statement in statements):
         return LoadingVerdict.OUTSIDE
-    tracebacks = list(_read_frames(error.traceback))
+    tracebacks = list(read_frames(error.traceback))
     frames = next((part for part in reversed(tracebacks) if part), [])
     if _raised_by_service(frames):
         return LoadingVerdict.OUTSIDE
@@ -274,7 +254,8 @@ def judge_loading(error: ErrorText) -> LoadingVerdict:
 
 
 def _is_outside(statement: str) -> bool:
-    if any(row.cause in _OUTSIDE_CAUSES and row.pattern.search(statement) for row in ROWS):
+    rows = (row for row in ROWS if row.cause in _OUTSIDE_CAUSES and not row.needs_loader)
+    if any(row.pattern.search(statement) for row in rows):
         return True
     return _matches(OUTSIDE_ROWS, statement)
 
@@ -355,19 +336,3 @@ def _is_neutral(frame: ErrorFrame) -> bool:
 
 def _is_data_file(frame: ErrorFrame) -> bool:
     return re.search(r"(?i)(?:^|/)\w*data\w*(?:/\w+)?\.py$", frame.path) is not None
-
-
-def _read_frames(traceback: str) -> Iterator[list[ErrorFrame]]:
-    """Yield the frames of each traceback of a chain, oldest traceback first, the innermost frame first."""
-    frames: list[ErrorFrame] = []
-    for line in traceback.splitlines():
-        match = _FRAME.match(line)
-        if match is not None:
-            frames.append(ErrorFrame(match[1].replace("\\", "/"), match[2] or "", ""))
-        elif line[:1] != " " and frames:
-            yield frames[::-1]
-            frames = []
-        elif frames and not frames[-1].code and line.strip(" ^~"):
-            frames[-1] = ErrorFrame(frames[-1].path, frames[-1].function, line.strip())
-    if frames:
-        yield frames[::-1]

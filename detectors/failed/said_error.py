@@ -1,6 +1,6 @@
 """The meaning of a rank's last error and output, as values. Pure.
 
-The words are read where they lie, on the rank's node (`detectors.failed.error_text`); what decides gets these.
+The words are read where they lie, on the rank's node (`detectors.failed.error_classes`); what decides gets these.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,10 @@ class FailureCause(Enum):
     CRASHED = "crashed"  # SIGSEGV, SIGBUS, SIGABRT ...
     MIXED_NCCL = "mixed_nccl"  # ranks have loaded NCCLs of two versions
     PROGRAM = "program"  # an error that no state of a machine brings about
+    STORAGE = "storage"  # a file system is full, over its quota, read-only, stale or broken
+    SERVICE = (
+        "service"  # something outside the job is away: a tracker, a hub, a store, a data base, DNS
+    )
     EXCEPTION = "exception"  # an exception that names no cause of the other classes
     EXIT = "exit"  # an exit code and no error
     USER = "user"  # SIGTERM, SIGINT ... from somebody else than the launcher
@@ -45,6 +49,8 @@ SAID: Final = frozenset(
         FailureCause.KILLED,
         FailureCause.MIXED_NCCL,
         FailureCause.PROGRAM,
+        FailureCause.STORAGE,
+        FailureCause.SERVICE,
         FailureCause.EXCEPTION,
         FailureCause.USER,
         FailureCause.COMMUNICATION,
@@ -60,6 +66,7 @@ class SaidError:
     cause: FailureCause
     fingerprint: str  # the error without what differs between ranks and attempts
     line: str  # as Python prints it, for people
+    may_be_peer: bool = False  # a broken connection that may have led to another rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class SaidAtEnd:
 
     error: SaidError | None = None  # the last error
     device: SaidError | None = None  # where there is no error: a line that tells of a device error
+    beside: tuple[str, ...] = ()  # errors of threads, exit handlers and other processes, for people
+    exit_text: str = ""  # where there is no error: the text of `sys.exit`, for people
 
 
 NOTHING_SAID: Final = SaidAtEnd()

@@ -168,7 +168,14 @@ def show_as(argv):
 def load():
     """Do for all forked ranks what `watch_steps` need not do in each; never raise."""
     try:
-        from rankmend.hook import new_modules, stacks, torch_rendezvous, torch_steps, torch_store  # noqa: F401
+        from rankmend.hook import (  # noqa: F401
+            new_modules,
+            stacks,
+            torch_rendezvous,
+            torch_steps,
+            torch_store,
+            uncaught,
+        )
 
         torch_steps.look_ahead()
         torch_rendezvous.look_ahead()
@@ -184,11 +191,12 @@ def watch_steps():
 
         os.register_at_fork(after_in_child=rankmend._detach_child)
         if os.environ.get(layout.ENV_AUTO) == "1":
-            from rankmend.hook import torch_rendezvous, torch_steps, torch_store
+            from rankmend.hook import torch_rendezvous, torch_steps, torch_store, uncaught
 
             torch_steps.watch()
             torch_store.watch()
             torch_rendezvous.watch()
+            uncaught.watch()
         from rankmend.hook import stacks
 
         stacks.offer()

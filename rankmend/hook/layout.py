@@ -115,6 +115,7 @@ ENV_IMPORTS_FILE = "RANKMEND_IMPORTS_FILE"
 ENV_DRILL_FILE = "RANKMEND_DRILL_FILE"  # of a job that allows drills
 ENV_SNAPSHOTS = "RANKMEND_SNAPSHOTS"  # the folder of snapshot files; absent: none are kept
 ENV_SNAPSHOT = "RANKMEND_SNAPSHOT"  # ATTEMPT:STEP of the one that this attempt restores
+RAISED_SUFFIX = ".raised"  # beside the progress file: the uncaught exception of the main thread
 # torchrun's variables that tell ranks, attempts or jobs apart: a process that waits to become a rank has none.
 RANK_VARIABLES = frozenset(
     (

@@ -302,7 +302,10 @@ class IncidentRunner:
     def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
         """Return whether the node's agent may still send evidence about the failure."""
         blames = (Blame.RANK, Blame.COMMUNICATION, Blame.NOBODY)
-        if not self._settings.hears_evidence or incident.last_failure.finding.blame not in blames:
+        finding = incident.last_failure.finding
+        # An exception or an exit code alone blames nobody's node, and a node's agent may know better.
+        is_open = finding.symptom.kind in (SymptomKind.EXCEPTION, SymptomKind.EXIT)
+        if not self._settings.hears_evidence or not (finding.blame in blames or is_open):
             return False
         fencing = replace(incident.state, phase=Phase.FENCING)
         return self._situation.since(now_s, "evidence", fencing) < incident.policy.evidence_wait_s

@@ -5,7 +5,8 @@ Launchers of today read the words where they lie and report what they mean; noth
 
 from dataclasses import replace
 
-from detectors.failed.error_text import ErrorText, read_end
+from detectors.failed.error_classes import read_end
+from detectors.failed.error_text import ErrorText
 from recovery.messages.exchange import RankExit
 
 

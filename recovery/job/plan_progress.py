@@ -6,7 +6,7 @@ tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which
 
 from typing import Final
 
-from detectors.finding import HOST_SILENT, Blame, Finding, Kind
+from detectors.finding import HOST_SILENT, Blame, Finding, Kind, SymptomKind
 from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
@@ -222,6 +222,8 @@ def _may_be_link(finding: Finding) -> bool:
     """
     if finding.kind is Kind.NUMBERS_WRONG:
         return False
+    if finding.symptom.kind in (SymptomKind.STORAGE, SymptomKind.SERVICE):
+        return False  # nobody is to blame, and no link between nodes either
     lost_peers = finding.blame in (Blame.COMMUNICATION, Blame.NOBODY)
     return lost_peers or finding.kind is Kind.RANK_HUNG
 

@@ -377,6 +377,8 @@ def _texts_in(report: Report) -> Iterator[str]:
             yield from rank.exit.last_lines
             if rank.exit.error is not None:
                 yield from (rank.exit.error.message, rank.exit.error.traceback)
+            if rank.exit.words is not None:
+                yield from (*rank.exit.words.beside, rank.exit.words.exit_text)
         for said in _said_by(rank):
             yield from (said.fingerprint, said.line)
     for finding in report.findings:

@@ -107,13 +107,16 @@ def _slim_exit(end: RankExit) -> RankExit:
 def _slim_words(words: SaidAtEnd | None) -> SaidAtEnd | None:
     if words is None:
         return None
-    return SaidAtEnd(_slim_said(words.error), _slim_said(words.device))
+    beside = tuple(line[:_TEXT_MAX] for line in words.beside[:_LINES_MAX])
+    return SaidAtEnd(
+        _slim_said(words.error), _slim_said(words.device), beside, words.exit_text[:_TEXT_MAX]
+    )
 
 
 def _slim_said(said: SaidError | None) -> SaidError | None:
     if said is None:
         return None
-    return SaidError(said.cause, said.fingerprint[:_TEXT_MAX], said.line[:_TEXT_MAX])
+    return replace(said, fingerprint=said.fingerprint[:_TEXT_MAX], line=said.line[:_TEXT_MAX])
 
 
 def _cut(text: str | None) -> str | None:

@@ -24,7 +24,7 @@ from bench.gpu.nvml_load import try_gemm, try_load, try_processes
 from bench.gpu.nvml_memory import ask_memory
 from bench.gpu.rows import NotTriedError, Outcome, Row, Telling, Trial
 from bench.gpu.watch import GROUPS, TimedPage, watching
-from detectors.failed.error_text import read_end
+from detectors.failed.error_classes import read_end
 from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame
 from tests.support.eventually import eventually

@@ -1,6 +1,7 @@
 """Ends of ranks as a launcher reports them: it reads what their words mean."""
 
-from detectors.failed.error_text import ErrorText, read_end
+from detectors.failed.error_classes import read_end
+from detectors.failed.error_text import ErrorText
 from recovery.messages.exchange import RankError, RankExit
 
 

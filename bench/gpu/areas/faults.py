@@ -13,7 +13,7 @@ from bench.gpu import nvidia_smi
 from bench.gpu.fault_evidence import Ears, Evidence, accusations
 from bench.gpu.faulty_ranks import END_S_MAX, READY_S_MAX, Faults
 from bench.gpu.rows import NotTriedError, Telling, Trial
-from detectors.failed.error_text import read_end
+from detectors.failed.error_classes import read_end
 from detectors.failed.failed_ranks import RankEnd, detect_failed
 from detectors.failed.said_error import FailureCause
 from detectors.finding import Blame, Finding

@@ -14,7 +14,8 @@ from agent.watch.nccl_ras import ask_ras
 from bench.gpu.nccl_group import ANSWER_S_MAX, START_S_MAX, GroupRank, judge
 from bench.gpu.nccl_rank import TURNS
 from bench.gpu.rows import NotTriedError, Telling, Trial
-from detectors.failed.error_text import classify, parse_error
+from detectors.failed.error_classes import classify
+from detectors.failed.error_text import parse_error
 from detectors.failed.said_error import FailureCause
 from detectors.formats.flight_recorder import parse_dump
 from detectors.formats.nccl_ras import read_ras

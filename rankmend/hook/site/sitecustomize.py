@@ -53,6 +53,20 @@ def _offer_drills():
         pass
 
 
+def _record_errors():
+    try:
+        if (
+            sys.version_info >= (3, 8)
+            and os.environ.get("RANKMEND_AUTO") == "1"
+            and os.environ.get("RANKMEND_PROGRESS_FILE")
+        ):
+            from rankmend.hook import uncaught
+
+            uncaught.watch()
+    except Exception:  # as above
+        pass
+
+
 def _note_imports(is_begin):
     try:
         if sys.version_info >= (3, 8) and os.environ.get("RANKMEND_IMPORTS_FILE"):
@@ -123,6 +137,7 @@ def _run_from(folder, path, done):
 
 _watch_torch()
 _offer_stacks()
+_record_errors()
 _offer_drills()
 _note_imports(True)
 if "is_imported_by_name" in globals():

@@ -51,6 +51,8 @@ _OUTSIDE_SYMPTOMS: Final = frozenset(
         SymptomKind.KERNEL_FAULT,
         SymptomKind.COMMUNICATION,
         SymptomKind.MIXED_NCCL,
+        SymptomKind.STORAGE,
+        SymptomKind.SERVICE,
     }
 )
 

@@ -37,6 +37,11 @@ class RankFiles:
     recorder: Path | None = None  # folder for its flight-recorder dumps; None: PyTorch's default
     imports: Path | None = None  # where it tells what it has imported, if asked to; None: nowhere
 
+    @property
+    def raised(self) -> Path:
+        """Return where the hook records the uncaught exception of the rank's main thread."""
+        return self.progress.with_name(self.progress.name + layout.RAISED_SUFFIX)
+
 
 def rank_environment(
     base: Mapping[str, str],

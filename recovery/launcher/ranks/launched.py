@@ -8,9 +8,20 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from detectors.failed.error_text import ErrorText, parse_elastic_error, parse_error, read_end
+from detectors.failed.error_classes import read_known_end
+from detectors.failed.error_text import (
+    RECORD_CHARS_MAX,
+    ErrorText,
+    parse_elastic_error,
+    parse_error,
+    parse_record,
+    read_beside,
+    read_exit_text,
+    read_printed,
+)
 from rankmend.errors import SourceError, TornReadError
 from rankmend.progress import ProgressReader, RankNumbers, RankProgress, StepRecord
 from recovery.launcher.decision.launcher_state import AttemptFacts
@@ -256,12 +267,19 @@ class LaunchedRank:
         return state is None or state.start_ticks != self.start_ticks or state.is_gone
 
     def read_error(self, err: tuple[str, ...]) -> ErrorText | None:
-        """Return the rank's own error: from its elastic error file, else from its stderr."""
-        found = None
-        with contextlib.suppress(OSError), self.files.error.open("rb") as file:
-            text = file.read(_ERROR_FILE_BYTES_MAX).decode("utf-8", "replace")
-            found = parse_elastic_error(text)
-        return found or parse_error(err)
+        """Return the rank's own error: from the hook's record, its elastic error file or its stderr."""
+        record = parse_record(_read_file(self.files.raised, RECORD_CHARS_MAX), self._own_pids())
+        if record is not None:
+            return read_printed(record, err)
+        return parse_elastic_error(_read_file(self.files.error)) or parse_error(err)
+
+    def _own_pids(self) -> frozenset[int]:
+        """Return the processes whose uncaught exception is the rank's error, as they know themselves.
+
+        The one that we started, and the one that trains: a tool that a script runs may fail and be no error.
+        """
+        told = self.progress
+        return frozenset({self.pid, told.pid if told is not None else 0} - {0})
 
     def note_exit(
         self,
@@ -276,7 +294,10 @@ class LaunchedRank:
         out, err = lines
         is_failure = code != 0
         error = self.read_error(err) if is_failure else None
+        if error is None and is_failure and not err:
+            error = parse_error(out)
         last_lines = (err or out)[-20:] if is_failure else ()
+        is_by_text = code == 1 and error is None
         self.exited_at_s = now_s
         self.exit = RankExit(
             age_s=0.0,
@@ -286,11 +307,25 @@ class LaunchedRank:
             oom_killed=oom_killed,
             error=RankError(error.type_name, error.message, error.traceback) if error else None,
             last_lines=last_lines,
-            words=read_end(error, last_lines) if is_failure else None,
+            words=read_known_end(
+                error,
+                last_lines,
+                beside=read_beside(err),
+                exit_text=read_exit_text(err) if is_by_text else "",
+            )
+            if is_failure
+            else None,
         )
 
     def _aged_exit(self, now_s: float) -> RankExit | None:
         return self.exit and replace(self.exit, age_s=now_s - self.exited_at_s)
+
+
+def _read_file(path: Path, size_max: int = _ERROR_FILE_BYTES_MAX) -> str:
+    """Return the start of a file that a rank may have left; nothing where there is none."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(size_max).decode("utf-8", "replace")
+    return ""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The job's folder in shared memory: progress files, and the folder for the ranks' PYTHONPATH.
 
     <root>/rankmend-<uid>/<job id>/site/          sitecustomize.py and a link to rankmend
-    <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .error.json, .stacks,
+    <root>/rankmend-<uid>/<job id>/attempt-<n>/   rank-<r>.progress, .progress.raised, .error.json, .stacks,
                                                   .imports.json, and dumps of the flight recorder
     <root>/rankmend-<uid>/<job id>/snapshots/     rank-<r>.0.snapshot and .1.snapshot; kept between attempts
     <root>/rankmend-<uid>/<job id>/copies/        of other nodes' snapshots; kept between attempts
@@ -136,6 +136,7 @@ class RuntimeFolder:
         )
         files.progress.unlink(missing_ok=True)
         files.error.unlink(missing_ok=True)
+        files.raised.unlink(missing_ok=True)
         stacks.unlink(missing_ok=True)
         identity = progress.RankIdentity(self._job_id, attempt, rank, local_rank, world_size)
         try:

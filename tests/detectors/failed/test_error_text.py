@@ -8,22 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.failed.error_classes import (
+    CLASSES,
+    ROWS,
+    classify,
+    find_device_line,
+    may_be_peer,
+    read_end,
+)
 from detectors.failed.error_text import (
     ELASTIC_CHARS_MAX,
     LINES_MAX,
     MESSAGE_CHARS_MAX,
-    ROWS,
     TRACEBACK_CHARS_MAX,
     ErrorText,
-    FailureCause,
-    classify,
     error_line,
-    find_device_line,
     fingerprint,
     parse_elastic_error,
     parse_error,
-    read_end,
 )
+from detectors.failed.said_error import FailureCause
 from tests.support.error_texts import DIRECT, FRAME, HEADER, error_in, traceback_of
 
 DURING = "During handling of the above exception, another exception occurred:"
@@ -149,9 +153,9 @@ def test_output_without_an_error_has_none(lines: list[str]) -> None:
         ("OSError: [Errno 12] Cannot allocate memory", FailureCause.HOST_MEMORY),
         ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ", FailureCause.HOST_MEMORY),
         ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", FailureCause.HOST_MEMORY),
-        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Connection refused", FailureCause.EXCEPTION),
-        ("BrokenPipeError: [Errno 32] Broken pipe", FailureCause.COMMUNICATION),
-        ("TimeoutError: timed out", FailureCause.COMMUNICATION),
+        ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='s3', port=443): Connection refused", FailureCause.SERVICE),
+        ("BrokenPipeError: [Errno 32] Broken pipe", FailureCause.EXCEPTION),
+        ("TimeoutError: timed out", FailureCause.EXCEPTION),
         ("NameError: name 'modle' is not defined", FailureCause.PROGRAM),
         ("KeyboardInterrupt", FailureCause.USER),
         ("ValueError: bad batch 7", FailureCause.EXCEPTION),
@@ -163,9 +167,16 @@ def test_each_known_error_has_its_class(said: str, cause: FailureCause) -> None:
 
 
 def test_wrapped_error_has_the_class_of_what_it_was_raised_from() -> None:
-    lost = traceback_of("ConnectionResetError: it closed", "ring.PeerLostError: no word of rank 2")
+    lost = traceback_of(f"{GLOO}pair.cc:553] Connection closed by peer [::1]:7", "PeerLostError: x")
 
     assert classify(error_in(*lost)) is FailureCause.COMMUNICATION
+
+
+def test_broken_connection_of_the_programs_own_is_an_exception_that_may_be_a_peers() -> None:
+    own = error_in(*traceback_of("ConnectionResetError: it closed", "ring.PeerLostError: no word"))
+
+    assert (classify(own), may_be_peer(own)) == (FailureCause.EXCEPTION, True)
+    assert not may_be_peer(error_in(*traceback_of("ValueError: bad batch 7")))
 
 
 def test_noise_after_an_error_does_not_change_its_class() -> None:
@@ -186,7 +197,7 @@ def test_source_line_in_a_frame_does_not_change_the_class() -> None:
 
 
 def test_every_row_names_its_source() -> None:
-    assert all(len(row.source) > 10 for row in ROWS)
+    assert all(len(row.source) > 10 for row in (*ROWS, *CLASSES.values()))
 
 
 def test_device_line_is_found_in_output_without_an_error() -> None:

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.failed.error_text import ErrorText, classify, read_end
+from detectors.failed.error_classes import CLASSES, classify, read_end
+from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import (
-    _BLAMES,
     DO_NOT_RETRY,
     EVIDENCE_MAX,
     TOGETHER_S,
     RankEnd,
     detect_failed,
 )
-from detectors.failed.said_error import FailureCause
+from detectors.failed.said_error import FailureCause, SaidAtEnd
 from detectors.finding import Blame, Finding, Kind, Severity
 
 RESET = ErrorText("RuntimeError", "[gloo/pair.cc:537] Read error: Connection reset by peer", "")
@@ -112,14 +112,14 @@ def test_ranks_that_ended_well_or_were_stopped_are_no_failure() -> None:
         (exited(2, 1, ECC), Blame.RANK, "device:RuntimeError:CUDA error: uncorrectable ECC error encountered"),
         (exited(2, 1, ASSERT), Blame.PROGRAM, "program:RuntimeError:CUDA error: device-side assert triggered"),
         (exited(2, 1, ILLEGAL), Blame.RANK, "kernel_fault:RuntimeError:CUDA error: an illegal memory access was encountered"),
-        (exited(2, 1, BAD_BATCH), Blame.RANK, "exception:ValueError:bad batch #"),
-        (exited(2, 3), Blame.RANK, "exit:3"),
+        (exited(2, 1, BAD_BATCH), Blame.PROGRAM, "exception:ValueError:bad batch #"),
+        (exited(2, 3), Blame.PROGRAM, "exit:3"),
         (exited(2, DO_NOT_RETRY, BAD_BATCH), Blame.PROGRAM, "do_not_retry"),
         (exited(2, 137), Blame.RANK, "killed:SIGKILL"),  # a shell tells of its child
         (exited(2, 143), Blame.USER, "user:SIGTERM"),
         (exited(2, 247), Blame.RANK, "killed:SIGKILL"),  # a Python that ended with its child's -9
         (exited(2, 245), Blame.RANK, "crashed:SIGSEGV"),
-        (exited(2, 255), Blame.RANK, "exit:255"),  # sys.exit(-1) is no SIGHUP
+        (exited(2, 255), Blame.PROGRAM, "exit:255"),  # sys.exit(-1) is no SIGHUP
         (died(2, 15), Blame.USER, "user:SIGTERM"),
         (died(2, 2), Blame.USER, "user:SIGINT"),
         (died(2, 7), Blame.RANK, "crashed:SIGBUS"),
@@ -175,7 +175,7 @@ def test_rank_stopped_after_it_had_told_the_same_exception_counts_among_them() -
 def test_same_exception_on_all_ranks_but_one_names_them() -> None:
     finding = found(*[exited(rank, 1, BAD_BATCH) for rank in (0, 1, 2)], stopped(3))
 
-    assert (finding.blame, finding.ranks, finding.victims) == (Blame.RANK, (0, 1, 2), (3,))
+    assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (0, 1, 2), (3,))
 
 
 def test_all_ranks_killed_at_once_accuse_nobody() -> None:
@@ -293,7 +293,7 @@ def test_evidence_is_bounded_when_every_rank_says_something_else() -> None:
 
 
 def test_every_cause_that_a_culprit_can_have_has_a_blame() -> None:
-    assert set(FailureCause) - set(_BLAMES) == {FailureCause.COMMUNICATION, FailureCause.STOPPED}
+    assert set(CLASSES) == set(FailureCause)
 
 
 ERRORS = st.sampled_from([None, RESET, BAD_BATCH, ECC, ASSERT, CUDA_OOM, NO_MEMORY, WATCHDOG])
@@ -359,3 +359,39 @@ def test_same_end_of_all_ranks_blames_a_machine_only_for_a_device_error(
     if finding.blame is Blame.RANK:
         assert error is not None
         assert classify(error) is FailureCause.DEVICE
+
+
+OWN_SOCKET = ErrorText("ConnectionResetError", "[Errno 104] Connection reset by peer", "")
+
+
+def test_broken_connection_is_the_cause_only_where_no_other_rank_has_one() -> None:
+    broken = exited(0, 1, OWN_SOCKET, age_s=2.0)
+
+    assert found(broken, exited(2, 1, ECC, age_s=1.9)).ranks == (2,)
+    assert found(broken, died(2, 9, age_s=1.9)).ranks == (2,)
+    assert found(broken).ranks == (0,)
+
+
+def test_outage_of_a_service_and_a_full_file_system_are_nobodys_fault() -> None:
+    away = ErrorText(
+        "RuntimeError", "HTTPSConnectionPool(host='t', port=443): Max retries exceeded", ""
+    )
+    full = ErrorText("OSError", "[Errno 28] No space left on device", "")
+
+    findings = [found(exited(1, 1, error), *victims_of(0, 2, 3)) for error in (away, full)]
+
+    assert [(finding.blame, finding.symptom.kind.value) for finding in findings] == [
+        (Blame.NOBODY, "service"),
+        (Blame.NOBODY, "storage"),
+    ]
+    assert findings[0].summary.startswith("rank 1 failed first: RuntimeError: HTTPSConnectionPool")
+
+
+def test_text_of_an_exit_and_what_threads_printed_stand_beside_the_end() -> None:
+    words = SaidAtEnd(exit_text="config error: no such split", beside=("KeyError: 'x'",))
+
+    finding = found(RankEnd(1, 1.0, 1, None, words=words))
+
+    assert finding.summary == "rank 1 failed: exit code 1: config error: no such split"
+    assert finding.signature == "exit:1"
+    assert [line.text for line in finding.evidence][1:] == ["rank 1, beside it: KeyError: 'x'"]

@@ -3,6 +3,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from detectors.failed.said_error import FailureCause
 from rankmend.hook.writer import Writer
 from rankmend.progress import ProgressReader, RankIdentity, create
@@ -17,13 +19,18 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "a.py", line 1, in f'
 class Files:
     def __init__(self, error: Path) -> None:
         self.error = error
+        self.raised = error.with_name("raised")
 
 
 def ended(
-    tmp_path: Path, code: int, out: tuple[str, ...] = (), err: tuple[str, ...] = ()
+    tmp_path: Path,
+    code: int,
+    out: tuple[str, ...] = (),
+    err: tuple[str, ...] = (),
+    pid: int = 0,
 ) -> LaunchedRank:
     files: Any = Files(tmp_path / "error.json")
-    rank = LaunchedRank(0, 0, files, ANY)
+    rank = LaunchedRank(0, 0, files, ANY, pid=pid)
     rank.note_exit(code, None, (out, err), 5.0, oom_killed=False)
     return rank
 
@@ -52,6 +59,40 @@ def test_a_launcher_reports_the_device_error_in_the_output_of_a_rank_that_left_n
     assert end.words.error is None
     assert end.words.device is not None
     assert end.words.device.cause is FailureCause.DEVICE
+
+
+RECORD = (
+    '{"attached": true, "pid": %d, "chain": [{"type": "ValueError", "text": "bad sample 7", '
+    '"frames": [["t.py", 12, "<module>", "__main__"]], "link": "context"}]}'
+)
+NOISE = (
+    "Exception ignored in: <function W.__del__ at 0x7f>",
+    "Traceback (most recent call last):",
+    '  File "t.py", line 3, in __del__',
+    "TypeError: 'NoneType' object is not callable",
+)
+
+
+@pytest.mark.parametrize(("pid", "expected"), [(7318, "ValueError"), (99, None)])
+def test_a_launcher_believes_the_record_of_the_ranks_own_process_only(
+    tmp_path: Path, pid: int, expected: str | None
+) -> None:
+    (tmp_path / "raised").write_text(RECORD % pid)
+
+    end = ended(tmp_path, 1, err=NOISE, pid=7318).exit
+
+    assert end is not None
+    assert end.words is not None
+    assert (end.error.type_name if end.error else None) == expected
+    assert end.words.beside == ("TypeError: 'NoneType' object is not callable",)
+
+
+def test_a_launcher_reports_the_text_of_an_exit(tmp_path: Path) -> None:
+    end = ended(tmp_path, 1, err=("step 7", "config error: no such split")).exit
+
+    assert end is not None
+    assert end.words is not None
+    assert (end.error, end.words.exit_text) == (None, "config error: no such split")
 
 
 def test_a_launcher_reads_nothing_in_the_output_of_a_rank_that_ended_well(tmp_path: Path) -> None:

@@ -1,0 +1,536 @@
+"""Says what kind of failure an error is: one table of classes, and the rows by which an error finds its class. Pure.
+
+A class is read from objects and frames, then from words. A library's own type, an errno, the place where
+an exception was raised say what failed; words such as "connection refused" don't say by whom. So
+
+- "lost a peer" needs a frame or a name of torch.distributed, gloo, NCCL, MPI or a store;
+- a connection that breaks inside the client of something outside is an outage of a service;
+- a connection that breaks in the program's own code is an exception, and doubtful: where another rank has
+  a cause of its own, this one is its victim (`may_be_peer`);
+- an error of data or code (KeyError, ValueError ...) that quotes a device's words stays an exception.
+
+Of a chain the strongest class decides, unless the newest error is decisive itself: what failed while an
+error was handled says less than that error. An error that no row knows is an ordinary exception.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from detectors.failed.error_text import (
+    LINES_MAX,
+    ErrorFrame,
+    ErrorPart,
+    ErrorText,
+    clean_line,
+    error_line,
+    fingerprint,
+    first_cause,
+    parse_error,
+    read_parts,
+)
+from detectors.failed.said_error import FailureCause, SaidAtEnd, SaidError
+from detectors.finding import Blame
+
+SAID_CHARS_MAX: Final = 400  # length of the text for people
+
+
+class Decision(Enum):
+    """What follows from a failure of a class, as far as the class decides it."""
+
+    END = "end"  # no restart helps
+    RESTART = "restart"  # whatever came before; the budgets bound it
+    RESTART_UNLESS_AGAIN = "restart_unless_again"  # the same error twice at one place ends the job
+    RESTART_LATER = "restart_later"  # with a growing pause; never held against the program
+    NONE = "none"  # no failure
+
+
+@dataclass(frozen=True, slots=True)
+class FailureClass:
+    """What one class of failures means."""
+
+    decision: Decision
+    some: Blame  # to blame where some ranks have it
+    every: Blame  # to blame where every rank has it
+    is_outside: bool  # no other checkpoint helps
+    source: str
+
+
+_AGAIN: Final = Decision.RESTART_UNLESS_AGAIN
+_ANEW: Final = Decision.RESTART
+
+CLASSES: Final[Mapping[FailureCause, FailureClass]] = {
+    FailureCause.DO_NOT_RETRY: FailureClass(
+        Decision.END, Blame.PROGRAM, Blame.PROGRAM, False, "exit code 93, as NVIDIA's resiliency extension"
+    ),
+    FailureCause.OOM_KILLED: FailureClass(
+        _ANEW, Blame.MEMORY, Blame.MEMORY, True, "oom_kill of memory.events and /proc/vmstat"
+    ),
+    FailureCause.HOST_MEMORY: FailureClass(
+        _ANEW, Blame.MEMORY, Blame.MEMORY, True, "errno ENOMEM; a full /dev/shm; a loader's worker that vanished"
+    ),
+    FailureCause.DEVICE_MEMORY: FailureClass(
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, True, "cudaErrorMemoryAllocation: batch and model decide it"
+    ),
+    FailureCause.DEVICE: FailureClass(
+        _ANEW, Blame.RANK, Blame.RANK, True, "CUDA runtime API: the device reports its own fault"
+    ),
+    FailureCause.KERNEL_FAULT: FailureClass(
+        _ANEW, Blame.RANK, Blame.PROGRAM, True, "NVIDIA's XID catalogue: 13 and 31 are either's fault"
+    ),
+    FailureCause.KILLED: FailureClass(
+        _ANEW, Blame.RANK, Blame.NOBODY, True, "signal(7): the sender of SIGKILL isn't known"
+    ),
+    FailureCause.CRASHED: FailureClass(
+        _ANEW, Blame.RANK, Blame.PROGRAM, False, "signal(7): SIGSEGV, SIGBUS, SIGABRT are the process's own"
+    ),
+    FailureCause.MIXED_NCCL: FailureClass(
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, True, "NCCL src/init.cc compares the versions of all ranks"
+    ),
+    FailureCause.PROGRAM: FailureClass(
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "Python's types of errors in code; misuse of CUDA and NCCL"
+    ),
+    FailureCause.STORAGE: FailureClass(
+        _AGAIN, Blame.NOBODY, Blame.NOBODY, True, "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE: shared by nodes as a rule"
+    ),
+    FailureCause.SERVICE: FailureClass(
+        Decision.RESTART_LATER, Blame.NOBODY, Blame.NOBODY, True, "something outside the job is away for a while"
+    ),
+    FailureCause.EXCEPTION: FailureClass(
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "Acme (NSDI'24), table 3: code and data, seldom a machine"
+    ),
+    FailureCause.EXIT: FailureClass(
+        _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "an exit code alone says nothing"
+    ),
+    FailureCause.USER: FailureClass(
+        _ANEW, Blame.USER, Blame.USER, True, "SIGTERM, SIGINT ... from somebody else than the launcher"
+    ),
+    FailureCause.COMMUNICATION: FailureClass(
+        _ANEW, Blame.COMMUNICATION, Blame.COMMUNICATION, True, "another rank is gone: a victim's error"
+    ),
+    FailureCause.STOPPED: FailureClass(
+        Decision.NONE, Blame.NOBODY, Blame.NOBODY, False, "rankmend stopped it"
+    ),
+}  # fmt: skip
+"""The one table of classes: whom a finding blames, what may come again, and where no other checkpoint helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """How errors of one class are known."""
+
+    pattern: re.Pattern[str]  # in the statement of one error of a chain
+    cause: FailureCause
+    source: str
+    is_any_type: bool = False  # also where the type is one of code or data
+    needs_peer: bool = False  # a frame or a name of a library that joins ranks
+    needs_loader: bool = False  # a frame of PyTorch's data loader in the rank itself
+
+
+def _row(
+    pattern: str,
+    cause: FailureCause,
+    source: str,
+    *,
+    is_any_type: bool = False,
+    needs_peer: bool = False,
+    needs_loader: bool = False,
+) -> ErrorRow:
+    return ErrorRow(re.compile(pattern), cause, source, is_any_type, needs_peer, needs_loader)
+
+
+# The first row that matches decides. Cause before consequence: a device error is told inside
+# a DistBackendError, and running out of memory inside a "CUDA error:". PyTorch ends each CUDA error with
+# "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions", which tells nothing.
+ROWS: Final = (
+    _row(r"(?m)^KeyboardInterrupt\b", FailureCause.USER, "Python: SIGINT's default handler", is_any_type=True),
+    _row(
+        r"ray\.exceptions\.OutOfMemoryError|running low on memory",
+        FailureCause.HOST_MEMORY,
+        "Ray's memory monitor: memory of the host",
+    ),
+    _row(
+        r"(?:CUDA|HIP|NPU|XPU) out of memory|CUDA error: out of memory|\bOutOfMemoryError\b"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure[^\n]*out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|RESOURCE_EXHAUSTED: Out of memory",
+        FailureCause.DEVICE_MEMORY,
+        "torch.OutOfMemoryError; cudaErrorMemoryAllocation (2); NCCL WARN; cuBLAS; XLA",
+    ),
+    _row(
+        r"(?m)^MemoryError\b|ArrayMemoryError|[Cc]annot allocate memory|can't allocate memory"
+        r"|std::bad_alloc|out of shared memory|DataLoader worker[^\n]*killed by signal: (?:Killed|Bus error)"
+        r"|</torch_\w+>[^\n]*No space left|No space left[^\n]*</torch_\w+>|/dev/shm/[^\n]*No space left"
+        r"|No space left[^\n]*/dev/shm/|unable to (?:open|allocate|resize|mmap)[^\n]*shared memory[^\n]*No space left",
+        FailureCause.HOST_MEMORY,
+        "Python; numpy; errno ENOMEM; torch DefaultCPUAllocator, DataLoader.cpp and MapAllocator.cpp; NCCL's shm transport",
+    ),
+    _row(
+        r"DataLoader worker \(pid\(s\) [^)]*\) exited unexpectedly"
+        r"|(?m:^(?:ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError|EOFError)\b(?!: Caught))",
+        FailureCause.HOST_MEMORY,
+        "torch/utils/data/dataloader.py: a worker that raises passes its error on; one that vanishes was killed",
+        needs_loader=True,
+    ),
+    _row(
+        r"device-side assert triggered|no kernel image is available|invalid configuration argument"
+        r"|invalid device (?:ordinal|function)|CUDA error: invalid argument"
+        r"|CUBLAS_STATUS_(?:INVALID_VALUE|NOT_SUPPORTED)",
+        FailureCause.PROGRAM,
+        "CUDA runtime API, cudaError 710, 209, 9, 101, 98, 1: launched wrongly by the program",
+    ),
+    _row(
+        r"illegal memory access|misaligned address|illegal instruction was encountered"
+        r"|unspecified launch failure|hardware stack error",
+        FailureCause.KERNEL_FAULT,
+        "CUDA runtime API, cudaError 700, 716, 715, 719, 714; XID 13 and 31 are either's fault",
+    ),
+    _row(
+        r"uncorrectable ECC|fallen off the bus|\bXid\b|NVLink|CUDA error:|[Cc]uda failure"
+        r"|cuda runtime error|CUDA driver error|CUDNN_STATUS_|CUBLAS_STATUS_|HIP error:"
+        r"|ncclUnhandledCudaError|No CUDA GPUs are available|no CUDA-capable device",
+        FailureCause.DEVICE,
+        "cudaError 214, 220, 100, 46, 802 ...; NVRM log; torch NCCLUtils; kohya-ss/sd-scripts#1434",
+    ),
+    _row(
+        r"Mismatched NCCL version detected",
+        FailureCause.MIXED_NCCL,
+        "NCCL src/init.cc, initTransportsRank: versions of all ranks of a communicator are compared",
+    ),
+    _row(
+        r"ncclInvalid(?:Usage|Argument)|Duplicate GPU detected|op\.preamble\."
+        r"|Detected mismatch between collectives",
+        FailureCause.PROGRAM,
+        "NCCL; gloo tcp/pair.cc when sizes differ; torch with TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    ),
+    _row(
+        r"\[Errno (?:28|122|5|30|116)\]|No space left on device|[Dd]isk quota exceeded|[Ss]tale (?:NFS )?file handle"
+        r"|Read-only file system|Input/output error|\(os error (?:28|122|5|30|116)\)|not enough space on the disk"
+        r"|PytorchStreamWriter failed|inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+"
+        r"|disk I/O error|database or disk is full|basic_ios::clear: iostream error|\[Errno (?:103|107|108|112|121)\][^\n]*: '/"
+        r"|\d+ requested and \d+ written|write\(\): fd \d+ failed|errno ?= ?(?:28|122)\b",
+        FailureCause.STORAGE,
+        "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE; torch inline_container.cc (pytorch#76108, #10577: the disk was full); numpy tofile",
+    ),
+    _row(
+        r"Connection (?:closed by peer|reset by peer|refused|was likely closed|timed out)"
+        r"|[Bb]roken pipe|remote process exit|ncclRemoteError|ncclSystemError|ncclInternalError"
+        r"|Timed out waiting \d+ ?ms|wait timeout after|Socket Timeout|before timing out"
+        r"|client socket has (?:timed out|failed)|Application timeout caused pair closure"
+        r"|Stop_waiting response|failed to listen|EADDRINUSE|[Nn]o route to host|barrier timed out|Barrier timed out"
+        r"|Heartbeat request to coordination service failed|MPI_ERR_\w+|monitoredBarrier|Endpoint timeout|reset by remote peer",
+        FailureCause.COMMUNICATION,
+        "gloo 2.13 pair.cc:537 and :553, unbound_buffer.cc:78 and :129 (a rank was killed, raised, "
+        "hung); torch TCPStore and socket.cpp; NCCL; NCCL watchdog (Megatron-LM#935); errno; JAX; MPI-4 ULFM",
+        needs_peer=True,
+    ),
+    _row(
+        r"(?m)^(?:[\w.]+\.)?(?:Dist(?:Backend|Network|Store)?Error|Rendezvous\w*Error|ConnectionError"
+        r"|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout)\b",
+        FailureCause.COMMUNICATION,
+        "torch.distributed exceptions; Python's sockets below them",
+        needs_peer=True,
+    ),
+    _row(
+        r"(?m)^(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|TypeError"
+        r"|AttributeError|NotImplementedError)\b",
+        FailureCause.PROGRAM,
+        "Python: code that is wrong wherever it runs (Acme, NSDI'24: 620 type, 67 attribute errors)",
+        is_any_type=True,
+    ),
+)  # fmt: skip
+
+_OF_CODE_OR_DATA: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:KeyError|ValueError|IndexError|LookupError|TypeError|AttributeError|NameError|UnboundLocalError"
+    r"|AssertionError|FileNotFoundError|NotADirectoryError|IsADirectoryError|FileExistsError|PermissionError"
+    r"|ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError|JSONDecodeError|Unicode\w*Error|StopIteration"
+    r"|ZeroDivisionError|OverflowError|FloatingPointError|NotImplementedError|RecursionError|UnpicklingError"
+    r"|ValidationError|ConfigError|ParserError|YAMLError|BadZipFile|UnidentifiedImageError)\b"
+)
+# Libraries that join the ranks of a job.
+_PEER_FRAME: Final = re.compile(
+    r"(?:^|/)(?:torch/distributed/(?!checkpoint/)|torch/nn/parallel/distributed|torch/csrc/distributed|mpi4py/|horovod/|deepspeed/comm/|megatron/core/"
+    r"(?:parallel_state|pipeline_parallel|tensor_parallel|distributed)|byteps/|pygloo/|cupyx/distributed/|cupy/cuda/nccl"
+    r"|jax/_src/(?:distributed|clusters)|accelerate/utils/operations|torchft/|ray/util/collective/)"
+)
+_PEER_NAME: Final = re.compile(
+    r"\bgloo\b|\bgloo/|[Nn]ccl[A-Z]\w+|\bNCCL\b|\bRCCL\b|\bHCCL\b|ProcessGroup|TCPStore|\bc10d\b|\bDist(?:Backend|Network|Store)?Error\b"
+    r"|torch\.distributed\.\w*(?:Error|Timeout)|Watchdog caught collective|\bMPI\b|\bMPI_\w+|\bUCX\b|\bucp_\w+|coordination service|client socket has (?:timed out|failed)"
+    r"|torch/csrc/distributed|Horovod|HorovodInternalError|\bRendezvous\w*Error\b|monitoredBarrier|MultiProcessing rendezvous"
+)
+_LOADER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/dataloader\.py$")
+_WORKER_FRAME: Final = re.compile(r"(?:^|/)torch/utils/data/_utils/(?:worker|fetch)\.py$")
+_STANDARD_LIBRARY: Final = re.compile(
+    r"(?:^<frozen|/lib(?:64)?/python\d[\d.]*/)(?!site-packages|dist-packages)"
+)
+_PACKAGE: Final = re.compile(r"/(?:site|dist)-packages/")
+# Packages whose broken connections say nothing about something outside: they hold ranks or workers together.
+_JOINS_PROCESSES: Final = re.compile(
+    r"/(?:site|dist)-packages/(?:torch|torchdata|lightning|pytorch_lightning|lightning_fabric|accelerate|transformers|deepspeed|megatron"
+    r"|colossalai|ray|joblib|multiprocess|billiard|mpi4py|horovod|jax|jaxlib|flax|numpy|pandas|PIL|cv2|tqdm|datasets/utils/py_utils"
+    r"|ffmpeg|imageio\w*|decord|av|pexpect|ptyprocess|zmq|loguru|rich|click|hydra|fire|absl)(?:/|\.py$)"
+)
+_CLIENT: Final = re.compile(
+    r"/(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|aiobotocore|s3transfer|s3fs|gcsfs|adlfs|ossfs|oss2|minio|google/(?:api_core|auth|cloud|resumable_media)"
+    r"|azure|huggingface_hub|modelscope/hub|wandb|mlflow|neptune|comet_ml|clearml|swanlab|aim|trackio|redis|pymongo|motor|elasticsearch|opensearchpy"
+    r"|psycopg(?:2|_pool)?|asyncpg|pymysql|MySQLdb|mysql/connector|sqlalchemy|cassandra|grpc|kafka|confluent_kafka|pika|kombu|paramiko|hvac|consul|etcd3?|kazoo|kubernetes"
+    r"|websockets?|tensorboard_reducer|slack_sdk|fsspec/implementations/http|smart_open|hdfs|pyhdfs|webhdfs|optuna/storages)/"
+    r"|(?:^|/)(?:http/client|urllib/request|urllib/error|ssl|smtplib|ftplib|imaplib|poplib|xmlrpc/client)\.py$"
+)
+_CLIENT_NAME: Final = re.compile(
+    r"\b(?:requests|urllib3|httpx|httpcore|aiohttp|botocore|boto3|google\.api_core|google\.auth|google\.cloud|azure\.core|huggingface_hub|wandb|mlflow|neptune"
+    r"|comet_ml|clearml|redis|pymongo|elasticsearch|elastic_transport|psycopg2?|asyncpg|pymysql|MySQLdb|sqlalchemy|cassandra|grpc|kafka|pika|kazoo|kubernetes\.client|websockets?)"
+    r"\.[\w.]+|HTTPS?ConnectionPool\(|HTTPS?Connection\(|\burlopen error\b|_InactiveRpcError|MlflowException|\bCommError\b|HfHubHTTPError|\bAioRpcError\b"
+)
+# An outage, whoever reports it.
+_OUTAGE: Final = re.compile(
+    r"\b(?:429|50[0-9]|52[0-9]) (?:Server Error|Client Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)"
+    r"|\b(?:HTTP|[Ss]tatus(?: ?code)?|code|error)[ :=/'\"]{0,4}(?:1\.1 |2 )?(?:429|50[0-4]|52[0-9])\b|too many (?:429|5\d\d) error responses"
+    r"|(?:Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)\b"
+    r"|Max retries exceeded|Name or service not known|[Tt]emporary failure in name resolution|nodename nor servname|No address associated with hostname"
+    r"|\bgaierror\b|NameResolutionError|getaddrinfo failed|Network is unreachable|RemoteDisconnected|Remote end closed connection|IncompleteRead|ChunkedEncodingError"
+    r"|ProtocolError|ProxyError|\bSSLEOFError\b|EOF occurred in violation of protocol|SSL: UNEXPECTED_EOF|handshake operation timed out"
+    r"|\b\w*(?:Connect|Connection|Read|Pool|Request|Write)Timeout(?:Error)?\b|\bServerDisconnectedError\b|\bClient(?:Connector|OS|Payload)\w*Error\b|ServerTimeoutError"
+    r"|EndpointConnectionError|ConnectionClosedError|\bSlowDown\b|RequestTimeout\b|ServiceUnavailable\b|ThrottlingException|RequestLimitExceeded|InternalError\) when calling"
+    r"|ServerSelectionTimeoutError|AutoReconnect|NetworkTimeout|NotPrimaryError|NoBrokersAvailable|KafkaTimeoutError|BusyLoadingError|ClusterDownError|MasterNotFoundError"
+    r"|could not connect to server|connection to server [^\n]{0,80} failed|could not translate host name|server closed the connection unexpectedly"
+    r"|database system is (?:starting up|shutting down)|terminating connection due to administrator command|connection slots are reserved|too many (?:clients|connections)"
+    r"|Lost connection to MySQL|Can't connect to MySQL|MySQL server has gone away|Lock wait timeout exceeded"
+    r"|StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED)|\bDeadlineExceeded\b|\bRetryError\b|has timed out after|[Tt]imed out|[Tt]imeout"
+    r"|Connection (?:refused|reset|aborted|closed|timed out|was closed|error|lost)|[Cc]onnection error|couldn't connect|[Cc]an(?:not|'t) connect|[Ff]ailed to connect|[Uu]nable to connect"
+    r"|No route to host|[Bb]roken pipe|All connection attempts failed|Server disconnected|Connect call failed|Cannot connect to host|\bConnect(?:ion)?Error\b|NewConnectionError"
+    r"|LocalEntryNotFoundError|(?i:temporar(?:il)?y unavailable)|LeaderNotAvailable|NodeNotReady|SessionExpired|connection is closed"
+)
+# Said by programs of their own, too: these need a client's frame or name.
+_PLAIN_OUTAGE: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:TimeoutError|timeout|ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|EOFError|ProtocolError)\b"
+)
+# Said only of something outside, whatever library raised it.
+_SURE_OUTAGE: Final = re.compile(
+    r"\b(?:429|50[0-9]|52[0-9]) (?:Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out|Internal Server Error|Too Many Requests)"
+    r"|HTTPS?ConnectionPool\([^\n]*(?:Max retries|[Tt]imed out)|[Tt]emporary failure in name resolution|Name or service not known|NameResolutionError"
+    r"|ServerSelectionTimeoutError|EndpointConnectionError|NoBrokersAvailable|(?m:^(?:[\w.]+\.)?(?:gaierror|URLError|RemoteDisconnected|HfHubHTTPError)\b)"
+    r"|could not connect to server|database system is (?:starting up|shutting down)|server closed the connection unexpectedly|Lost connection to MySQL|MySQL server has gone away"
+    r"|HTTP Error (?:429|5\d\d)\b|StatusCode\.UNAVAILABLE|FSTimeoutError|(?:couldn't connect to|Couldn't reach) '?https?://"
+)
+# The service has answered, and the program asked for the wrong thing, or may not ask.
+_REFUSED_BY_SERVICE: Final = re.compile(
+    r"\b(?:400|401|403|404|405|409|410|413|422)\b (?:Client Error|Unauthorized|Forbidden|Not Found|Bad Request)|HTTP Error 4(?!29)\d\d|\((?:401|403|404)\)|AccessDenied|InvalidAccessKeyId|NoCredentials"
+    r"|NoSuch(?:Key|Bucket)|SignatureDoesNotMatch|ExpiredToken|GatedRepo|RepositoryNotFound|RevisionNotFound|UsageError|AuthenticationError|(?i:api[_ -]?key)|password authentication failed"
+    r"|UndefinedTable|ProgrammingError|IntegrityError|certificate verify failed: (?:self|unable)|Invalid(?:Schema|URL)|MissingSchema|UnsupportedProtocol|LocationParseError"
+)
+_SOCKET_ERROR: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:ConnectionError|Connection(?:Reset|Refused|Aborted)Error|BrokenPipeError|TimeoutError|timeout|OSError: \[Errno (?:101|104|110|111|112|113)\])(?:\b|$)"
+)
+# Names that clients give to their errors, whichever client it is.
+_NETWORK_TYPE: Final = re.compile(
+    r"^[\w.]*(?:Connect|Connection|Timeout|Unavailable|ServerError|NetworkError|RequestError|HTTPError|HttpError)\w*(?::|$)"
+)
+_FRAMES_MAX: Final = 24  # looked at from the raise outwards
+
+_DECISIVE: Final = frozenset(
+    {
+        FailureCause.USER,
+        FailureCause.HOST_MEMORY,
+        FailureCause.DEVICE_MEMORY,
+        FailureCause.DEVICE,
+        FailureCause.KERNEL_FAULT,
+        FailureCause.MIXED_NCCL,
+        FailureCause.STORAGE,
+    }
+)
+_STRENGTH: Final = {cause: place for place, cause in enumerate(FailureCause)}
+
+
+def classify(error: ErrorText) -> FailureCause:
+    """Return the class of an error; one that says nothing takes that of what it came from."""
+    if (killed := _kill_of_child(error)) is not None:
+        return killed
+    found = [_class_of(part) for part in read_parts(error)]
+    newest, is_certain = found[0]
+    if newest in _DECISIVE or (is_certain and newest is FailureCause.PROGRAM):
+        return newest
+    strong = [cause for cause, is_strong in found if is_strong]
+    return min(strong, key=_STRENGTH.__getitem__) if strong else newest
+
+
+def may_be_peer(error: ErrorText) -> bool:
+    """Return whether a broken connection of the program's own may lead to another rank."""
+    parts = read_parts(error)
+    if classify(error) is not FailureCause.EXCEPTION:
+        return False
+    return any(
+        _SOCKET_ERROR.search(_first_line(part))
+        and not any(
+            _LOADER_FRAME.search(frame.path) or _WORKER_FRAME.search(frame.path)
+            for frame in part.frames
+        )
+        for part in parts
+    )
+
+
+def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
+    """Return the class of one error of a chain, and whether it says more than Python's type."""
+    statement, frames = part.statement, part.frames[:_FRAMES_MAX]
+    is_of_data = _OF_CODE_OR_DATA.search(_first_line(part)) is not None
+    is_peer = _is_of_peers(statement, frames)
+    is_loader = _is_of_loader(frames) or "DataLoader worker (pid" in statement
+    for row in ROWS:
+        if (is_of_data and not row.is_any_type) or (row.needs_peer and not is_peer):
+            continue
+        if (row.needs_loader and not is_loader) or not row.pattern.search(statement):
+            continue
+        return row.cause, not row.is_any_type or row.cause is FailureCause.USER
+    if not is_peer and not is_of_data and _is_outage(statement, frames):
+        return FailureCause.SERVICE, True
+    return FailureCause.EXCEPTION, False
+
+
+def _first_line(part: ErrorPart) -> str:
+    lines = (
+        line for line in part.statement.split("\n") if line and not line.startswith("Traceback (")
+    )
+    return next(lines, "")
+
+
+def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether an error is about the ranks' connections: torch.distributed, gloo, NCCL, MPI or a store."""
+    if _PEER_NAME.search(statement):
+        return True
+    for frame in frames:
+        if _PEER_FRAME.search(frame.path):
+            return True
+        if _CLIENT.search(frame.path):
+            return False
+    return False
+
+
+def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether the rank read from its workers: a worker's own error has other frames."""
+    paths = [frame.path for frame in frames]
+    is_worker = any(_WORKER_FRAME.search(path) for path in paths)
+    is_dataset = any(_CLIENT.search(path) for path in paths)
+    return not is_worker and not is_dataset and any(_LOADER_FRAME.search(path) for path in paths)
+
+
+def _is_outage(statement: str, frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether something outside the job is away: told by the object that failed, not by words alone."""
+    is_sure = _SURE_OUTAGE.search(statement) is not None
+    if _REFUSED_BY_SERVICE.search(statement) and not is_sure:
+        return False
+    if is_sure:
+        return True
+    is_client = _CLIENT_NAME.search(statement) or any(
+        _CLIENT.search(frame.path) for frame in frames
+    )
+    first = statement.partition("\n")[0]
+    if is_client:
+        patterns = (_OUTAGE, _NETWORK_TYPE)
+        is_told = any(pattern.search(statement) for pattern in patterns)
+        return is_told or _PLAIN_OUTAGE.search(first) is not None
+    if not _is_in_package(frames):
+        return False
+    is_network = _NETWORK_TYPE.search(first) is not None and _OUTAGE.search(statement) is not None
+    return is_network or _SOCKET_ERROR.search(first) is not None
+
+
+def _is_in_package(frames: Sequence[ErrorFrame]) -> bool:
+    """Return whether an installed package, no library that joins processes, held the connection that broke."""
+    for frame in frames:
+        if _PACKAGE.search(frame.path):
+            return _JOINS_PROCESSES.search(frame.path) is None
+        if not _STANDARD_LIBRARY.search(frame.path):
+            return False
+    return False
+
+
+def read_end(error: ErrorText | None, last_lines: Sequence[str]) -> SaidAtEnd:
+    """Return what a rank said at its end; ``error``: already read, if it left one."""
+    return read_known_end(error or parse_error(last_lines), last_lines)
+
+
+def read_known_end(
+    error: ErrorText | None,
+    last_lines: Sequence[str],
+    *,
+    beside: Sequence[str] = (),
+    exit_text: str = "",
+) -> SaidAtEnd:
+    """Return what a rank said at its end, whose output was searched for errors.
+
+    ``beside``: errors of threads, exit handlers and other processes. ``exit_text``: of `sys.exit`.
+    """
+    if error is not None:
+        own = error_line(error)
+        others = tuple(line for line in (*error.beside, *beside) if not own.startswith(line))
+        return SaidAtEnd(error=_said(error), beside=tuple(dict.fromkeys(others)))
+    line = find_device_line(last_lines)
+    if line is None:
+        return SaidAtEnd(beside=tuple(beside), exit_text=exit_text)
+    found = ErrorText("", line, line)
+    device = SaidError(FailureCause.DEVICE, fingerprint(found), line[:SAID_CHARS_MAX])
+    return SaidAtEnd(device=device, beside=tuple(beside))
+
+
+def _said(error: ErrorText) -> SaidError:
+    line, last, first = error_line(error), _last_error_of_nccl(error), first_cause(error)
+    said = f"{line}; NCCL says: {last}" if last else line
+    if first:
+        said = f"{said[: SAID_CHARS_MAX // 2]} (first cause: {first})"
+    return SaidError(classify(error), fingerprint(error), said[:SAID_CHARS_MAX], may_be_peer(error))
+
+
+_LAST_ERROR: Final = "\nLast error:"
+
+
+def _last_error_of_nccl(error: ErrorText) -> str:
+    """Return what NCCL says of an error below PyTorch's first line, such as whose version is another; empty: nothing.
+
+    Source: ncclGetLastError in torch/csrc/distributed/c10d/NCCLUtils.cpp, "Last error:" and its text on the next line.
+    """
+    if "NCCL error" not in error.message:
+        return ""
+    lines = (
+        error.traceback.rpartition(_LAST_ERROR)[2].split("\n")
+        if _LAST_ERROR in error.traceback
+        else []
+    )
+    return next((line.strip() for line in lines if line.strip()), "")
+
+
+_KILLS: Final = {
+    **dict.fromkeys(("9", "-9", "KILL", "137"), FailureCause.KILLED),
+    **dict.fromkeys(("15", "-15", "TERM", "143", "Terminated"), FailureCause.USER),
+}
+_CHILD_KILLED: Final = re.compile(
+    r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
+    r"|died with <Signals\.SIG(KILL|TERM): \d+>|returned non-zero exit status (137|143|-9|-15)\."
+    r"|TerminatedWorkerError: [^\n]{0,600}SIG(KILL|TERM)\(-\d+\)"
+    r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
+    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"
+)
+
+
+def _kill_of_child(error: ErrorText) -> FailureCause | None:
+    """Return what ended the child of a rank that starts ranks itself, where that was a signal from outside.
+
+    Sources: torch/multiprocessing/spawn.py; the table of torch/distributed/elastic/multiprocessing/errors/__init__.py,
+    whose root cause is the child that ended first; subprocess.CalledProcessError, as `accelerate launch` ends, also
+    of a shell (128 + n); joblib's loky; torch's DataLoader.cpp, whose workers a stop of the whole group ends.
+    """
+    last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
+    match = _CHILD_KILLED.search(last or error_line(error))
+    if match is None:
+        return None
+    return _KILLS[next(group for group in match.groups() if group is not None)]
+
+
+def find_device_line(last_lines: Sequence[str]) -> str | None:
+    """Return the last line that tells of a device error, for a rank that left no error."""
+    patterns = [row.pattern for row in ROWS if row.cause is FailureCause.DEVICE]
+    for line in reversed(last_lines[-LINES_MAX:]):
+        cleaned = clean_line(line)
+        if any(pattern.search(cleaned) for pattern in patterns):
+            return cleaned
+    return None
