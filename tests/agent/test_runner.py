@@ -19,6 +19,8 @@ from tests.support.agent import FakeClock
 from tests.support.collectors import LOAD, FakeCollector, StuckCollector
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 
 class OrderedCollector(FakeCollector):
     """Notes when it ran among others."""

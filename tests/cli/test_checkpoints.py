@@ -17,6 +17,8 @@ from tests.support.checkpoint_contents import torch_file as whole_file
 from tests.support.checkpoint_saves import save_npz, save_trainer, torch_file
 from tests.support.snapshot_files import claim, write_snapshot
 
+pytestmark = pytest.mark.process
+
 
 def checkpoints(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["checkpoints", *arguments])

@@ -21,6 +21,8 @@ from recovery.fabric.fabric_report import (
 )
 from tests.detectors.fabric.simulated_network import SimulatedNetwork, make_network
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def report() -> FabricReport:

@@ -27,6 +27,8 @@ from rankmend.progress import (
 )
 from tests.support.hook import Rank
 
+pytestmark = pytest.mark.process
+
 IDENTITY = RankIdentity(uuid.UUID(int=7), attempt=2, rank=5, local_rank=1, world_size=8)
 
 

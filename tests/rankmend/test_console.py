@@ -2,7 +2,11 @@
 
 import os
 
+import pytest
+
 from rankmend.console import Console
+
+pytestmark = pytest.mark.process
 
 
 def shown_by(console: Console, read_end: int) -> bytes:

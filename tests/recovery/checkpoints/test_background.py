@@ -27,6 +27,8 @@ from tests.support.checkpoint_saves import date, save_npz, told, valid_names
 from tests.support.clocks import FakeClock
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 LONG_AGO = 1_000_000.0
 SETTINGS = CheckpointSettings(scan_interval_s=0.01, grace_s=3600)
 

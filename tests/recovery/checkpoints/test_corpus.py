@@ -9,6 +9,8 @@ from recovery.checkpoints.finder import CheckpointFinder
 from tests.recovery.checkpoints.corpus import CORPUS, Folder
 from tests.recovery.checkpoints.corpus_projects import PROJECTS
 
+pytestmark = pytest.mark.process
+
 BEGIN_UNIX_S = 1_900_000_000.0
 
 

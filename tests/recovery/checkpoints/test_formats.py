@@ -32,6 +32,8 @@ from tests.support.checkpoint_saves import (
     write,
 )
 
+pytestmark = pytest.mark.process
+
 # The content tells the step; elsewhere the name does, or (Accelerate) nothing.
 EXACT = set(FORMATS) - {
     *(CheckpointFormat.DCP, CheckpointFormat.ACCELERATE, CheckpointFormat.DLROVER),

@@ -13,7 +13,7 @@ import rankmend
 from rankmend.errors import ConfigError, JobHeldError, SourceError, StorageError
 from recovery.checkpoints.marks import BUDGETS_BYTES_MAX, BudgetCopy, FenceFile, check_writable
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from recovery.launcher.ranks.rank_output import (
 from tests.support.console import FakeConsole
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 
 def make_plan(
     folder: Path | None = None,

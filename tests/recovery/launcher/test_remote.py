@@ -27,6 +27,8 @@ from recovery.messages.exchange import (
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.launcher_bench import JOB, order, report
 
+pytestmark = pytest.mark.process
+
 DONE = JobOutcome(OutcomeKind.DONE, 0, "done")
 NOTHING = Problem("no")
 

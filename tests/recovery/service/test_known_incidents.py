@@ -19,6 +19,8 @@ from tests.support.goodput_jobs import BEGIN, FAILED, OPENED, Timed, entries_of
 from tests.support.long_journals import with_progress, write
 from tests.support.old_journals import JOBS, read
 
+pytestmark = pytest.mark.process
+
 
 def add(path: Path, entries: list[Entry], after: int) -> None:
     """Write the entries behind a number to a journal that holds those before."""
@@ -46,6 +48,7 @@ def place(folder: Path, job: str, *told: Timed, written_s: float) -> JobPlace:
     return JobPlace(job, job, JournalFile(path.parent))
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize("case", JOBS)
 def test_a_journal_that_grows_gives_the_incidents_of_the_whole(case: str, tmp_path: Path) -> None:
     random = Random(case)
@@ -59,6 +62,7 @@ def test_a_journal_that_grows_gives_the_incidents_of_the_whole(case: str, tmp_pa
     assert incidents.read() == view_incidents(entries, "llama")
 
 
+@pytest.mark.safety
 def test_another_journal_in_the_place_of_one_is_read_anew(tmp_path: Path) -> None:
     told = entries_of(*BEGIN, *FAILED)
     path = write(tmp_path, told)
@@ -82,6 +86,7 @@ def test_the_newest_come_first_and_no_more_than_asked_for(tmp_path: Path) -> Non
     assert [view.incident_id for view in found] == ["b-2", "a-2", "b-1"]
 
 
+@pytest.mark.safety
 def test_a_journal_that_was_written_before_the_last_of_them_is_not_opened(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,6 +101,7 @@ def test_a_journal_that_was_written_before_the_last_of_them_is_not_opened(
     assert "cannot read the journal of a job" in caplog.text
 
 
+@pytest.mark.safety
 def test_journals_that_were_never_asked_come_with_the_next_looks(tmp_path: Path) -> None:
     places = [
         place(tmp_path, job, *incident(f"{job}-1", 100.0 + at), written_s=9000.0 + at)
@@ -108,6 +114,7 @@ def test_journals_that_were_never_asked_come_with_the_next_looks(tmp_path: Path)
     assert looks == [["c"], ["c", "b"], ["c", "b", "a"]]
 
 
+@pytest.mark.safety
 def test_a_journal_that_has_not_grown_is_not_read_again(tmp_path: Path) -> None:
     one = place(tmp_path, "a", *incident("a-1", 100.0), written_s=time.time() - 60.0)
     known = KnownIncidents()

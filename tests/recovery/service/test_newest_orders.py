@@ -3,8 +3,12 @@
 import asyncio
 import threading
 
+import pytest
+
 from recovery.messages.exchange import Order, Stop
 from recovery.service.newest_orders import MANY, NewestOrders
+
+pytestmark = pytest.mark.process
 
 JOB = "0c1d6a52-0000-4000-8000-000000000003"
 

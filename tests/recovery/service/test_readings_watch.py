@@ -4,11 +4,15 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from detectors.formats.cooling_file import COOLING_FILE
 from detectors.parts.cooling import CoolingReading
 from rankmend.clock import SystemClock
 from recovery.service.readings_watch import SILENT_S, ReadingsWatch
 from tests.support.eventually import DEADLINE_S
+
+pytestmark = pytest.mark.process
 
 READING = CoolingReading("cdu-0", 1.8e9)
 

@@ -12,6 +12,8 @@ from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.return_rules import Stay
 from tests.recovery.slurm.fakes import FakeSite
 
+pytestmark = pytest.mark.process
+
 LIMITS = SlurmLimits(
     enabled=True, act=True, nodes_drained_percent=100.0, return_check=("check", "{node}"),
     return_check_timeout_s=7.0, return_after_s=60.0, return_pause_s=100.0, offences_max=3,

@@ -13,6 +13,8 @@ from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.recovery.slurm.fakes import MovedClock
 
+pytestmark = pytest.mark.process
+
 JOB = "JobId=41 JobName=pretrain\n   {user} GroupId=ml(7)\n   JobState=RUNNING Reason=None\n   NodeList=n1,n2 BatchFlag=1 Requeue=1"
 ACTIONS = [SchedulerAction.CANCEL, SchedulerAction.REQUEUE]
 

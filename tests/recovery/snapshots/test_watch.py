@@ -11,6 +11,8 @@ from recovery.snapshots.watch import SnapshotWatch
 from tests.support.eventually import DEADLINE_S
 from tests.support.snapshot_files import JOB_ID, write_snapshot
 
+pytestmark = pytest.mark.process
+
 
 class Launcher:
     """Hears of news as the launcher's loop does."""

@@ -25,6 +25,8 @@ from recovery.watched.watched_jobs import WatchedJobs
 from tests.support.agent import FakeClock
 from tests.support.watched_cluster import JOB, LOAD, REDUCE, Cluster, stand_still
 
+pytestmark = pytest.mark.process
+
 REQUEUE = WatchedRules(action=WatchedAction.REQUEUE, dry_run=False)
 
 
@@ -221,6 +223,7 @@ def test_pause_holds_it_and_its_end_lets_it_go(make_site: MakeSite) -> None:
     assert len(site.scheduler.asked) == 1
 
 
+@pytest.mark.safety
 def test_budget_of_the_hour_holds_it(make_site: MakeSite) -> None:
     site = make_site(REQUEUE)
     for number in range(2):
@@ -252,6 +255,7 @@ def test_policy_is_read_and_refused_as_the_others_are() -> None:
         parse_policy({"watched": {"action": "kill"}})
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize(
     ("policy", "why"),
     [

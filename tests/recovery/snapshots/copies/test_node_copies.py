@@ -34,6 +34,8 @@ from recovery.snapshots.watch import SnapshotWatch
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.snapshot_files import JOB_ID, write_snapshot
 
+pytestmark = pytest.mark.process
+
 N2 = Peer("n2", "l2", Endpoint("10.0.0.2", 4000))
 DIGEST = "0" * 32
 
