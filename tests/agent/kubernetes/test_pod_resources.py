@@ -14,6 +14,8 @@ from agent.jobs.gpu_job import GpuJob
 from agent.kubernetes.pod_resources import LIST, checkpoint_of, keep_pods, list_pods
 from rankmend.errors import SourceError
 
+pytestmark = pytest.mark.process
+
 UID = "0b6f1c1e-6f0e-4c62-9a52-6a9a5a1f3a11"
 GPU = "GPU-5f3c1c9a-7b1e-4a55-9f10-0c1d7e0a2b64"
 
