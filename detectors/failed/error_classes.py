@@ -37,7 +37,7 @@ from detectors.finding import Blame
 SAID_CHARS_MAX: Final = 400  # length of the text for people
 
 
-class Decision(Enum):
+class ErrorDecision(Enum):
     """What follows from a failure of a class, as far as the class decides it."""
 
     END = "end"  # no restart helps
@@ -51,19 +51,19 @@ class Decision(Enum):
 class FailureClass:
     """What one class of failures means."""
 
-    decision: Decision
+    decision: ErrorDecision
     some: Blame  # to blame where some ranks have it
     every: Blame  # to blame where every rank has it
     is_outside: bool  # no other checkpoint helps
     source: str
 
 
-_AGAIN: Final = Decision.RESTART_UNLESS_AGAIN
-_ANEW: Final = Decision.RESTART
+_AGAIN: Final = ErrorDecision.RESTART_UNLESS_AGAIN
+_ANEW: Final = ErrorDecision.RESTART
 
 CLASSES: Final[Mapping[FailureCause, FailureClass]] = {
     FailureCause.DO_NOT_RETRY: FailureClass(
-        Decision.END, Blame.PROGRAM, Blame.PROGRAM, False, "exit code 93, as NVIDIA's resiliency extension"
+        ErrorDecision.END, Blame.PROGRAM, Blame.PROGRAM, False, "exit code 93, as NVIDIA's resiliency extension"
     ),
     FailureCause.OOM_KILLED: FailureClass(
         _ANEW, Blame.MEMORY, Blame.MEMORY, True, "oom_kill of memory.events and /proc/vmstat"
@@ -96,7 +96,7 @@ CLASSES: Final[Mapping[FailureCause, FailureClass]] = {
         _AGAIN, Blame.NOBODY, Blame.NOBODY, True, "errno ENOSPC, EDQUOT, EIO, EROFS, ESTALE: shared by nodes as a rule"
     ),
     FailureCause.SERVICE: FailureClass(
-        Decision.RESTART_LATER, Blame.NOBODY, Blame.NOBODY, True, "something outside the job is away for a while"
+        ErrorDecision.RESTART_LATER, Blame.NOBODY, Blame.NOBODY, True, "something outside the job is away for a while"
     ),
     FailureCause.EXCEPTION: FailureClass(
         _AGAIN, Blame.PROGRAM, Blame.PROGRAM, False, "Acme (NSDI'24), table 3: code and data, seldom a machine"
@@ -111,7 +111,7 @@ CLASSES: Final[Mapping[FailureCause, FailureClass]] = {
         _ANEW, Blame.COMMUNICATION, Blame.COMMUNICATION, True, "another rank is gone: a victim's error"
     ),
     FailureCause.STOPPED: FailureClass(
-        Decision.NONE, Blame.NOBODY, Blame.NOBODY, False, "rankmend stopped it"
+        ErrorDecision.NONE, Blame.NOBODY, Blame.NOBODY, False, "rankmend stopped it"
     ),
 }  # fmt: skip
 """The one table of classes: whom a finding blames, what may come again, and where no other checkpoint helps."""
@@ -403,7 +403,8 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
             return True
         if _CLIENT.search(frame.path):
             return False
-    return False
+    # Without a frame nobody knows whose connection broke. To take it for a peer's costs no node and no job.
+    return not frames and _SOCKET_ERROR.search(statement) is not None
 
 
 def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from detectors.failed.error_classes import CLASSES, Decision
+from detectors.failed.error_classes import CLASSES, ErrorDecision
 from detectors.finding import Blame, Kind, SymptomKind
 from recovery.journal.incident_records import Failure
 from recovery.messages.outside import trains
@@ -25,7 +25,7 @@ from recovery.messages.outside import trains
 OWN_ENDS: Final = frozenset(
     SymptomKind(cause.value)
     for cause, row in CLASSES.items()
-    if row.decision is Decision.RESTART_UNLESS_AGAIN
+    if row.decision is ErrorDecision.RESTART_UNLESS_AGAIN
 )
 """Ends that the program or its environment brings about itself."""
 _OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})

@@ -14,6 +14,8 @@ from tests.support.agent import FakeClock
 from tests.support.eventually import eventually
 from tests.support.gpu_children import FakeChild
 
+pytestmark = pytest.mark.process
+
 
 class World:
     """A monitor with its fake children. Its thread runs; its time is ours."""
@@ -84,6 +86,7 @@ def file_at(folder: Path, boot_id: str = "boot-1") -> ReleaseFile:
     return ReleaseFile(folder / "gpu-release.json", boot_id)
 
 
+@pytest.mark.safety
 def test_release_outlives_a_restart_and_ends_when_its_time_is_over(tmp_path: Path) -> None:
     with worldly(file_at(tmp_path)) as before:
         before.wait_child()
@@ -111,6 +114,7 @@ def test_resumed_gpus_are_taken_up_by_the_next_agent(tmp_path: Path) -> None:
         assert after.wait_child().is_connected
 
 
+@pytest.mark.safety
 def test_release_ends_with_the_boot_in_which_it_was_asked_for(tmp_path: Path) -> None:
     file_at(tmp_path).save(0.0, 600.0)
 
@@ -119,6 +123,7 @@ def test_release_ends_with_the_boot_in_which_it_was_asked_for(tmp_path: Path) ->
     assert file_at(tmp_path).load(600.0) is None
 
 
+@pytest.mark.safety
 @pytest.mark.parametrize("text", ["", "{", '{"boot_id": 1}', "x" * 5000])
 def test_file_that_makes_no_sense_is_no_release(tmp_path: Path, text: str) -> None:
     (tmp_path / "gpu-release.json").write_text(text)
@@ -126,6 +131,7 @@ def test_file_that_makes_no_sense_is_no_release(tmp_path: Path, text: str) -> No
     assert file_at(tmp_path).load(10.0) is None
 
 
+@pytest.mark.safety
 def test_release_that_cannot_be_remembered_is_refused(tmp_path: Path) -> None:
     with worldly(file_at(tmp_path / "gone")) as world:
         child = world.wait_child()

@@ -9,6 +9,8 @@ from rankmend.clock import SystemClock
 from tests.support.agent import PATIENT, FakeClock
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 
 @PATIENT
 @given(

@@ -15,6 +15,8 @@ from rankmend.hook.stream_waits import StreamWaits
 from rankmend.hook.writer import Writer
 from tests.support.hook import Rank
 
+pytestmark = pytest.mark.process
+
 HOST_MS = 0.02  # what a call takes the host
 COLLECTIVE_MS = 0.015  # what NCCL's kernel takes once it may begin
 

@@ -9,6 +9,8 @@ import pytest
 from rankmend.outlet import OWN_BYTES, ROOM_BYTES, SLOW_BYTES_MAX, STUCK_S, Outlet
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 LINE = b"." * 1023 + b"\n"
 
 

@@ -25,6 +25,8 @@ from tests.support.collectors import FakeDevice, collector
 from tests.support.findings import Node, values_for
 from tests.support.kernel_log_forms import FORMS
 
+pytestmark = pytest.mark.process
+
 POLICY = load_policy()
 CHECKS = [check for check in load_checks(FAMILIES) if check.event]
 AT_S = 1_000.5

@@ -361,7 +361,12 @@ def test_same_end_of_all_ranks_blames_a_machine_only_for_a_device_error(
         assert classify(error) is FailureCause.DEVICE
 
 
-OWN_SOCKET = ErrorText("ConnectionResetError", "[Errno 104] Connection reset by peer", "")
+OWN_SOCKET = ErrorText(
+    "ConnectionResetError",
+    "[Errno 104] Connection reset by peer",
+    'Traceback (most recent call last):\n  File "/home/a/train.py", line 3, in <module>\n    sock.recv(4)\n'
+    "ConnectionResetError: [Errno 104] Connection reset by peer",
+)
 
 
 def test_broken_connection_is_the_cause_only_where_no_other_rank_has_one() -> None:

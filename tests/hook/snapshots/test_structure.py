@@ -17,6 +17,8 @@ from rankmend.hook.snapshots import layout, structure
 from rankmend.hook.snapshots.arrays import NumpyArrays
 from tests.hook.snapshots.rank import SnapshotRank, is_same
 
+pytestmark = pytest.mark.process
+
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),

@@ -9,6 +9,8 @@ import pytest
 
 from recovery.checkpoints.marks import identify_folder
 
+pytestmark = pytest.mark.process
+
 
 def test_all_that_see_a_folder_read_the_id_that_the_first_has_made(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:

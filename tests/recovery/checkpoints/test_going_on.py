@@ -19,6 +19,8 @@ from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hi
 from tests.support.checkpoint_contents import npz_file
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.process
+
 CHUNK_BYTES = 1 << 20  # of a read that somebody waits for
 SIZE_BYTES = 24 * CHUNK_BYTES
 NO_WAIT = CheckpointSettings(check_wait_s=0.0, scan_interval_s=0.01, grace_s=0.0)

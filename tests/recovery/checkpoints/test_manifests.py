@@ -16,6 +16,8 @@ from recovery.checkpoints.manifests import BYTES_MAX, Manifests
 from recovery.checkpoints.model import CheckpointSettings, CheckpointVerdict, Hindrance, Share
 from tests.support.checkpoint_saves import flip_last_member, save_folder, save_npz
 
+pytestmark = pytest.mark.process
+
 NOON_UNIX_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
 

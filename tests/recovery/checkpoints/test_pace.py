@@ -19,6 +19,8 @@ from tests.support.checkpoint_saves import valid_names
 from tests.support.clocks import FakeClock
 from tests.support.eventually import DEADLINE_S, eventually
 
+pytestmark = pytest.mark.process
+
 HOUR_S = 3600.0
 SLOW = CheckpointSettings(check_rate_bytes_per_s=1.0, grace_s=0.0)
 

@@ -17,6 +17,8 @@ from tests.support.checkpoint_saves import (
     valid_names,
 )
 
+pytestmark = pytest.mark.process
+
 
 def look(folder: Path, share: Share) -> CheckpointVerdict:
     finder = CheckpointFinder(folder)

@@ -43,6 +43,8 @@ from tests.support.goodput_jobs import (
 from tests.support.long_journals import with_progress, write
 from tests.support.old_journals import JOBS, read
 
+pytestmark = pytest.mark.process
+
 WORK = WorkSeen(1, 1.0, 0.0, 4, 1e12, 8.0, 2.0)
 AGAIN = LauncherStarted(("n1",), 4, 2, "0", alive_age_s=20.0)
 TAKEOVER: tuple[Timed, ...] = (
@@ -72,6 +74,7 @@ def check(entries: Sequence[Entry], random: Random, torn: int = 0) -> None:
             )
 
 
+@pytest.mark.safety
 @pytest.mark.thorough
 @given(case=st.sampled_from(JOBS), seed=st.integers(0, 2**32), torn=st.integers(0, 30))
 def test_of_a_journal_of_an_old_version_also_with_a_torn_end(

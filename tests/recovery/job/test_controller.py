@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +28,6 @@ from recovery.journal.incident_records import (
 from recovery.journal.job_records import BudgetsReset, JobEnded, OutcomeKind, RecordsLost
 from recovery.journal.limits import PlanStep
 from recovery.journal.saved_budgets import encode_budgets
-from recovery.journal.store import Journal
 from recovery.messages.exchange import (
     Collected,
     Report,
@@ -646,27 +644,6 @@ def test_another_jobs_journal_is_refused(training: Bench) -> None:
 
     with pytest.raises(JournalError, match="belongs to job 0c1d6a52-job, not to another"):
         after.start()
-
-
-def test_the_controller_on_a_real_journal_is_taken_up_from_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    bench = Bench()
-    bench.journal = Journal(path, bench.clock, "boot-1")
-    bench.start().tell()
-    bench.run_attempt(1)
-    bench.step(1, 1)
-    bench.step(2, 2)
-    bench.journal.close()
-
-    after = Bench()
-    after.empty_through = 1
-    after.journal = Journal(path, after.clock, "boot-1")
-    after.storage = bench.storage
-    after.start().tell()
-    after.journal.close()
-
-    assert after.orders[-1].attempt == 2
-    assert after.control.ledger.highest_step == 1  # step 2 came within a milestone's pause
 
 
 def test_a_job_whose_ranks_were_done_is_not_started_again_by_a_takeover(training: Bench) -> None:

@@ -1,20 +1,12 @@
 """A job is held rather than begun at zero while something is there, and a person can say otherwise."""
 
-import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rankmend.clock import SystemClock
-from recovery.checkpoints.background import CheckpointWatch
-from recovery.checkpoints.finder import CheckpointFinder
 from recovery.checkpoints.model import (
     Candidate,
     CheckpointFormat,
-    CheckpointSettings,
     CheckpointVerdict,
     Hindrance,
     Holds,
@@ -33,9 +25,8 @@ from recovery.journal.incident_records import PlanWaits, WaitCause
 from recovery.journal.job_records import OutcomeKind
 from recovery.messages.exchange import Restore, StopReason
 from recovery.messages.outside import PersonAct, PersonCommand
-from recovery.run.one_node import FolderCheckpoints
 from recovery.views.plan_view import view_plan
-from tests.support.controller_bench import IMPATIENT, Bench, FakeStorage, begin, fail
+from tests.support.controller_bench import IMPATIENT, Bench, begin, fail
 from tests.support.job_ledgers import POLICY, SEEN, ledger, verdict
 
 TORN = verdict(20, is_valid=False, reason="torn")
@@ -422,41 +413,3 @@ def test_job_whose_only_checkpoint_was_deleted_after_it_was_chosen_is_held(train
     storage.verdicts = [verdict(20)]
     training.tell(after_s=6.0)
     assert training.orders[-1].restore == Restore("/c/20", 20)
-
-
-class RealStorage(FakeStorage):
-    """A real folder, looked at as `rankmend run` on one node does, with a clean-up that comes after the choice."""
-
-    def __init__(self, folder: Path, clean_up: Callable[[], None]) -> None:
-        super().__init__()
-        self.on_advance = clean_up
-        self._watch = CheckpointWatch(
-            CheckpointFinder(folder, CheckpointSettings(grace_s=0.0), SystemClock()), SystemClock()
-        )
-        self._found = FolderCheckpoints(self._watch, None)
-
-    def candidates(self, is_training: bool) -> tuple[CheckpointVerdict, ...]:
-        return self._found.candidates(is_training)
-
-    def check_on(self, path: str) -> None:
-        """Read nothing more: there are no files."""
-
-    def is_there(self, path: str) -> bool:
-        return self._found.is_there(path)
-
-
-def test_real_folder_that_is_removed_after_the_choice_is_not_ordered(tmp_path: Path) -> None:
-    for step in (10, 20):
-        (tmp_path / f"step-{step}").mkdir()
-        np.savez(tmp_path / f"step-{step}" / "rank0.npz", step=step)
-        (tmp_path / f"step-{step}" / "COMMIT").write_text("whole")
-    bench = Bench()
-    bench.storage = RealStorage(
-        tmp_path, lambda: shutil.rmtree(tmp_path / "step-20", ignore_errors=True)
-    )
-
-    bench.start().tell()
-
-    (started,) = bench.records(AttemptStarted)
-    assert started.choice.restore == Restore(str(tmp_path / "step-10"), 10)
-    assert [one.path for one in started.choice.passed_over] == [str(tmp_path / "step-20")]

@@ -16,7 +16,7 @@ from recovery.kubernetes.client import KubernetesClient
 from recovery.slurm.requests import SchedulerAction
 from tests.recovery.kubernetes.fakes import LIMITS, FakeApi, FakeSite
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 Make = Callable[..., FakeSite]
 EVICT, DRAIN, RESUME = SchedulerAction.EVICT, SchedulerAction.DRAIN, SchedulerAction.RESUME

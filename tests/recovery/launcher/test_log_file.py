@@ -10,6 +10,8 @@ from rankmend.outlet import Outlet, OutletTarget
 from recovery.launcher.ranks.log_file import LogFile
 from recovery.run.options import RunOptions, make_log_folder, make_output_plan
 
+pytestmark = pytest.mark.process
+
 TEE = RunOptions("train.py", tee="3")
 
 

@@ -37,7 +37,7 @@ from recovery.ownership.taking import (
 )
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 OWNER = FolderClaim(
     generation=1,

@@ -16,6 +16,8 @@ from recovery.run.in_process_link import InProcessLink
 from tests.support.eventually import DEADLINE_S
 from tests.support.launcher_bench import order, report
 
+pytestmark = pytest.mark.process
+
 DONE = JobOutcome(OutcomeKind.DONE, 0, "every rank ended with exit code 0")
 
 

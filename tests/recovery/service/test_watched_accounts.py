@@ -28,6 +28,8 @@ from recovery.watched.verdict import WatchedState
 from recovery.watched.watched_jobs import ENDED_KEPT_S, SILENT_KEPT_S, WatchedJobs
 from tests.support.watched_cluster import JOB, Cluster
 
+pytestmark = pytest.mark.process
+
 
 class ClusterClock:
     def __init__(self, cluster: Cluster) -> None:
@@ -277,6 +279,7 @@ def test_ended_job_has_no_series_and_is_kept(site: Site) -> None:
     assert sum(site.seconds().values()) == pytest.approx(295.0, abs=12.0)
 
 
+@pytest.mark.safety
 def test_files_of_the_journal_are_bounded_and_each_tells_of_all_jobs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,8 @@ from recovery.service.worker import Worker
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Speaker, join_of
 
+pytestmark = pytest.mark.process
+
 
 class FaultyCore:
     """The real core, which raises for the job named ``broken`` as often as it is told."""
@@ -110,6 +112,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
             bench.close()
 
 
+@pytest.mark.safety
 def test_what_a_journal_held_when_it_was_opened_does_not_stay_in_memory(
     make: Callable[..., Bench],
 ) -> None:
@@ -272,6 +275,7 @@ def test_jobs_beyond_the_bound_are_refused(make: Callable[..., Bench]) -> None:
         bench.join(key="second")
 
 
+@pytest.mark.safety
 def test_jobs_are_taken_up_again_with_owner_secret_and_settings(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join(key="kept", slots=4)
@@ -348,6 +352,7 @@ def test_damaged_folder_is_said_and_the_others_are_taken_up(
     assert str(path) in second.worker.jobs.problems[0]
 
 
+@pytest.mark.safety
 def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[..., Bench]) -> None:
     first = make()
     job_id = first.join()
@@ -362,6 +367,7 @@ def test_job_with_a_damaged_journal_is_shown_with_its_problem(make: Callable[...
         second.ask(lambda: second.worker.dry_run(job_id, None))
 
 
+@pytest.mark.safety
 def test_override_of_an_owner_is_bounded_by_the_controllers_own_limit() -> None:
     base = Policy()
     most = OVERRIDE_FACTOR_MAX * base.restarts_max

@@ -13,6 +13,8 @@ from recovery.slurm.limits import SlurmLimits
 from recovery.slurm.requests import SchedulerAction, SchedulerRequest
 from tests.recovery.slurm.fakes import FakeSlurm, MovedClock
 
+pytestmark = pytest.mark.process
+
 
 class Site:
     def __init__(self, folder: Path) -> None:
@@ -91,6 +93,7 @@ def test_a_node_whose_check_failed_is_taken_out_once_and_comes_back_at_a_word(si
     assert site.desk.take_out("n1", "check", "preflight: 3 wrong"), "a later failure is another one"
 
 
+@pytest.mark.safety
 def test_a_drain_by_another_of_a_node_of_interest_is_journaled_once(site: Site) -> None:
     site.slurm.state["n1"], site.slurm.reason["n1"] = "IDLE+DRAIN", "fan is loud"
     site.slurm.state["n2"], site.slurm.reason["n2"] = "IDLE+DRAIN", "not asked about"

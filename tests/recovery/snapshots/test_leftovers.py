@@ -10,6 +10,8 @@ import pytest
 from recovery.snapshots.leftovers import KEPT_S, LOCK_PAUSE_S, lock, remove_leftovers
 from tests.support.snapshot_files import write_snapshot
 
+pytestmark = pytest.mark.process
+
 WRITTEN_S = 1.0  # by `write_snapshot`
 
 
