@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.run_again import RunAgain, known_flaky
-from tests.support.tiers import Tier, UnitGuard, shares_bed, tier_of
+from tests.support.tiers import Tier, UnitGuard, stays_together, tier_of
 
 # No test asserts how long something took, and neither does hypothesis: machines are busy.
 settings.register_profile("quick", deadline=None, max_examples=10)  # `make check`, `make test`
@@ -148,13 +148,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Hand out tests one by one, but keep those that share a module's bed on one worker."""
+    """Hand out whole jobs one by one, and all other tests a file at a time."""
     from xdist.scheduler import LoadScopeScheduling
 
     class BedScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if shares_bed(ROOT / file) else nodeid
+            return file if stays_together(ROOT / file) else nodeid
 
     return BedScheduling(config, log)
 

@@ -202,29 +202,34 @@ def save_with_metrics(folder: Path) -> None:
     (folder / "metrics.npz").write_bytes(npz_file(loss=[0.5]))
 
 
+def save_with_best(folder: Path) -> None:
+    save_with_metrics(folder)
+    (folder / "best.pt").write_bytes(whole_file(weights()))
+
+
 def test_explain_shows_what_speaks_for_and_against_each_and_what_to_type(tmp_path: Path) -> None:
-    save_with_metrics(tmp_path)
+    save_with_best(tmp_path)
 
     result = checkpoints(str(tmp_path), "--explain")
 
     text = " ".join(result.stdout.split())
     assert "model and optimizer, step from its content, 2 are alike" in text
     assert (
-        "values alone, no step, named as a copy; against it: no optimizer's state is in it" in text
+        "model alone, no step, named as a copy; against it: no optimizer's state is in it" in text
     )
-    assert f"newer, but passed over: {tmp_path}/metrics.npz: no optimizer's state is in it" in text
-    assert "to restore it all the same: --checkpoint-name metrics.npz" in text
+    assert f"newer, but passed over: {tmp_path}/best.pt: no optimizer's state is in it" in text
+    assert "to restore it all the same: --checkpoint-name best.pt" in text
 
 
 def test_the_evidence_is_in_the_document(tmp_path: Path) -> None:
-    save_with_metrics(tmp_path)
+    save_with_best(tmp_path)
 
     document = json.loads(checkpoints(str(tmp_path), "--json").stdout)
 
     chosen, _older, side = (one["evidence"] for one in document["checkpoints"])
     assert (chosen["step"], chosen["holds"], chosen["reason"]) == ("content", "state", "first")
     assert (chosen["tensors"], chosen["elements"]) == (4, 544)
-    assert (side["step"], side["holds"], side["reason"]) == ("none", "values", "no_optimizer")
+    assert (side["step"], side["holds"], side["reason"]) == ("none", "model", "no_optimizer")
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,16 @@ def _beds_of(file: Path) -> tuple[str, ...]:
     return tuple(_BED.findall(file.read_text(encoding="utf-8"))) if file.exists() else ()
 
 
+# Whole jobs, each with a name and folders of its own. Tests of other files may share something of the machine: a number
+# of a Slurm job, a user, a port.
+_SPREAD = ("system/faults", "hook/frameworks")
+
+
 @cache
-def shares_bed(file: Path) -> bool:
-    """Return whether tests of a file use what is made once for all of them, in the file or a conftest above it."""
+def stays_together(file: Path) -> bool:
+    """Return whether the tests of a file run on one worker: all but whole jobs that use no bed of their module."""
+    if not file.as_posix().rpartition("/tests/")[2].startswith(_SPREAD):
+        return True
     above = takewhile(lambda folder: folder.name != "tests", file.parents)
     beds = {name for folder in above for name in _beds_of(folder / "conftest.py")}
     words = set(re.findall(r"\w+", file.read_text(encoding="utf-8"))) if beds else set()
