@@ -11,7 +11,7 @@ from recovery.checkpoints.budget_writer import BudgetWriter
 from recovery.checkpoints.marks import BudgetCopy
 from tests.support.eventually import DEADLINE_S, eventually
 
-pytestmark = pytest.mark.safety
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 
 class SlowCopy(BudgetCopy):

@@ -8,6 +8,8 @@ import pytest
 from recovery.console.source import PageError, Viewer
 from recovery.local_console.folder_source import FolderSource
 
+pytestmark = pytest.mark.process
+
 VIEWER = Viewer("ann", "127.0.0.1", ())
 
 
