@@ -15,6 +15,8 @@ from recovery.run.remote_link import describe
 from tests.support.launcher_bench import order
 from tests.support.service import join_of
 
+pytestmark = pytest.mark.process
+
 REFUSED = "c:1: Connection refused"
 STRANGER = "c:1: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"
 
