@@ -343,6 +343,11 @@ _DECISIVE: Final = frozenset(
 _STRENGTH: Final = {cause: place for place, cause in enumerate(FailureCause)}
 
 
+_BROKEN: Final = re.compile(
+    rf"{_SOCKET_ERROR.pattern}|[Cc]onnection (?:was )?(?:closed|reset) by peer", _SOCKET_ERROR.flags
+)
+
+
 def classify(error: ErrorText) -> FailureCause:
     """Return the class of an error; one that says nothing takes that of what it came from."""
     if (killed := _kill_of_child(error)) is not None:
@@ -404,7 +409,7 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
         if _CLIENT.search(frame.path):
             return False
     # Without a frame nobody knows whose connection broke. To take it for a peer's costs no node and no job.
-    return not frames and _SOCKET_ERROR.search(statement) is not None
+    return not frames and _BROKEN.search(statement) is not None
 
 
 def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
