@@ -15,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from tests.support.hosts.machine import keep_own_mounts
 from tests.support.run_again import RunAgain, known_flaky
 from tests.support.tiers import Tier, UnitGuard, stays_together, tier_of
 
@@ -55,8 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take from the surroundings what started programs would inherit.
 
     A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal;
-    PyTorch takes twice as long where Python keeps nothing that it compiles.
+    PyTorch takes twice as long where Python keeps nothing that it compiles. A mount that one worker makes
+    to hang must not be found, rightly, by the node agents that another worker tests.
     """
+    with contextlib.suppress(PermissionError):
+        keep_own_mounts()
     if config.getoption("--run-again") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunAgain(config, known_flaky()))
     for name in ("COLUMNS", "LINES", "PYTHONDONTWRITEBYTECODE"):

@@ -75,6 +75,15 @@ def _mount(source: str, target: str, kind: str = "", flags: int = 0, options: st
     _call(f"mount {kind or source} at {target}", _LIBC.mount(*texts, ctypes.c_ulong(flags), data))
 
 
+def keep_own_mounts() -> None:
+    """Give this process mounts of its own: what it or a child mounts is seen by no other process of the machine.
+
+    Raises OSError where the process may not (it needs root).
+    """
+    unshare(CLONE_NEWNS)
+    _mount("", "/", flags=_MS_REC | _MS_PRIVATE)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What one host is made of, as its power supply is told."""
