@@ -341,4 +341,4 @@ def test_any_list_of_mounts_is_understood_or_refused(text: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_what_a_test_mounts_is_seen_by_no_other_process_of_the_machine() -> None:
     """A mount that hangs here is a broken mount to the agents that another worker tests."""
-    assert os.readlink("/proc/self/ns/mnt") != os.readlink(f"/proc/{os.getppid()}/ns/mnt")
+    assert Path("/proc/self/ns/mnt").readlink() != Path(f"/proc/{os.getppid()}/ns/mnt").readlink()
