@@ -48,7 +48,9 @@ def is_program(file: Path) -> bool:
 
 @cache
 def facts_of(file: Path) -> Facts:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    reads_clock = any(clock in text for clock in CLOCKS)
     facts = Facts()
     constants = dict(_constants(tree))
     for node in ast.walk(tree):
@@ -62,7 +64,7 @@ def facts_of(file: Path) -> Facts:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 if node.name.startswith(("test_", "Test")):
                     facts.tests[node.name] = {ast.unparse(mark) for mark in node.decorator_list}
-                if not isinstance(node, ast.ClassDef):
+                if reads_clock and not isinstance(node, ast.ClassDef):
                     facts.asserted_durations += _asserted_durations(node)
     return facts
 

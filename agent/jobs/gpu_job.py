@@ -34,17 +34,24 @@ class GpuJob:
 def merge(facts: Iterable[GpuJob]) -> tuple[GpuJob, ...]:
     """Return one job for all facts of it, at most JOBS_OF_GPU_MAX, in a stable order."""
     groups: list[list[GpuJob]] = []
+    joined: list[GpuJob] = []  # each group as one job
+    groups_of: dict[tuple[int, str], list[int]] = {}  # by a name: which of the three, and its text
     # What says most comes first, so that what says less finds where it belongs.
     for fact in sorted(facts, key=lambda one: (-sum(map(bool, one.names)), one.names)):
         if not any(fact.names):
             continue
-        for group in groups:
-            if _is_same_job(_joined(group), fact):
-                group.append(fact)
-                break
-        else:
-            groups.append([fact])
-    return tuple(map(_joined, groups[:JOBS_OF_GPU_MAX]))
+        named = [name for name in enumerate(fact.names) if name[1]]
+        near = sorted({group for name in named for group in groups_of.get(name, ())})
+        group = next((near for near in near if _is_same_job(joined[near], fact)), len(groups))
+        if group == len(groups):
+            groups.append([])
+            joined.append(fact)
+        groups[group].append(fact)
+        joined[group] = _joined(groups[group])
+        for name in named:
+            if group not in (known := groups_of.setdefault(name, [])):
+                known.append(group)
+    return tuple(joined[:JOBS_OF_GPU_MAX])
 
 
 def _is_same_job(one: GpuJob, other: GpuJob) -> bool:

@@ -49,6 +49,7 @@ def test_spares_for_an_availability_keep_it(rates: str) -> None:
     assert page["availability_ratio"]["p50"] > 0.95
 
 
+@pytest.mark.thorough
 def test_the_best_interval_of_each_tier_is_near_daly_and_is_used(rates: str) -> None:
     tiers = ("--interval", "auto", "--snapshots", "auto", "--seeds", "1")
     result = simulate(*SMALL, "--rates", rates, *tiers, "--json")

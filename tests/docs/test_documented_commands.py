@@ -1,4 +1,4 @@
-"""Every `rankmend ...` that documents, units, rules and messages tell somebody to type can be typed."""
+"""Every `rankmend ...` that documents and messages name can be typed; the messages that cli.md quotes exist."""
 
 import re
 import shlex
@@ -10,9 +10,11 @@ import pytest
 from click.shell_completion import split_arg_string
 
 from rankmend.cli import cli
-from tests.support.shipped import SOURCES, shipped_files, texts_in
+from tests.support.shipped import shipped_files, texts_of_code
 
 ROOT = Path(__file__).resolve().parents[2]
+CLI_PAGE = ROOT / "docs/operate/cli.md"
+MESSAGE_ROW = re.compile(r"^\| `([^`]+)`.* \| .+ \|$", re.MULTILINE)
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -92,12 +94,7 @@ def test_every_command_that_a_page_names_exists_with_its_options(path: Path) -> 
 
 
 def test_every_command_that_a_message_names_exists_with_its_options() -> None:
-    told = {
-        found
-        for path in SOURCES
-        for text in texts_in(path.read_text(encoding="utf-8"))
-        for found in SPAN.findall(text)
-    }
+    told = {found for text in texts_of_code() for found in SPAN.findall(text)}
 
     assert any(line.startswith("rankmend confirm-gone WORD --job") for line in told)
     assert {line: why for line in told if (why := what_is_wrong(line))} == {}
@@ -144,3 +141,28 @@ def test_documents_make_a_token_for_each_user_first() -> None:
     made, used = text.find("token add alice --role launch"), text.find("--token-file alice.token")
     assert 0 < made < used
     assert "--token-file launch.token" not in text
+
+
+def quoted_messages() -> list[str]:
+    table = CLI_PAGE.read_text(encoding="utf-8").partition("| message | what to do |\n")[2]
+    return MESSAGE_ROW.findall(table.partition("\n\n")[0])
+
+
+@pytest.fixture(scope="module")
+def messages() -> str:
+    """Return every text of the code; a value filled in stands as WORD."""
+    return "\n".join(texts_of_code())
+
+
+def test_the_page_quotes_messages() -> None:
+    assert len(quoted_messages()) >= 10
+
+
+@pytest.mark.parametrize("quoted", quoted_messages())
+def test_a_quoted_message_is_one_that_the_code_prints(quoted: str, messages: str) -> None:
+    """Capital letters in a quotation stand for a value; a message may be two texts, put together."""
+    texts = [re.sub(r"\b[A-Z]{4,}\b", "WORD", text) for text in quoted.split(": ")]
+
+    missing = [text for text in texts if text != "..." and text not in messages]
+
+    assert not missing, f"{CLI_PAGE.name} quotes a message that no code prints"

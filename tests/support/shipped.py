@@ -37,6 +37,12 @@ def texts_in(source: str) -> Iterator[str]:
 
 
 @cache
+def texts_of_code() -> tuple[str, ...]:
+    """Return the strings of all modules that people install."""
+    return tuple(text for path in SOURCES for text in texts_in(path.read_text(encoding="utf-8")))
+
+
+@cache
 def load_generator() -> ModuleType:
     """Return the program that writes the rules for Prometheus from the tables of findings."""
     path = ROOT / "deploy" / "prometheus" / "generate.py"

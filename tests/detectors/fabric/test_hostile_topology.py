@@ -22,7 +22,8 @@ from rankmend.errors import SourceError
         (b"SwitchNames=leaf1 Nodes=n1", "line 1"),
         (b"SwitchName=leaf1 Nodes=n[1-3", "list"),
         (b"SwitchName=leaf1 Nodes=n[1-99999999]", "list"),
-        (b"SwitchName=leaf1 Nodes=n[0-19999]\n" * 51, "more than 1000000 edges"),
+        pytest.param(b"SwitchName=leaf1 Nodes=n[0-19999]\n" * 51, "more than 1000000 edges",
+                     marks=pytest.mark.thorough),
         (b"n1 leaf1\n" * 100_001, "100001 lines"),
         (b"SwitchName=top Switches=leaf1\n", "names no host"),
         (b'{"format": "rankmend-topology-1", "edges": [{"below": "n1", "above": "\\u001b[2J", '

@@ -45,6 +45,7 @@ def test_first_rounds_are_half_of_those_allowed_and_pair_nobody_twice(
         assert len(nodes) >= count - max(2, count // 8) or count < 8
 
 
+@pytest.mark.thorough
 def test_slow_node_is_named_among_1024() -> None:
     for seed in range(3):
         simulated = SimulatedNetwork(
@@ -154,6 +155,7 @@ def test_slow_path_is_a_path_and_its_ports_are_named() -> None:
     assert all(path % 2 == 0 for path in part.paths)
 
 
+@pytest.mark.thorough
 def test_sound_network_of_1024_accuses_nobody_whatever_the_seed() -> None:
     network = make_network(1024)
     for seed in range(5):

@@ -103,7 +103,11 @@ def test_of_several_topologies_the_clusters_default_names_the_leaf_of_a_node() -
         ("RingName=r1 Nodes=n[1-4]\n", "line 1: neither a switch, a block"),
         ("BlockSizes=4\n", "names no host"),
         ("BlockSizes=4 what is this\n", "line 1: neither"),
-        ("".join(f"BlockName=b{at} Nodes=n[1-20000]\n" for at in range(51)), "1000000 edges"),
+        pytest.param(
+            "".join(f"BlockName=b{at} Nodes=n[1-20000]\n" for at in range(51)),
+            "1000000 edges",
+            marks=pytest.mark.thorough,
+        ),
         ("---\n- topology: [1]\n", "topology.yaml of Slurm: Expected `str`"),
         ("---\n- topology: t\n  block: {blocks: [{block: b, nodes: 'n[1-'}]}\n", "topology 't'"),
         ("---\n- topology: t\n  tree: {switches: [{switch: s, children: t}]}\n", "names no host"),

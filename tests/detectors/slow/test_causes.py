@@ -111,10 +111,13 @@ class Cluster:
 
 
 def explain(
-    cluster: Cluster, section: SlowSection = SlowSection.UNKNOWN, **who: Any
+    cluster: Cluster | list[HardwareReading],
+    section: SlowSection = SlowSection.UNKNOWN,
+    **who: Any,
 ) -> SlowExplanation:
     accused = SlowPlace(**{"section": section, "rank": 2, "node": "n1"} | who)
-    (explanation,) = explain_slow([accused], cluster.readings(), WINDOW)
+    readings = cluster.readings() if isinstance(cluster, Cluster) else cluster
+    (explanation,) = explain_slow([accused], readings, WINDOW)
     return explanation
 
 
@@ -134,9 +137,10 @@ def test_each_sign_names_its_cause_where_the_section_allows_it(cause: Any, sign:
     cluster = Cluster()
     times = 3.0 if sign.metric != "rankmend_gpu_nvlink_up" else 2.0
     cluster.change("n1", sign, 0, worse(sign, times))
+    readings = cluster.readings()
 
     for section in (*cause.sections, SlowSection.UNKNOWN):
-        explanation = explain(cluster, section)
+        explanation = explain(readings, section)
         named = {one.cause for one in explanation.causes}
         assert cause.name in named, explanation
         best = explanation.causes[0]
@@ -146,7 +150,7 @@ def test_each_sign_names_its_cause_where_the_section_allows_it(cause: Any, sign:
         SlowSection.IO,
         SlowSection.COMMUNICATION,
     } - cause.sections:
-        explanation = explain(cluster, section)
+        explanation = explain(readings, section)
         assert cause.name not in {one.cause for one in explanation.causes}
         assert explanation.beside
 

@@ -227,7 +227,7 @@ def test_hostile_reports_raise_nothing(
 
 @pytest.mark.parametrize(
     "world_size",
-    [2, pytest.param(8), pytest.param(64)],
+    [2, *(pytest.param(ranks, marks=pytest.mark.thorough) for ranks in (8, 64))],
 )
 def test_healthy_jobs_of_noisy_steps_name_nobody_in_many_hours(world_size: int) -> None:
     named = 0
@@ -238,7 +238,7 @@ def test_healthy_jobs_of_noisy_steps_name_nobody_in_many_hours(world_size: int) 
     assert named == 0
 
 
-@pytest.mark.parametrize("world_size", [2, pytest.param(8)])
+@pytest.mark.parametrize("world_size", [2, pytest.param(8, marks=pytest.mark.thorough)])
 def test_steps_that_vary_by_half_name_a_rank_in_no_more_than_single_looks(world_size: int) -> None:
     looks = [
         look for seed in range(20) for look in SimJob(world_size, noise=0.5, seed=seed).run(300)

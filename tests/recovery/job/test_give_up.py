@@ -16,7 +16,13 @@ BENCH: dict[str, Any] = runpy.run_path(
 FAILURES = 800  # a third of a year at one each 3.1 h
 
 
-@pytest.mark.parametrize("case", BENCH["HEALTHY"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=pytest.mark.thorough if number else [])
+        for number, case in enumerate(BENCH["HEALTHY"])
+    ],
+)
 def test_job_whose_failures_are_chance_is_not_given_up(case: Any) -> None:
     told = BENCH["run_healthy"](case, FAILURES, 5, Policy())
 

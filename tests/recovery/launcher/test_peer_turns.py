@@ -105,6 +105,7 @@ def test_those_that_did_not_answer_come_first_and_keep_nobody_from_a_turn() -> N
     assert min(counts[node] for node in witnesses) >= rounds / 8
 
 
+@pytest.mark.thorough
 def test_any_torn_pair_of_neighbours_among_2048_nodes_is_asked_within_a_sixth_of_the_lease() -> (
     None
 ):
