@@ -22,7 +22,8 @@ have one. A number in a name only orders names of one pattern: `best_step_10.pt`
 Everything else is ordered by time. A file that somebody copied has a new time, so within a pattern the number counts
 more: a candidate is as young as the youngest one that it supersedes. A copy by its name (`best.pt`, `ema.pt`)
 comes before another one only where it is younger by more than the time between two saves. Names that count anew after
-all files of an older run (the next fold, stage or experiment in one folder) come before those of that run.
+all files of an older run (the next fold, stage or experiment in one folder) come before those of that run, and so
+do those of a run that overwrites an older one's from its lower numbers on.
 
 Two or three files or folders that a script overwrites in turn (`ckpt_0.pt`, `ckpt_1.pt`) have numbers, too,
 which say nothing. Slots are told from a count by three things together: no word says that the number counts
@@ -63,6 +64,7 @@ _OPEN: Final = frozenset(
 )
 _ALIKE: Final = 0.02  # of the elements; a counter that is a tensor makes no other model
 _SIZE_RATIO: Final = 2.0  # of files whose content isn't known
+_AS_FAR: Final = 0.25  # of the usual time between two saves: some steps are quicker than others
 _SAVE_WEIGHT: Final = 2  # of `name_weight`: a word says that it is a save
 _COMPARED_MAX: Final = 200  # families that are compared with each other, 40,000 pairs
 _TOGETHER_S: Final = 60.0  # between two files of one save, where no series shows an interval
@@ -522,6 +524,7 @@ def _last_run_begin(members: Sequence[Candidate]) -> float:
         if _DIGITS.search(one.tag) and not is_copy_name(one.tag) and not _DATE.search(one.tag):
             named[one.directory, _LAST_DIGITS.sub("#", one.tag)].append(one)
     runs = []
+    overwriting: list[float] = []
     for files in named.values():
         files.sort(key=lambda one: _numbers(one)[-1])
         times = [one.written_unix_s for one in files]
@@ -529,9 +532,44 @@ def _last_run_begin(members: Sequence[Candidate]) -> float:
             numbers = [_numbers(one) for one in (files[0], files[-1])]
             kept, spans = numbers[0][:-1], (numbers[0][-1], numbers[1][-1])
             runs.append(_Run(name_pattern(files[0]), kept, times[0], times[-1], *spans, len(files)))
+        elif not _was_copied(files) and (begin_unix_s := _overwriting_since(times)) is not None:
+            overwriting.append(begin_unix_s)
     runs = runs[:_COMPARED_MAX]
     begins = (one.begin_unix_s for one in runs if any(map(one.counts_anew_after, runs)))
-    return max(begins, default=float("-inf"))
+    return max((*begins, *overwriting), default=float("-inf"))
+
+
+def _was_copied(files: Sequence[Candidate]) -> bool:
+    """Return whether the files were written in the order of their names as texts: 1, 10, 2."""
+    by_time = sorted(files, key=lambda one: (one.written_unix_s, one.tag))
+    return [one.tag for one in by_time] == sorted(one.tag for one in files)
+
+
+def _overwriting_since(times_unix_s: Sequence[float]) -> float | None:
+    """Return when a run began to overwrite the files of an older one, whose higher numbers are still there.
+
+    ``times_unix_s``: in the order of the numbers. Two files or more, neighbours, are younger than all others, each
+    younger than the one before it, and as far apart as files of this series are, which have grown in order, too: files
+    that somebody copied are not.
+    """
+    newest = max(range(len(times_unix_s)), key=times_unix_s.__getitem__)
+    after = times_unix_s[newest + 1 :]
+    if not after:
+        return None
+    oldest_unix_s = max(after)
+    first = newest
+    while first > 0 and oldest_unix_s < times_unix_s[first - 1] < times_unix_s[first]:
+        first -= 1
+    run = times_unix_s[first : newest + 1]
+    if len(run) < 2 or any(at >= run[0] for at in times_unix_s[:first]):
+        return None
+    others = [*times_unix_s[:first], *after]
+    gaps = sorted(one - other for other, one in pairwise(others))
+    usual_s = gaps[len(gaps) // 2] if gaps else 0.0
+    is_as_far = min(gaps, default=1.0) > 0 and all(
+        one - other >= usual_s * _AS_FAR for other, one in pairwise(run)
+    )
+    return run[0] if is_as_far else None
 
 
 def _numbers(candidate: Candidate) -> tuple[int, ...]:

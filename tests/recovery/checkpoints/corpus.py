@@ -1579,4 +1579,123 @@ SIBLINGS: Final = tuple(
     Folder(name, "scripts, tried after the rules were written", tuple(files), truth)
     for name, files, truth in _SIBLINGS
 )
-CORPUS: Final = (*HABITS, *SIBLINGS, *BESIDE_FILES, *BESIDE_FOLDERS, *BESIDE_LAST)
+
+
+def at(name: str, content: bytes, minute: float) -> tuple[str, bytes, float]:
+    return name, content, 60 * minute
+
+
+# A second run in the folder of a first one, and what looks like one but is a copy.
+OVERWRITTEN: Final = (
+    Folder(
+        "rerun over the first epochs",
+        "scripts that name files by epoch and are started anew in one folder",
+        (
+            *(at(f"epoch_{n}.pt", state(), n) for n in range(3, 9)),
+            *(at(f"epoch_{n}.pt", state(), 100 + n) for n in (1, 2)),
+        ),
+        "epoch_2.pt",
+    ),
+    Folder(
+        "rerun whose content tells the step",
+        "nanoGPT-like scripts started anew in one folder",
+        (
+            *(at(f"step_{n}.pt", state(step=n), n / 100) for n in range(400, 1100, 100)),
+            *(at(f"step_{n}.pt", state(step=n), 100 + n / 100) for n in (100, 200, 300)),
+        ),
+        "step_300.pt",
+        300,
+    ),
+    Folder(
+        "rolled back and trained on",
+        "a person restored step 200 after the loss had exploded",
+        (
+            *(at(f"step_{n}.pt", state(step=n), n / 100) for n in (100, 200, 500, 600)),
+            *(at(f"step_{n}.pt", state(step=n), 100 + n / 100) for n in (300, 400)),
+        ),
+        "step_400.pt",
+        400,
+    ),
+    Folder(
+        "trainer folders of a rerun",
+        "Trainer with overwrite_output_dir in a folder that is not empty",
+        tuple(
+            at(name, content, minute)
+            for step, minute in ((300, 3), (400, 4), (500, 5), (100, 101), (200, 102))
+            for name, content in hf(step)
+        ),
+        "checkpoint-200",
+        200,
+    ),
+    Folder(
+        "two old files copied",
+        "files brought back from another disk without their times",
+        (
+            *(at(f"epoch_{n}.pt", state(), n) for n in range(3, 9)),
+            *(at(f"epoch_{n}.pt", state(), 100 + n / 600) for n in (1, 2)),
+        ),
+        "epoch_8.pt",
+    ),
+    Folder(
+        "one old file touched",
+        "an evaluation that writes its result into one checkpoint",
+        (*(at(f"epoch_{n}.pt", state(), n) for n in range(2, 9)), at("epoch_1.pt", state(), 101)),
+        "epoch_8.pt",
+    ),
+    Folder(
+        "all copied in the order of names",
+        "rsync without --times",
+        tuple(
+            at(f"epoch_{n}.pt", state(), 100 + place / 60)
+            for place, n in enumerate((1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9))
+        ),
+        "epoch_11.pt",
+    ),
+    Folder(
+        "copied from the newest down",
+        "ls -t | xargs cp",
+        tuple(at(f"epoch_{n}.pt", state(), 100 - n / 60) for n in range(1, 9)),
+        "epoch_8.pt",
+    ),
+    Folder(
+        "copied in no order",
+        "a copy by several processes",
+        tuple(
+            at(f"epoch_{n}.pt", state(), 100 + place)
+            for place, n in enumerate((6, 2, 8, 1, 5, 7, 3, 4))
+        ),
+        "epoch_8.pt",
+    ),
+    Folder(
+        "NequIP",
+        "nequip before 0.7: trainer.pth has the optimizer, last_model.pth the weights",
+        (
+            at("best_model.pth", model(), 3),
+            at("last_model.pth", model(), 9),
+            at("trainer.pth", optimizer(progress={"epoch": 9}), 9.01),
+            at("metrics_epoch.csv", b"epoch,loss\n", 9.02),
+        ),
+        ("last_model.pth", "trainer.pth"),
+    ),
+    Folder(
+        "the same numbers under two names",
+        "two experiments of one model in one folder",
+        (
+            *(at(f"a_{n}.pt", state(step=n), n) for n in (10, 20)),
+            *(at(f"other_{n}.pt", state(step=n), 100 + n) for n in (10, 20)),
+        ),
+        "other_20.pt",
+        20,
+    ),
+    Folder(
+        "the same numbers under two names, of two sizes",
+        "two experiments, the second with a larger model",
+        (
+            *(at(f"small_{n}.pt", state(step=n), n) for n in (10, 20)),
+            *(at(f"large_{n}.pt", state(OTHER, step=n), 100 + n) for n in (10, 20)),
+        ),
+        "large_20.pt",
+        20,
+    ),
+)
+CORPUS: Final = (*OVERWRITTEN, *HABITS, *SIBLINGS, *BESIDE_FILES, *BESIDE_FOLDERS, *BESIDE_LAST)
