@@ -137,8 +137,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         if not is_approved:
             yield _waiting(job, incident)
     if ledger.start_waits is not None and ledger.start_approved_by is None:
-        todo = f"put a valid checkpoint back; or let the job begin at step 0 (`rankmend approve {job.name}`)"
-        need = "it would begin at step 0"
+        leave, need = _leave(ledger.start_waits.model_alone)
+        todo = f"put a valid checkpoint back; or let the job {leave} (`rankmend approve {job.name}`)"
         if ledger.start_waits.is_for_storage:
             todo, need = "make the checkpoint folder writable", _NEEDS[WaitCause.STORAGE]
         yield Notice(
@@ -206,6 +206,14 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         )
 
 
+def _leave(model_alone: str) -> tuple[str, str]:
+    """Return what an approval makes a held job do, and why it needs one."""
+    if model_alone:
+        leave = f"go on from {model_alone}, without its optimizer's state"
+        return leave, "the optimizer's state would be lost"
+    return "begin at step 0", "it would begin at step 0"
+
+
 def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     assert incident.waits is not None, "called for a pending plan"
     plan, reason = incident.waits
@@ -213,7 +221,7 @@ def _waiting(job: RunningJob, incident: OpenIncident) -> Notice:
     todo = f"`rankmend approve {incident_id}` or reject it, or end the pause that holds it"
     if incident.waits_cause is WaitCause.CHECKPOINT:
         alone = "" if plan.choice is None else plan.choice.model_alone
-        leave = f"go on from {alone}, without its optimizer's state" if alone else "begin at step 0"
+        leave, _need = _leave(alone)
         todo = (
             f"put a valid checkpoint back; or let the job {leave} (`rankmend approve {incident_id}`) "
             f"or end it (`rankmend reject {incident_id}`)"

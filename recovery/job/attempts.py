@@ -193,7 +193,7 @@ class Attempts:
         if told is not None and told.about == about:
             return False
         reason = shared_reasons.held(choice, self._settings.name)
-        self._situation.record(StartWaits(reason, about))
+        self._situation.record(StartWaits(reason, about, model_alone=choice.model_alone))
         return True
 
     def _spent(self, ready: NeedsMet | FinderChosen | NeedsMissing) -> str | None:

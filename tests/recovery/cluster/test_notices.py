@@ -67,6 +67,17 @@ def test_a_start_that_is_held_is_told_as_an_emergency() -> None:
 
     assert (notice.kind, notice.severity) == (NoticeKind.PLAN_WAITS, Severity.CRITICAL)
     assert held.reason in notice.summary
+    assert notice.need == "it would begin at step 0"
+
+
+def test_a_start_that_would_lose_the_optimizers_state_says_what_an_approval_would_do() -> None:
+    held = StartWaits("no state is whole", "1 /c/9", model_alone="/c/model_9.pt")
+
+    (notice,) = told(running(Ledger(start_waits=held)))
+
+    assert notice.need == "the optimizer's state would be lost"
+    assert "let the job go on from /c/model_9.pt" in notice.todo
+    assert "step 0" not in notice.todo
 
 
 def test_a_plan_that_waits_for_nodes_is_told_although_it_was_approved_and_asks_for_no_approval() -> (
