@@ -5,7 +5,7 @@ and dict are carried out here, and every other one is refused by its name. There
 among them that imports, calls or builds an object, so a hostile pickle can at most be wrong.
 Bounded are the bytes, the opcodes, the open marks and the length of a number; the memo is a dict,
 so a large index costs nothing. What the caller gets may contain itself: walk it by its
-expected form, not to its end.
+expected form, or to its end after `refuse_endless`.
 
 Opcodes: Python's Lib/pickletools.py, protocols 2 to 5. PyTorch writes protocol 2.
 """
@@ -21,6 +21,8 @@ BYTES_MAX: Final = 64 << 20  # 2,000 entries with stacks, PyTorch's default, tak
 OPCODES_MAX: Final = 8_000_000
 MARKS_MAX: Final = 64  # a dump nests 7 deep
 INT_BYTES_MAX: Final = 16
+VALUES_MAX: Final = 4_000_000  # a dump of 64 MiB has about two million
+DEPTH_MAX: Final = 100
 
 _MARK: Final = object()
 _NAMES: Final = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
@@ -35,6 +37,26 @@ def load_plain(data: bytes) -> Any:
         return machine.run()
     except (IndexError, KeyError, struct.error, UnicodeDecodeError, TypeError) as error:
         raise SourceError(f"pickle is broken at byte {machine.at}: {error!r}") from error
+
+
+def refuse_endless(value: Any) -> None:
+    """Raise SourceError where a value contains itself, or so much that nobody may walk it to its end.
+
+    What is shared counts each time that a walk meets it: a hundred bytes of lists of lists are millions of values.
+    """
+    values = 0
+    pending = [(value, 0)]
+    while pending:
+        part, depth = pending.pop()
+        values += 1
+        if values > VALUES_MAX or depth > DEPTH_MAX:
+            raise SourceError(
+                f"it contains itself, or more than {VALUES_MAX} values or {DEPTH_MAX} levels"
+            )
+        if isinstance(part, dict):
+            pending.extend((inner, depth + 1) for item in part.items() for inner in item)
+        elif isinstance(part, list | tuple):
+            pending.extend((inner, depth + 1) for inner in part)
 
 
 class _Machine:

@@ -138,7 +138,9 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
             yield _waiting(job, incident)
     if ledger.start_waits is not None and ledger.start_approved_by is None:
         leave, need = _leave(ledger.start_waits.model_alone)
-        todo = f"put a valid checkpoint back; or let the job {leave} (`rankmend approve {job.name}`)"
+        todo = (
+            f"put a valid checkpoint back; or let the job {leave} (`rankmend approve {job.name}`)"
+        )
         if ledger.start_waits.is_for_storage:
             todo, need = "make the checkpoint folder writable", _NEEDS[WaitCause.STORAGE]
         yield Notice(

@@ -130,9 +130,7 @@ class StartWaits:
     is_for_storage: bool = (
         False  # it waits for a checkpoint folder that can be written: no approval replaces that
     )
-    model_alone: str = (
-        ""  # a checkpoint without an optimizer's state, from which an approval starts it; "": at step 0
-    )
+    model_alone: str = ""  # a checkpoint without an optimizer's state, from which an approval starts it; "": at step 0
 
 
 class StallSource(Enum):

@@ -19,6 +19,9 @@ from rankmend.printable import printable
 SAMPLES_MAX: Final = 2_000  # a GPU has about 40 of them, a NIC port 10
 KEPT_CHARACTERS_MAX: Final = 256 * 1024  # of all names, labels and values of one reading
 _LINE_CHARACTERS_MAX: Final = 2_000
+_READ_CHARACTERS_MAX: Final = (
+    512 * 1024
+)  # of the lines of one page: two seconds at the worst, 0.1 s of a real one
 _LABEL_CHARACTERS_MAX: Final = 100
 
 METRICS: Final = frozenset(
@@ -107,7 +110,12 @@ def pick_samples(page: bytes, node: str) -> tuple[tuple[Sample, ...], bool]:
     if not lines:
         raise SourceError("its page has no metrics of a rankmend agent")
     is_cut = len(lines) > SAMPLES_MAX
-    known = [line for line in lines[:SAMPLES_MAX] if len(line) <= _LINE_CHARACTERS_MAX]
+    known = []
+    left = _READ_CHARACTERS_MAX
+    for line in lines[:SAMPLES_MAX]:
+        if len(line) <= min(_LINE_CHARACTERS_MAX, left):
+            known.append(line)
+            left -= len(line)
     is_cut = is_cut or len(known) < len(lines)
     samples: list[Sample] = []
     left = KEPT_CHARACTERS_MAX

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from detectors.formats.plain_pickle import load_plain
+from detectors.formats.plain_pickle import load_plain, refuse_endless
 from rankmend.errors import ConfigError, RankmendError, SourceError
 from rankmend.files import replacing
 from recovery.journal.incident_records import IncidentOpened
@@ -105,7 +105,7 @@ def make_bundle(
         for number, source in enumerate(sources[:FILES_MAX], start=1):
             try:
                 body = source.read()
-            except (OSError, RankmendError) as error:
+            except (OSError, RankmendError, ValueError, RecursionError) as error:
                 left_out.append(f"{source.path}: {scrubber.scrub(str(error))}")
                 continue
             if len(body) > FILE_BYTES_MAX or total + len(body) > TOTAL_BYTES_MAX:
@@ -167,9 +167,15 @@ def _sources(
             continue
         name = f"evidence/{path.relative_to(folder / 'incidents' / incident_id)}"
         if path.suffix == ".pkl":
-            yield value(f"{name[:-4]}.json", lambda path=path: load_plain(_read(path)))  # type: ignore[misc]
+            yield value(f"{name[:-4]}.json", lambda path=path: _load_dump(path))  # type: ignore[misc]
         else:
             yield text(name, lambda path=path: _read(path).decode("utf-8", "replace"))  # type: ignore[misc]
+
+
+def _load_dump(path: Path) -> Any:
+    value = load_plain(_read(path))
+    refuse_endless(value)
+    return value
 
 
 def _story(entries: Sequence[Entry]) -> str:

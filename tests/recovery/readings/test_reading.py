@@ -62,6 +62,16 @@ def test_page_with_too_many_series_or_endless_lines_is_cut() -> None:
     assert pick_samples(long.encode(), "n1") == ((Sample("rankmend_host_cpus", 8.0),), True)
 
 
+def test_page_of_many_long_lines_is_read_to_its_bound() -> None:
+    """`rankmend_gpu_info` with 480 labels in each of 2,000 lines kept a thread busy for 12 s."""
+    line = "rankmend_gpu_success{" + ",".join(f'l{n}="b"' for n in range(200)) + "} 1\n"
+
+    samples, is_cut = pick_samples((line * SAMPLES_MAX).encode(), "n1")
+
+    assert is_cut
+    assert len(samples) <= 512 * 1024 // len(line) + 1
+
+
 def test_values_that_are_no_numbers_are_left_out() -> None:
     page = b"rankmend_host_cpus NaN\nrankmend_host_tasks_blocked +Inf\nrankmend_host_uptime_seconds 5\n"
 

@@ -123,6 +123,30 @@ def test_no_planted_secret_is_in_any_file_of_a_bundle(job: Path, tmp_path: Path)
     assert made.incident_id == "job-1"
 
 
+@pytest.mark.parametrize(
+    "dump",
+    [
+        b"\x80\x02]q\x00h\x00a.",  # a list that holds itself
+        b"\x80\x02]q\x00" + b"(" + b"h\x00" * 8 + b"e.",
+        b"\x80\x02]q\x00"
+        + b"".join(b"]q%c(%se" % (n, b"h%c" % (n - 1) * 12) for n in range(1, 9))
+        + b".",
+    ],
+    ids=["holds itself", "holds itself often", "lists of lists"],
+)
+def test_dump_that_nobody_may_walk_to_its_end_is_left_out_with_the_reason(
+    job: Path, tmp_path: Path, dump: bytes
+) -> None:
+    (evil,) = (job / "incidents").rglob("flight-rank-0.pkl")
+    evil.write_bytes(dump)
+
+    _folder, entries = find_story(job.parents[1], "job-1")
+    bundle = make_bundle(job, entries, tmp_path / "b.tar.gz", ENVIRONMENT, 1e9)
+
+    assert [line for line in bundle.left_out if "it contains itself, or more than" in line]
+    assert "why.txt" in [file.path for file in bundle.files]
+
+
 def test_the_manifest_holds_the_checksum_of_every_file(job: Path, tmp_path: Path) -> None:
     _folder, entries = find_story(job.parents[1], "job-1")
 

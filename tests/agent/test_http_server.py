@@ -1,0 +1,117 @@
+"""A slow client holds a thread of the agent's page for a while; no client holds all of them."""
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from agent.page.http_server import (
+    FOR_LOOPBACK,
+    OF_ADDRESS_MAX,
+    REQUESTS_MAX,
+    HttpServer,
+    RequestSlots,
+)
+from tests.support.eventually import DEADLINE_S, eventually
+
+pytestmark = pytest.mark.process
+
+
+def answer(_environ: Any, start_response: Any) -> list[bytes]:
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"page"]
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    server = HttpServer("127.0.0.1:0", answer, head_s=1.0)
+    server.start()
+    yield server
+    server.stop()
+
+
+def connect(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S)
+
+
+def is_over(client: socket.socket) -> bool:
+    """Wait for the server's end of a connection; return whether it ended without an answer."""
+    try:
+        return client.recv(1000) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_head_that_never_ends_is_cut_off(server: HttpServer) -> None:
+    with connect(server) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+
+        assert is_over(client)
+
+
+def test_one_address_gets_its_share_and_is_answered_again_when_its_slow_requests_are_over(
+    server: HttpServer,
+) -> None:
+    url = f"http://127.0.0.1:{server.port}/metrics"
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(server)) for _client in range(OF_ADDRESS_MAX + 3)]
+
+        assert all(map(is_over, clients))
+
+    def is_answered() -> bool:
+        try:
+            return bool(urllib.request.urlopen(url, timeout=DEADLINE_S).read() == b"page")
+        except OSError:
+            return False
+
+    assert eventually(is_answered, "an answer")
+
+
+def test_no_number_of_addresses_takes_what_is_kept_for_this_machine() -> None:
+    slots = RequestSlots()
+    with ExitStack() as stack:
+
+        def begins(host: str) -> bool:
+            here, _there = map(stack.enter_context, socket.socketpair())
+            begun = slots.begin(here, host)
+            if begun is not None:
+                stack.callback(slots.end, begun)
+            return begun is not None
+
+        from_outside = [begins(f"10.0.0.{number % 250}") for number in range(2 * REQUESTS_MAX)]
+        assert sum(from_outside) == REQUESTS_MAX - FOR_LOOPBACK
+        assert [begins("127.0.0.1") for _client in range(FOR_LOOPBACK + 1)] == [
+            *[True] * FOR_LOOPBACK,
+            False,
+        ]
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        ("10.0.0.7",),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8::1", "2001:db8::ffff", "2001:db8::1:2"),
+        ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"),
+        ("fe80::1%eth0",),
+    ],
+)
+def test_addresses_of_one_machine_share_its_slots(hosts: tuple[str, ...]) -> None:
+    slots = RequestSlots()
+    with ExitStack() as stack:
+        begun = []
+        for number in range(OF_ADDRESS_MAX + 1):
+            here, _there = map(stack.enter_context, socket.socketpair())
+            begun.append(slots.begin(here, hosts[number % len(hosts)]))
+
+        assert [one is not None for one in begun] == [*[True] * OF_ADDRESS_MAX, False]
+        for one in begun[:-1]:
+            assert one is not None
+            slots.end(one)
+        here, _there = map(stack.enter_context, socket.socketpair())
+        last = slots.begin(here, hosts[0])
+        assert last is not None
+        slots.end(last)
