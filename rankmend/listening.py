@@ -87,3 +87,10 @@ def make_server_context(files: ServerFiles, clients: ssl.VerifyMode) -> ssl.SSLC
             named = f"client_ca_file {files.client_ca_file}"
             raise ConfigError(f"cannot use {named}: {error}") from error
     return context
+
+
+def hide_versions() -> None:
+    """Have every answer of an aiohttp server in this process name no version: who looks for old ones learns nothing."""
+    from aiohttp import web_response  # noqa: PLC0415 - the agent, which has none of it, listens too
+
+    web_response.SERVER_SOFTWARE = "rankmend"

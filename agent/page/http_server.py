@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from threading import Event, Lock, Thread, get_ident
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
@@ -126,8 +126,12 @@ class RequestSlots:
                 del self._of_share[share]
 
 
+ServerHandler.server_software = "rankmend"  # of its answers, in place of Python's version
+
+
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_S_MAX
+    server_version, sys_version = "rankmend", ""  # of its refusals
     server: "_Server"
 
     def get_environ(self) -> dict[str, Any]:

@@ -52,10 +52,15 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$(?!\n)"
 # What people may call a job, an attribute or themselves: any letters and blanks inside, and nothing that a terminal obeys or
 # hides (`rankmend.printable`). Regular expressions of JSON Schema, so that /openapi.json holds them.
 _UNSEEN: Final = (
-    r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # as they are: JSON Schema has no escape of eight
 )
-LABEL_PATTERN: Final = rf"^[^{_UNSEEN}]*$(?!\n)"
-TITLE_PATTERN: Final = rf"^[^{_UNSEEN} ](?:[^{_UNSEEN}]*[^{_UNSEEN} ])?$(?!\n)"
+# Marks that a terminal draws over the letter before them: as many as Vietnamese needs, and one more.
+_MARKS: Final = r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+_FEW_MARKS: Final = rf"(?![\s\S]*[{_MARKS}]{{4}})"
+LABEL_PATTERN: Final = rf"^{_FEW_MARKS}[^{_UNSEEN}]*$(?!\n)"
+TITLE_PATTERN: Final = rf"^{_FEW_MARKS}[^{_UNSEEN} ](?:[^{_UNSEEN}]*[^{_UNSEEN} ])?$(?!\n)"
 NODES_PATTERN: Final = (
     r"^[A-Za-z0-9*?\[][A-Za-z0-9._:*?\[\]!-]{0,252}$(?!\n)"  # a name or shell pattern
 )

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError, LaunchError
+from rankmend.listening import hide_versions
 from recovery.fabric.fabric_messages import (
     BODY_BYTES_MAX,
     FinishedWork,
@@ -110,6 +111,7 @@ class Coordinator:
 
     async def _open(self) -> None:
         self._changed = asyncio.Condition()
+        hide_versions()
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         app.router.add_post("/v1/fabric/join", self._join)
         app.router.add_get("/v1/fabric/work/{rank}/{after}", self._give)

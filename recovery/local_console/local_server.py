@@ -11,6 +11,7 @@ from aiohttp import web
 
 from rankmend.clock import Clock, SystemClock
 from rankmend.errors import ConfigError
+from rankmend.listening import hide_versions
 from rankmend.node import node_name
 from recovery.console.rendering import environment
 from recovery.console.site import ConsoleSite
@@ -31,6 +32,7 @@ async def _serve(state: Path, port: int, told: Callable[[str], None], clock: Clo
     )
     door.port = int(listener.getsockname()[1])
     site = ConsoleSite(FolderSource(state, node_name()), door, clock)
+    hide_versions()
     app = web.Application(client_max_size=0)
     app.router.add_get("/open/{secret}", site.serve(door.open))
     site.add_routes(app)

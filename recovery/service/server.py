@@ -20,7 +20,7 @@ from aiohttp import web
 
 from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, JournalError, RankmendError
-from rankmend.listening import bind, parse_listen
+from rankmend.listening import bind, hide_versions, parse_listen
 from rankmend.milestones import ProcessMilestone, name_milestone
 from rankmend.version import RANKMEND_VERSION
 from recovery.api.wire import Join
@@ -350,6 +350,7 @@ class Service:
         self.board.attach(loop)
         self._socket = _listen(self.config.listen)
         self.port = int(self._socket.getsockname()[1])
+        hide_versions()
         app = self.api.application()
         if self.console is not None:
             self.console.add_routes(app)

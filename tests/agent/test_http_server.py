@@ -52,6 +52,17 @@ def test_head_that_never_ends_is_cut_off(server: HttpServer) -> None:
         assert is_over(client)
 
 
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.0", b"nonsense", b"BREW / HTTP/9.9"])
+def test_no_answer_names_a_version(server: HttpServer, head: bytes) -> None:
+    with connect(server) as client:
+        client.sendall(head + b"\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+
+    assert answer
+    assert b"Python" not in answer
+    assert b"WSGI" not in answer
+
+
 def test_one_address_gets_its_share_and_is_answered_again_when_its_slow_requests_are_over(
     server: HttpServer,
 ) -> None:

@@ -125,6 +125,19 @@ def job_id(target: Target) -> str:
     return joined.job_id
 
 
+@pytest.mark.parametrize(
+    "head", ["GET /v1/jobs HTTP/1.1\r\nHost: x", "GET nonsense", "BREW / HTTP/1.1\r\nHost: x"]
+)
+def test_no_answer_names_a_version(target: Target, head: str) -> None:
+    with target.connect() as connection:
+        connection.sendall(head.encode() + b"\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer.startswith(b"HTTP/1.")
+    assert b"aiohttp" not in answer
+    assert b"Python" not in answer
+
+
 DEEP = b"[" * 100_000 + b"]" * 100_000
 BODIES = {
     "nothing": b"",
