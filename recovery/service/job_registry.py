@@ -15,7 +15,7 @@ from rankmend.clock import Clock, read_boot_id
 from rankmend.errors import ConfigError, RankmendError
 from recovery.api.wire import Join
 from recovery.job.adoption import EPOCH_JUMP_MAX
-from recovery.journal.job_records import JobOutcome
+from recovery.journal.job_records import JobOutcome, OutcomeKind
 from recovery.journal.ledger import Moment
 from recovery.journal.limits import Policy
 from recovery.journal.records import Entry
@@ -28,7 +28,14 @@ from recovery.service.listening_clock import Hearing
 from recovery.service.newest_orders import NewestOrders
 from recovery.service.request_errors import CallConflictError, EndedError, FullError
 from recovery.service.roles import UnknownError
-from recovery.service.served_job import CoreMaker, Job, Parts, make_core, policy_of, settings_of
+from recovery.service.served_job import (
+    CoreMaker,
+    Job,
+    Parts,
+    make_core,
+    policy_of,
+    settings_of,
+)
 from recovery.service.stored_jobs import new_secret
 
 log = logging.getLogger(__name__)
@@ -39,6 +46,7 @@ TAKE_OVER_PAUSE_S: Final = 1.0  # within which the next of many jobs are ready
 HAND_OVER_S: Final = 1.0  # between two jobs that are left to another controller
 MOVING_S: Final = 15.0  # then whoever is asked for the job takes it
 _SWEEP_S: Final = 3600.0
+UNREPORTED_S: Final = 30.0  # a launcher reports each second
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,8 @@ class JobRegistry:
         *,
         make_core: CoreMaker = make_core,
         jobs_max: int = 500,
+        of_subject_max: int | None = None,
+        unreported_s: float = UNREPORTED_S,
         ended_kept_s: float = 90 * 86400.0,
         ended_max: int = ENDED_MAX,
         alive: Moment | None = None,
@@ -92,6 +102,8 @@ class JobRegistry:
         self._parts_for = parts_for
         self._make_core = make_core
         self._jobs_max = jobs_max
+        self._unreported_s = unreported_s
+        self._of_subject_max = of_subject_max or max(1, jobs_max // 2)
         self._ended_kept_s = ended_kept_s
         self._ended_max = ended_max
         self._alive = alive
@@ -206,6 +218,7 @@ class JobRegistry:
             listener=self._listener,
             make_core=self._make_core,
             resumes=resumes,
+            has_reported=not resumes,
             joined_at_s=self._hearing.now_s(),
         )
         self.running[job_id] = job
@@ -253,10 +266,7 @@ class JobRegistry:
             job_id = before.job_id
             if (join.run and join.run in ended.runs) or join.launcher_id in ended.launchers:
                 raise EndedError("this run of the job has ended", ended.outcome)
-        if len(self.running) >= self._jobs_max:
-            raise FullError(
-                f"{len(self.running)} jobs are running; jobs.at_once_max is {self._jobs_max}"
-            )
+        self._refuse_more(owner)
         claimed = self.known.get(join.job_id) if join.job_id is not None else None
         if claimed is not None and join.job_id != job_id:
             raise CallConflictError(
@@ -265,6 +275,29 @@ class JobRegistry:
         job = self._open(owner, join, before.stored if before is not None else None, resumes=True)
         self._publish()
         return job
+
+    def _refuse_more(self, owner: str) -> None:
+        """Raise FullError where no other job of a subject may begin: one subject never takes the room of all."""
+        if len(self.running) >= self._jobs_max:
+            raise FullError(
+                f"{len(self.running)} jobs are running; jobs.at_once_max is {self._jobs_max}"
+            )
+        own = sum(job.stored.owner == owner for job in self.running.values())
+        if own >= self._of_subject_max:
+            raise FullError(
+                f"{owner} has {own} running jobs; jobs.of_subject_max is {self._of_subject_max}"
+            )
+
+    def _unreported(self) -> list[Job]:
+        return [job for job in self.running.values() if job.is_unreported(self._unreported_s)]
+
+    def drop_unreported(self) -> None:
+        """Forget the jobs of which no launcher has ever reported: one that is only late joins anew."""
+        for job in self._unreported():
+            reason = f"no launcher of it has reported within {self._unreported_s:.0f} s"
+            self.end(job, JobOutcome(OutcomeKind.STOPPED, 1, reason))
+            self._forget(job.job_id)
+            self._publish()
 
     def _look_up(self, owner: str, join: Join, job_id: str | None) -> FoundJobs | None:
         """Return what is known of a job that does not run here, also from other controllers."""

@@ -231,6 +231,9 @@ class Job:
     ticked_at_s: float = 0.0
     tick_took_s: float = 0.0  # the last one
     is_touched: bool = False  # by what may call for a decision: the next tick does not wait
+    has_reported: bool = (
+        False  # a launcher has, since this controller has the job; true of one taken up
+    )
     resumes: bool = False  # a launcher starts the job: an ended one begins again
     is_elsewhere: bool = False  # another controller manages it
     _prepared: Core | None = None  # whose first records may not be durable yet
@@ -305,6 +308,7 @@ class Job:
         self.listener.entry(self, entry)
 
     def take_report(self, report: Report) -> None:
+        self.has_reported = True
         if self._is_news(report):
             self.is_touched = True
         if report.leaving:
@@ -366,6 +370,13 @@ class Job:
         controller = self.controller
         asked = None if controller is None else controller.probe_requests.get(node)
         return None if asked is None or self.refuses(node, launcher_id) is not None else asked
+
+    def is_unreported(self, for_s: float) -> bool:
+        """Return whether launchers joined it so long ago, and none has ever reported."""
+        controller = self.controller
+        if controller is None or controller.ledger.attempt > 0 or self.has_reported:
+            return False
+        return self.hearing.now_s() - self.joined_at_s >= for_s
 
     def is_abandoned(self) -> bool:
         """Return whether no attempt ever started and no launcher waits for one."""

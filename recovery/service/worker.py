@@ -138,6 +138,7 @@ class Worker:
             self.short_jobs.tick(now_s)
         if self.left_pods is not None:
             self.left_pods.tick(now_s)
+        self.jobs.drop_unreported()
         self.jobs.sweep(now_s)
         self._follow_others(now_s)
         self._board.flush()

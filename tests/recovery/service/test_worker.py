@@ -410,3 +410,38 @@ def test_settings_of_a_job_that_never_began_and_that_nobody_waits_for_can_be_cha
     assert bench.worker.jobs.running[job_id].stored.secret == job.stored.secret
     with pytest.raises(CallConflictError):
         bench.join(nodes_min=2)
+
+
+def test_one_subject_takes_no_more_than_its_share_of_the_jobs(make: Callable[..., Bench]) -> None:
+    bench = make(jobs_max=4)
+
+    def join(owner: str, key: str) -> str:
+        try:
+            bench.ask(lambda: bench.worker.jobs.join(owner, join_of("n1", key=key)))
+        except FullError as error:
+            return str(error)
+        return ""
+
+    assert [join("mallory", f"m{number}") for number in range(3)] == [
+        "",
+        "",
+        "mallory has 2 running jobs; jobs.of_subject_max is 2",
+    ]
+    assert [join("alice", f"a{number}") for number in range(3)] == [
+        "",
+        "",
+        "4 jobs are running; jobs.at_once_max is 4",
+    ]
+
+
+def test_job_of_which_no_launcher_reports_is_forgotten_and_a_late_one_joins_anew(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(unreported_s=0.2)
+
+    job_id = bench.join()
+
+    folder = bench.folder.path / "jobs"
+    eventually(lambda: job_id not in bench.worker.jobs.known, "the job forgotten")
+    assert [path for path in folder.iterdir() if path.is_dir()] == []
+    assert bench.join() != job_id
