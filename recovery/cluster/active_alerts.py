@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
-from detectors.finding import Evidence, Severity
+from detectors.finding import Action, Evidence, Severity
 from detectors.persistence import Persistence, Track, look
 from recovery.cluster.alert_shares import NOBODY, Sender, Shares, size_of
 from recovery.cluster.cluster_limits import AlertRules
@@ -32,6 +32,7 @@ from recovery.cluster.notices import DAILY_RECORD, MARK, MESSAGE, NoticeKind
 from recovery.messages.outside import NameMatch, NodeEvidence
 
 _TEXT_MAX: Final = 2_000
+_ENDS_USE: Final = frozenset(action.value for action in Action if action.ends_use)
 _NOTICES: Final = frozenset({*(kind.value for kind in NoticeKind), MESSAGE, MARK, DAILY_RECORD})
 
 
@@ -64,6 +65,11 @@ class ActiveAlert:
         """Return what the alert itself calls the node, as far as that can be a name."""
         told = self.target.told_node
         return told if is_node_name(told) else self.target.node
+
+    @property
+    def ends_use(self) -> bool:
+        """Return whether it rules its device or node out."""
+        return self.target.severity == Severity.CRITICAL.value and self.target.action in _ENDS_USE
 
     @property
     def is_doubtful(self) -> bool:

@@ -409,6 +409,12 @@ class ClusterController:
                 heard += self.alerts.retell(node, jobs_on[node], now_s)
         return heard
 
+    def accused(self) -> frozenset[str]:
+        """Return the nodes that an active alert rules out, but for those in maintenance."""
+        now_s = self.now_unix_s()
+        found = {alert.node for alert in self.alerts.active if alert.ends_use and alert.node}
+        return frozenset(node for node in found if self.ledger.window_of(node, now_s) is None)
+
     # People.
 
     def drain(self, node: str, who: str, reason: str) -> None:

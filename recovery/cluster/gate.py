@@ -4,7 +4,7 @@ Values and protocols only. One job on one machine has `OpenGate` and `OpenPool`;
 policy, budgets and people behind them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -64,6 +64,10 @@ class Pool(Protocol):
         """Return the shared parts that are known to be broken, each with what tells so, as "is ...\"."""
         ...
 
+    def accused(self) -> Collection[str]:
+        """Return the nodes that an active alert rules out, whether they run ranks or not."""
+        ...
+
     def unusable(self, node: str, /) -> str | None:
         """Return why the node must get no ranks (drained, quarantined ...), or None."""
         ...
@@ -97,6 +101,9 @@ class OpenPool:
 
     parts: FleetParts = NO_PARTS
     broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
+
+    def accused(self) -> Collection[str]:
+        return ()
 
     def unusable(self, _node: str, /) -> str | None:
         return None

@@ -104,8 +104,8 @@ class AttemptNeeds:
         parts = NO_PARTS
         if any(one.node not in usable for one in ledger.placement):
             parts = with_domains(self.pool.parts, self.nodes.domains())
-        slow = ledger.probes.slow_nodes
-        return choose_placement(settings, ledger.placement, usable, size, parts, slow)
+        slow, accused = ledger.probes.slow_nodes, frozenset(self.pool.accused())
+        return choose_placement(settings, ledger.placement, usable, size, parts, slow, accused)
 
     def _waits_for_nodes(
         self, usable: dict[str, Member], wanted: int, waited_s: float

@@ -188,8 +188,11 @@ def choose_placement(
     nodes: int,
     parts: FleetParts = NO_PARTS,
     slow: Collection[str] = (),
+    accused: Collection[str] = (),
 ) -> tuple[Placement, ...]:
-    """Return a placement on ``nodes`` of the usable nodes; ``slow``: spares that are taken last.
+    """Return a placement on ``nodes`` of the usable nodes.
+
+    ``slow``: spares that are taken after the others; ``accused``: those that are taken last.
 
     Who had ranks keeps its place where it can; the spares nearest to them take the places of who left, of
     equally near ones those that joined first. Ranks are dense: group rank g has the ranks from g x slots on.
@@ -206,6 +209,7 @@ def choose_placement(
         [one.node for one, node in zip(before, stay, strict=True) if node is None],
         parts,
         slow,
+        accused,
     )
     if len(held) >= nodes:
         chosen: list[str] = [node for node in stay if node is not None][:nodes]

@@ -3,7 +3,8 @@
 Near is who shares the NVLink domain, else the leaf switch or Slurm's block, whichever is smaller, else the rack, else the smallest switch above: ranks that were neighbours stay neighbours, a tensor-parallel group that spans nodes
 stays within NVLink, and no ring crosses one more uplink. Nodes that a job
 leaves together may share what broke. A spare below that part would be the next to fail, so it is taken last: only where the job would stand without it. One below a part that is known to be broken
-does not get here (`recovery.job.barred_spares`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too.
+does not get here (`recovery.job.barred_spares`), unless the policy wants it. A spare whose network a probe has found slow is taken last, too,
+and after all others one that an alert rules out: its fault is known, and that of a node below a part only may be.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,16 +31,19 @@ class Spares:
         lost: Sequence[str],
         parts: FleetParts,
         slow: Collection[str] = (),
+        accused: Collection[str] = (),
     ) -> None:
-        """``spares``: the first comes first where nothing else decides; ``before``: nodes of the last attempt; ``slow``: taken last."""
+        """``spares``: the first comes first where nothing else decides; ``before``: nodes of the last attempt.
+
+        ``slow`` are taken after the others, and last of all ``accused``.
+        """
         self._parts = parts
         avoided = _broken(spares, before, lost, parts) if lost and parts.on else frozenset()
         last = {one for one in spares if parts.of_node(one) & avoided} if avoided else set()
         last |= set(slow) & set(spares)
+        last |= set(accused) & set(spares)
         # Dicts are ordered sets here.
-        self._left = dict.fromkeys(
-            (*(one for one in spares if one not in last), *(one for one in spares if one in last))
-        )
+        self._left = dict.fromkeys(sorted(spares, key=lambda one: (one in accused, one in last)))
         self._last = last
         self._below: dict[FleetPart, dict[str, None]] = {}
         if parts.on:

@@ -1,6 +1,6 @@
 """A controller with several nodes that carry out their orders, and gate, pool and power as a test likes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -127,6 +127,10 @@ class Bench:
 
     parts = NO_PARTS
     broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
+    accused_nodes: Collection[str] = ()
+
+    def accused(self) -> Collection[str]:
+        return self.accused_nodes
 
     def unusable(self, node: str) -> str | None:
         return self.held.get(node)

@@ -459,6 +459,9 @@ class Cluster:
     parts = NO_PARTS
     broken_parts = MappingProxyType({})
 
+    def accused(self) -> tuple[str, ...]:
+        return ()
+
     def unusable(self, _node: str) -> str | None:
         return None
 

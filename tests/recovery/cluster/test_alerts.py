@@ -42,6 +42,29 @@ def alert(labels: dict[str, str] = LOST, *, is_firing: bool = True, **notes: str
     return IncomingAlert(labels, notes, NOW - 60, is_firing)
 
 
+@pytest.mark.parametrize(
+    ("severity", "action", "rules_out"),
+    [
+        ("critical", "replace", True),
+        ("critical", "drain", True),
+        ("critical", "watch", False),
+        ("critical", "restart_app", False),
+        ("critical", "none", False),
+        ("critical", "", False),
+        ("critical", "throw it away", False),
+        ("warning", "drain", False),
+    ],
+)
+def test_only_a_critical_alert_with_an_action_that_ends_use_rules_a_node_out(
+    severity: str, action: str, rules_out: bool
+) -> None:
+    book = ActiveAlerts(RULES)
+
+    book.receive([alert(LOST | {"severity": severity, "action": action})], JOBS_ON, NOW)
+
+    assert [(one.node, one.ends_use) for one in book.active] == [("n2", rules_out)]
+
+
 def test_a_webhook_is_understood_also_with_fields_that_nobody_knows() -> None:
     body = webhook(firing(), firing(status="resolved", values={"A": 1}), orgId=1, title="[FIRING]")
 

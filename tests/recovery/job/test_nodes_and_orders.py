@@ -701,6 +701,23 @@ def test_a_spare_below_a_broken_switch_takes_a_place_only_by_policy(
         assert (outcome.kind, said in outcome.reason) == (OutcomeKind.ESCALATED, True)
 
 
+@pytest.mark.parametrize(
+    ("accused", "after"), [("", "cb"), ("c", "db"), ("cd", "eb"), ("cde", "cb")]
+)
+def test_a_spare_that_an_alert_rules_out_is_taken_last(accused: str, after: str) -> None:
+    bench = Bench(replace(SETTINGS, nodes_min=2, nodes_max=5), names="abcde")
+    for step in range(5):
+        bench.beat(1.0, step)
+    assert bench.placed == ["a", "b"]
+    bench.accused_nodes = tuple(accused)
+
+    bench.nodes["a"].is_silent = True
+    bench.age(POLICY.node_silent_s + 5.0)
+    bench.beat(POLICY.lease_s + POLICY.kill_bound_s + POLICY.lease_margin_s + 1.0)
+
+    assert sorted(bench.placed) == sorted(after)
+
+
 def test_of_two_nodes_that_do_not_reach_each_other_one_gives_way_to_a_spare(
     training: Bench,
 ) -> None:
