@@ -29,6 +29,7 @@ from recovery.service.site_gauges import SiteGauges
 from recovery.service.snapshot_gauges import SnapshotGauges
 from recovery.service.time_accounts import TimeAccounts
 from recovery.service.time_gauges import TimeGauges
+from recovery.service.tokens import Tokens
 from recovery.service.watched_gauges import WatchedGauges
 from recovery.slurm.limits import SlurmLimits
 
@@ -206,9 +207,17 @@ class Measures:
             "1 if the Alertmanager accepted the newest message for people, by target.",
             "target",
         )
-        self.certificate_s = gauge(
-            "certificate_expiry_timestamp_seconds",
-            "Unix time at which the certificate expires; 0 without TLS.",
+        self.certificate_s, self.token_ends_s = (
+            gauge(
+                "certificate_expiry_timestamp_seconds",
+                "Unix time at which the certificate expires; 0 without TLS.",
+            ),
+            gauge(
+                "token_expiry_timestamp_seconds",
+                "Unix time at which a token expires, by its id and whose it is. Tokens without an end have none.",
+                "token",
+                "subject",
+            ),
         )
         self.lateness_s = gauge(
             "lateness_seconds",
@@ -239,6 +248,12 @@ class Measures:
         self.accounts = accounts
         self.times.watch(accounts)
         return accounts
+
+    def take_tokens(self, tokens: Tokens | None) -> None:
+        """Show when the tokens in force end."""
+        self.token_ends_s.clear()
+        for entry, ends_unix_s in tokens.ending() if tokens is not None else ():
+            self.token_ends_s.labels(entry.id, entry.subject).set(ends_unix_s)
 
     def _begin(self) -> None:
         """Show counters before their first event: `increase` counts nothing of a series that begins at 1."""

@@ -126,6 +126,7 @@ class Service:
             self.policy = policy
             self.readings = AgentReadings(clock, lambda: self.config)
             self.measures = _measures(self.readings, ends_unix_s)
+            self.measures.take_tokens(tokens)
             self.accounts = self.measures.account(_accounts(state, clock, self._ended_journals))
             self.board = NewestOrders()
             desk = ClusterController(self._journal, policy.cluster, clock, self._job_name)
@@ -415,6 +416,7 @@ class Service:
         await asyncio.wait_for(asyncio.wrap_future(self.worker.call(take)), RELOAD_S_MAX)
         self.config = self.backend.config = config
         self.api.doorman.tokens = tokens
+        self.measures.take_tokens(tokens)
         self.policy = policy
         self._context, self._ends_unix_s = context, ends_unix_s
         if self._entrance is not None:  # connections that are open stay as they are

@@ -28,6 +28,7 @@ FILE_BYTES_MAX: Final = 4 * 1024 * 1024  # 10,000 tokens of 400 bytes
 TOKEN_CHARACTERS_MAX: Final = 256
 _FORM: Final = re.compile(r"rm_([0-9a-f]{8})_([0-9a-f]{64})")
 _BLOCK: Final = "[[token]]"
+ENDING_MAX: Final = 1_000  # that metrics tell of
 
 
 class TokenEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +70,12 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def ending(self) -> list[tuple[TokenEntry, float]]:
+        """Return the tokens that end, and when (Unix time), the soonest first; at most ENDING_MAX."""
+        entries = self._entries.values()
+        ending = [(one, one.expires.timestamp()) for one in entries if one.expires is not None]
+        return sorted(ending, key=lambda entry: entry[1])[:ENDING_MAX]
 
     def find(self, text: str, now: datetime) -> Subject:
         """Return whose token it is, or raise TokenRefusedError without any part of the secret."""

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Pl
 from recovery.journal.records import Entry
 from recovery.messages.exchange import SnapshotPoint
 from recovery.service.measures import Measures
+from recovery.service.roles import Role
+from recovery.service.tokens import Tokens, make_token
 from tests.support.agent import FakeClock
 from tests.support.checkpoint_views import SNAPSHOTS, VIEW
 from tests.support.goodput_jobs import RECOVERY
@@ -174,3 +177,22 @@ def test_counters_of_incidents_are_zero_before_the_first_so_that_prometheus_sees
         'steps_lost_count{tier="memory"}',
     ):
         assert f"rankmend_controller_{series} 0.0\n" in text
+
+
+def test_tokens_that_end_are_shown_until_they_are_replaced() -> None:
+    ends = datetime(2027, 1, 1, tzinfo=timezone.utc)
+    _text, ending = make_token("alice", [Role.LAUNCH], expires=ends)
+    _text, endless = make_token("bob", [Role.LAUNCH])
+    measures = Measures()
+    name = "rankmend_controller_token_expiry_timestamp_seconds"
+    labels = {"token": ending.id, "subject": "alice"}
+
+    measures.take_tokens(Tokens([ending, endless]))
+
+    assert measures.registry.get_sample_value(name, labels) == ends.timestamp()
+    shown = [sample for family in measures.registry.collect() for sample in family.samples]
+    assert len([sample for sample in shown if sample.name == name]) == 1
+
+    measures.take_tokens(Tokens([endless]))
+
+    assert measures.registry.get_sample_value(name, labels) is None
