@@ -316,6 +316,8 @@ def run(
         "--nproc-per-node",
         ranks,
     ]
+    if not kills:  # nothing is restarted: two imports of PyTorch less
+        command += ["--no-fork-server", "--store=ranks"]
     command += ["--checkpoint-dir", framework.folder, str(KILLS), framework.modules, plan]
     command += [str(ROOT / "examples" / "frameworks" / framework.script), "--steps", str(STEPS)]
     command += [*framework.arguments, *framework.resume]
