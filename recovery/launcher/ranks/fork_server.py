@@ -2,7 +2,8 @@
 
 Its life: learn what the ranks import (they tell at their first step), start the server once all ranks train, fork
 from it whenever ranks start, and start another one when it has ended. Where an earlier run has left its list
-(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. Like a standby it is a child of the guardian
+(`recovery.launcher.ranks.kept_imports`), the server starts with the launcher, and the first ranks wait until it is ready. Ranks also wait for one that
+imports by a guess, which is ahead of them, but for none that tries each package. Like a standby it is a child of the guardian
 with a mark above all attempts, and dies with it. Whatever goes wrong with it, ranks start without it.
 """
 
@@ -185,6 +186,10 @@ class ForkServer:
         if self.state is ServerState.STARTING and self._tried is not None:
             waited_s = self._clock.now_s() - self._started_at_s
             within_s += max(0.0, self._known_s_max - waited_s)
+        elif self.state is ServerState.STARTING and self._guesses_left:
+            # It is ahead of ranks that would import the same afresh, each for itself.
+            waited_s = self._clock.now_s() - self._started_at_s
+            within_s += max(0.0, min(GUESS_S_MAX, self._known_s_min) - waited_s)
         elif self.state is not ServerState.READY:
             return False
         assert self._channel is not None

@@ -539,6 +539,52 @@ def test_an_import_that_hangs_is_left_out_with_what_it_has_started(node: Node) -
     assert node.output().read_text() == "ran\n"
 
 
+SLOW = """
+import os, time
+while not os.path.exists({gate!r}):
+    time.sleep(0.01)
+"""
+
+
+def test_a_rank_waits_for_a_server_that_imports_by_a_guess_and_for_no_trial(node: Node) -> None:
+    """It is ahead of ranks that would import the same afresh, each for itself; a trial may take minutes."""
+    gate = node.folder / "gate"
+    node.add_package("slow", SLOW.format(gate=str(gate)))
+    node.learn(["slow"])
+    node.begin(ServerState.STARTING)
+
+    assert node.fork(node.script("import sys; print('slow' in sys.modules)"))
+
+    gate.touch()
+    node.of(Exited)
+    assert node.output().read_text() == "True\n"
+
+    gate.unlink()
+    node.server.close()
+    node.server = node.make_server(guesses=0)
+    node.learn(["slow"])
+    node.begin(ServerState.STARTING)
+
+    assert not node.fork(node.script("print('ran')"))
+    gate.touch()
+
+
+def test_a_rank_that_waited_for_a_wrong_guess_is_told_of_and_starts_afresh(node: Node) -> None:
+    gate = node.folder / "gate"
+    thread = (
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    node.add_package("slow", SLOW.format(gate=str(gate)) + thread)
+    node.learn(["slow"])
+    node.begin(ServerState.STARTING)
+    assert node.fork(node.script("print('ran')"))
+
+    gate.touch()
+
+    (failed,) = node.of(SpawnFailed)
+    assert failed.rank == 0
+
+
 def test_a_server_that_dies_in_a_trial_leaves_no_process_of_it(node: Node) -> None:
     node.add_package("hanging", "import time; time.sleep(600)")
     node.server = node.make_server(guesses=0)
