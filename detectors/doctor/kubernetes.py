@@ -55,8 +55,7 @@ RIGHTS: Final = {
     ),
     PodPart.CONTROLLER: (
         *(Right(verb, "nodes") for verb in ("get", "list", "patch")),
-        *(Right(verb, "pods") for verb in ("get", "list", "delete")),
-        Right("create", "pods/eviction"),
+        *(Right(verb, "pods") for verb in ("get", "list")),
     ),
 }
 _ACCOUNTS: Final = {

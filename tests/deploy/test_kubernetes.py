@@ -257,6 +257,62 @@ def test_accounts_have_their_rights_in_any_namespace_and_under_another_name(
     eventually(is_allowed, f"{name} in {space} may {verb} {path}")
 
 
+def test_role_to_evict_is_bound_in_single_namespaces_only(objects: list[dict[str, Any]]) -> None:
+    bound = [one["roleRef"]["name"] for one in objects if one["kind"] == "ClusterRoleBinding"]
+    (binding,) = yaml.safe_load_all((FOLDER / "training-namespace.yaml").read_text())
+    roles = {one["metadata"]["name"]: one for one in objects if one["kind"] == "ClusterRole"}
+
+    assert "rankmend-controller-evict" not in bound
+    assert (binding["kind"], binding["roleRef"]["name"]) == (
+        "RoleBinding",
+        "rankmend-controller-evict",
+    )
+    assert binding["roleRef"]["name"] in roles
+    acting = {"create", "delete", "patch", "update", "*"}
+    of_cluster = [rule for name in bound for rule in roles[name]["rules"]]
+    assert [
+        rule for rule in of_cluster if "pods" in rule["resources"][0] and acting & {*rule["verbs"]}
+    ] == []
+
+
+# Of ValidatingAdmissionPolicySpec and its parts in admissionregistration.k8s.io/v1, Kubernetes 1.30.
+POLICY_FIELDS = {
+    "spec": {
+        *("auditAnnotations", "failurePolicy", "matchConditions", "matchConstraints"),
+        *("paramKind", "validations", "variables"),
+    },
+    "validation": {"expression", "message", "messageExpression", "reason"},
+    "variable": {"name", "expression"},
+    "rule": {"apiGroups", "apiVersions", "operations", "resourceNames", "resources", "scope"},
+}
+
+
+def test_policy_of_nodes_has_the_form_that_is_published_and_names_the_account() -> None:
+    policy, binding = yaml.safe_load_all((FOLDER / "node-policy.yaml").read_text())
+    spec = policy["spec"]
+
+    assert policy["apiVersion"] == binding["apiVersion"] == "admissionregistration.k8s.io/v1"
+    assert spec.keys() <= POLICY_FIELDS["spec"]
+    assert all(one.keys() <= POLICY_FIELDS["validation"] for one in spec["validations"])
+    named = [*spec["variables"], *spec["matchConditions"]]
+    assert all(one.keys() == POLICY_FIELDS["variable"] for one in named)
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert rule.keys() <= POLICY_FIELDS["rule"]
+    assert (rule["operations"], rule["resources"]) == (["UPDATE"], ["nodes"])
+    assert spec["failurePolicy"] == "Fail"
+    assert (
+        "system:serviceaccount:rankmend:rankmend-controller"
+        in spec["matchConditions"][0]["expression"]
+    )
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Deny"],
+    }
+    for text in (one["expression"] for one in [*named, *spec["validations"]]):
+        assert text.count("(") == text.count(")")
+        assert text.count('"') % 2 == 0
+
+
 def test_where_pod_security_is_enforced_the_agents_pods_are_allowed(
     objects: list[dict[str, Any]],
 ) -> None:

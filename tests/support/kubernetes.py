@@ -119,6 +119,14 @@ class Cluster:
         where = f"{path}/{name}?fieldManager=tests&force=true{dry}"
         return self.call("PATCH", where, body, "application/apply-patch+yaml")
 
+    def remove(self, path: str) -> None:
+        """Delete the object of this path, if it is there."""
+        try:
+            self.call("DELETE", path)
+        except ApiException as error:
+            if error.status != 404:
+                raise
+
     def add_namespace(self, name: str) -> str:
         try:
             self.core.create_namespace({"metadata": {"name": name}}, _request_timeout=30)
@@ -178,8 +186,17 @@ class Cluster:
             return False
         return True
 
-    def add_account(self, namespace: str, name: str, rules: Sequence[Mapping[str, Any]]) -> str:
-        """Have a service account with a cluster role of these rules, and return a token of it."""
+    def add_account(
+        self,
+        namespace: str,
+        name: str,
+        rules: Sequence[Mapping[str, Any]],
+        own: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
+        """Have a service account with a cluster role of these rules, and return a token of it.
+
+        ``own``: further rules, which hold in its namespace alone.
+        """
         self.add_namespace(namespace)
         self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})  # fmt: skip
         full = f"{namespace}-{name}"
@@ -192,7 +209,21 @@ class Cluster:
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }
         self.call("POST", f"/apis/{group}/v1/clusterrolebindings", binding)
+        if own:
+            inside = {"metadata": {"name": f"{full}-own"}, "rules": list(own)}
+            self.call("POST", f"/apis/{group}/v1/clusterroles", inside)
+            self.bind_in(namespace, f"{full}-own", namespace, name)
         return self.token(namespace, name)
+
+    def bind_in(self, namespace: str, role: str, of_namespace: str, name: str) -> None:
+        """Let an account have a cluster role in one namespace."""
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": of_namespace}],
+        }
+        self.call("POST", f"/apis/{group}/v1/namespaces/{namespace}/rolebindings", binding)
 
     def token(self, namespace: str, name: str) -> str:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"

@@ -26,10 +26,15 @@ LIMITS = KubernetesLimits(enabled=True, act=True, nodes_drained_percent=100.0, t
 _numbers = itertools.count(1)
 
 
-def shipped_rules() -> list[dict[str, Any]]:
+def shipped_rules(name: str = "rankmend-controller") -> list[dict[str, Any]]:
+    """Return the rules of a shipped role; those of `rankmend-controller-evict` hold in single namespaces."""
     documents = yaml.safe_load_all(ROLE.read_text())
-    (role,) = [one for one in documents if one["kind"] == "ClusterRole"]
-    return list(role["rules"])
+    roles = [one for one in documents if one["kind"] == "ClusterRole"]
+    (rules,) = [one["rules"] for one in roles if one["metadata"]["name"] == name]
+    return list(rules)
+
+
+EVICTS = "rankmend-controller-evict"
 
 
 class Site:
@@ -76,13 +81,18 @@ Make = Callable[..., Site]
 
 @pytest.fixture
 def make(kubernetes_cluster: Cluster, tmp_path: Path) -> Iterator[Make]:
-    """Return what makes a site; ``rules``: what its account may do, in place of what is shipped."""
+    """Return what makes a site; ``rules``, ``own``: what its account may do in the cluster and in its namespace, in place of what is shipped."""
     made: list[Site] = []
 
-    def site(rules: list[dict[str, Any]] | None = None, **changes: Any) -> Site:
+    def site(
+        rules: list[dict[str, Any]] | None = None,
+        own: list[dict[str, Any]] | None = None,
+        **changes: Any,
+    ) -> Site:
         name = f"site-{tmp_path.name.replace('_', '-').lower()[:30].strip('-')}-{next(_numbers)}"
         granted = shipped_rules() if rules is None else rules
-        token = kubernetes_cluster.add_account(name, "controller", granted)
+        inside = shipped_rules(EVICTS) if own is None else own
+        token = kubernetes_cluster.add_account(name, "controller", granted, inside)
         kubernetes_cluster.add_node(f"{name}-node")
         folder = tmp_path / name
         folder.mkdir()

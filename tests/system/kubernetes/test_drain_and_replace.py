@@ -18,7 +18,7 @@ import pytest
 from recovery.api import wire
 from recovery.api.controller_errors import ControllerError
 from recovery.api.operator_client import OperatorClient
-from tests.recovery.kubernetes.conftest import shipped_rules
+from tests.recovery.kubernetes.conftest import EVICTS, shipped_rules
 from tests.support.eventually import DEADLINE_S, eventually, fault_lasts
 from tests.support.free_port import free_port
 from tests.support.kubernetes import Cluster
@@ -58,7 +58,9 @@ class Story:
         self.kubelets = Kubelets(cluster, SPACE, NODES, folder)
 
     def _configure(self) -> None:
-        token = self.cluster.add_account(SPACE, "controller", shipped_rules())
+        token = self.cluster.add_account(
+            SPACE, "controller", shipped_rules(), shipped_rules(EVICTS)
+        )
         server = {
             "server": self.cluster.url,
             "certificate-authority": str(self.cluster.ca_file),
