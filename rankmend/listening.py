@@ -93,4 +93,4 @@ def hide_versions() -> None:
     """Have every answer of an aiohttp server in this process name no version: who looks for old ones learns nothing."""
     from aiohttp import web_response  # noqa: PLC0415 - the agent, which has none of it, listens too
 
-    web_response.SERVER_SOFTWARE = "rankmend"
+    web_response.SERVER_SOFTWARE = "rankmend"  # type: ignore[attr-defined]

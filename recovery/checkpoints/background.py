@@ -40,11 +40,20 @@ class Finder(Protocol):
         ...
 
 
+class Beside(Protocol):
+    """What looks at something else while training runs."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
 class CheckpointWatch:
     """Ticket numbers tie a caller to the look that began after it asked."""
 
-    def __init__(self, finder: Finder, clock: Clock) -> None:
+    def __init__(self, finder: Finder, clock: Clock, beside: Beside | None = None) -> None:
+        """``beside``: begins and ends with it."""
         self._finder = finder
+        self._beside = beside
         self._settings = finder.settings
         self._clock = clock
         self._changed = threading.Condition()
@@ -73,6 +82,8 @@ class CheckpointWatch:
         return self._error
 
     def start(self) -> None:
+        if self._beside is not None:
+            self._beside.start()
         with self._changed:
             for is_slow in (False, True):
                 thread = self._threads.get(is_slow)
@@ -88,6 +99,8 @@ class CheckpointWatch:
     def stop(self, timeout_s: float = 5.0) -> bool:
         """Return whether the threads are gone; hung storage can hold one."""
         until_s = self._clock.now_s() + timeout_s
+        if self._beside is not None:
+            self._beside.stop()
         with self._changed:
             self._is_stopping = True
             if self._deadline is not None:

@@ -122,8 +122,9 @@ class CheckpointFinder:
         clock: Clock | None = None,
         manifests: Manifests | None = None,
         say: Callable[[str], None] | None = None,
+        written: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """``say``: told once where the script saves, if nothing there can be used: in an unknown form, or too deep."""
+        """``written``: returns what the job's ranks were seen writing. ``say``: told once where the script saves, if nothing there can be used: in an unknown form, or too deep."""
         self.folder = folder.absolute()  # the ranks may run in another folder
         self.settings = settings or CheckpointSettings()
         self.share = Share()  # of later looks
@@ -136,6 +137,8 @@ class CheckpointFinder:
         self._listing = Listing(self.folder, self.settings, self._clock, self._calls)
         self._files = KnownFiles(manifests, self._clock)
         self._say = say
+        if written is not None:
+            self._listing.written = written
         self.deeper: str | None = None
         """What looked like a checkpoint deeper in the folder, where nothing else did."""
         self._deeper_at_s = -math.inf

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -49,6 +49,7 @@ from recovery.checkpoints.order import (
     evidence_of,
     find_slots,
     in_series,
+    mark_written,
     name_pattern,
     newest_first,
 )
@@ -107,6 +108,8 @@ class Listing:
         self._slots: set[NamePattern] = set()  # seen to be written in turn
         self.restored: Mapping[str, float] = {}
         """What ranks have restored, by path, and when it was saved."""
+        self.written: Callable[[], Collection[str]] = frozenset
+        """Returns the paths that ranks of the job were seen writing."""
         self.evidence: dict[str, CandidateEvidence] = {}
         """What speaks for and against each candidate of the last call, by path."""
         self.unknown: tuple[str, ...] = ()
@@ -126,11 +129,18 @@ class Listing:
                 f"checkpoint folder {self.folder} can't be read: {error.strerror or error}"
             ) from error
         saves = _join_saves(sightings, self._settings.world_size)
-        found = list(self._without_slot_numbers(saves))
+        found = list(self._marked(self._without_slot_numbers(saves)))
         self.evidence = evidence_of([seen.candidate for seen in found], self._slots, self.restored)
         return newest_first(
             _with_earlier(found), lambda seen: seen.candidate, self._slots, self.restored
         )
+
+    def _marked(self, sightings: Iterable[Sighting]) -> Iterator[Sighting]:
+        """Yield the sightings, those marked that the ranks write."""
+        listed = list(sightings)
+        candidates = mark_written((seen.candidate for seen in listed), self.written())
+        for seen, candidate in zip(listed, candidates, strict=True):
+            yield seen if candidate is seen.candidate else replace(seen, candidate=candidate)
 
     def _without_slot_numbers(self, sightings: Sequence[Sighting]) -> Iterator[Sighting]:
         """Yield the sightings, those that are overwritten in turn without their number.

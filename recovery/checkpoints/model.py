@@ -109,6 +109,7 @@ class Candidate:
     parts: tuple[str, ...] = ()  # paths of other files of the same save
     oldest_unix_s: float = 0.0  # change of its oldest file, by the same clock; 0: not looked at
     shape: Shape = NO_SHAPE
+    by_ranks: bool = False  # ranks of the job were seen writing one of its kind
 
     @property
     def written_unix_s(self) -> float:

@@ -15,7 +15,8 @@ The order of families, each rule only where those before it don't decide:
 4. a model, before what can't be told, before values alone, before an optimizer alone;
 5. names without a word such as `best`, `ema` or `metrics`;
 6. of two that were written together, one named `checkpoint`, `last` or `model`, or the larger;
-7. the family with the youngest member.
+7. one that ranks of this job were seen writing: another job may save into the same folder;
+8. the family with the youngest member.
 
 Within a family a step from the content orders all candidates that have one, and so does an epoch where all others
 have one. A number in a name only orders names of one pattern: `best_step_10.pt` says nothing about `last.pt`.
@@ -32,9 +33,9 @@ than the one before it, but for one place. A series that has gone round once is 
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Final, TypeVar
@@ -92,6 +93,7 @@ class PlaceReason(Enum):
     NO_MODEL = "no_model"
     NAME = "name"
     SMALLER = "smaller"
+    UNSEEN = "unseen"  # ranks of this job were seen writing the other kind
     OTHER_KIND = "other_kind"  # another kind, and older
     COPY = "copy"
     LOWER_STEP = "lower_step"
@@ -107,6 +109,7 @@ _SAID: Final = {
     PlaceReason.NO_MODEL: "no model is known to be in it",
     PlaceReason.NAME: "its name says that it is something else",
     PlaceReason.SMALLER: "it was written beside another one, which is larger or named as a save",
+    PlaceReason.UNSEEN: "no rank of this job was seen writing such a file",
     PlaceReason.OTHER_KIND: "older, and of another kind",
     PlaceReason.COPY: "a copy, by its name",
     PlaceReason.LOWER_STEP: "of a lower step",
@@ -122,7 +125,7 @@ BY_EVIDENCE: Final = frozenset(
             PlaceReason.NO_MODEL,
             PlaceReason.NAME,
         ),
-        *(PlaceReason.SMALLER, PlaceReason.OTHER_KIND, PlaceReason.COPY),
+        *(PlaceReason.SMALLER, PlaceReason.UNSEEN, PlaceReason.OTHER_KIND, PlaceReason.COPY),
     }
 )
 """Reasons that a person may judge otherwise."""
@@ -142,6 +145,7 @@ class CandidateEvidence:
     alike: int  # candidates of its family, with it
     is_copy: bool  # by its name
     is_proven: bool  # its kind was restored with success before
+    by_ranks: bool  # ranks of the job were seen writing one of its kind
     reason: PlaceReason  # why it isn't the first
 
 
@@ -154,6 +158,8 @@ def say_evidence(one: CandidateEvidence) -> str:
         parts.append("named as a copy")
     if one.is_proven:
         parts.append("its kind was restored before")
+    if one.by_ranks:
+        parts.append("written by this job's ranks")
     return ", ".join(parts)
 
 
@@ -222,8 +228,9 @@ class _Family:
         )
 
     @property
-    def key(self) -> tuple[tuple[int, int, int, int, int, int], int, float]:
-        return (self.rank, int(not self.is_companion), self.youngest_unix_s)
+    def key(self) -> tuple[tuple[int, int, int, int, int, int], int, int, float]:
+        is_ours = any(one.by_ranks for one in self.members)
+        return (self.rank, int(not self.is_companion), int(is_ours), self.youngest_unix_s)
 
 
 _STEP_WEIGHTS: Final = {
@@ -247,6 +254,7 @@ _KEY_REASONS: Final = (
     PlaceReason.NO_MODEL,
     PlaceReason.NAME,
     PlaceReason.SMALLER,
+    PlaceReason.UNSEEN,
     PlaceReason.OTHER_KIND,
 )
 
@@ -287,6 +295,7 @@ def evidence_of(
                 len(family.members),
                 is_copy_name(candidate.tag),
                 family.is_proven,
+                any(one.by_ranks for one in family.members),
                 _reason(families[0], family, candidate),
             )
     return found
@@ -309,6 +318,8 @@ def _reason(first: _Family, family: _Family, candidate: Candidate) -> PlaceReaso
     epochs = (candidate.shape.epoch, chosen.shape.epoch)
     if candidate is chosen:
         reason = PlaceReason.FIRST
+    elif chosen.by_ranks and name_pattern(candidate) in _foreign_series(family.members):
+        reason = PlaceReason.UNSEEN
     elif is_comparable and candidate.step != chosen.step:
         reason = PlaceReason.LOWER_STEP
     elif None not in epochs and epochs[0] != epochs[1]:
@@ -474,7 +485,8 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
     has_originals = not all(is_copy_name(one.tag) for one in members)
     slack_s = family.interval_s if family.holds is Holds.STATE else 0.0
     begin_unix_s = _last_run_begin(members)
-    dated: list[tuple[bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
+    foreign = _foreign_series(members)
+    dated: list[tuple[bool, bool, int, bool, float, bool, tuple[int, ...], int, Candidate]] = []
     for group in series.values():
         counts = _count if name_pattern(group[0]) not in slots else _no_count
         group.sort(key=lambda one: (counts(one), not is_copy_name(one.tag), one.written_unix_s))
@@ -487,9 +499,22 @@ def _newest_of_family(family: _Family, slots: Collection[NamePattern]) -> list[C
             is_last = is_copy and not slack_s
             is_of_run = candidate.written_unix_s >= begin_unix_s
             order = (epoch, not is_last, at_unix_s, not is_copy, counts(candidate), rank)
-            dated.append((is_of_run, *order, candidate))
-    dated.sort(key=lambda entry: entry[:7], reverse=True)
-    return [entry[7] for entry in dated]
+            is_foreign = name_pattern(candidate) in foreign
+            dated.append((not is_foreign, is_of_run, *order, candidate))
+    dated.sort(key=lambda entry: entry[:8], reverse=True)
+    return [entry[8] for entry in dated]
+
+
+def _foreign_series(members: Sequence[Candidate]) -> set[NamePattern]:
+    """Return the patterns of series that no rank of this job was seen writing, where one was seen writing another.
+
+    Two jobs that train one model in one folder differ in nothing else. A single name such as `last.pt` is no series.
+    """
+    counts = Counter(map(name_pattern, members))
+    ours = {name_pattern(one) for one in members if one.by_ranks}
+    if not any(counts[pattern] > 1 for pattern in ours):
+        return set()
+    return {pattern for pattern, count in counts.items() if count > 1 and pattern not in ours}
 
 
 @dataclass(frozen=True, slots=True)
@@ -676,6 +701,27 @@ def name_pattern(candidate: Candidate) -> NamePattern:
 def _pattern_of_path(path: str) -> NamePattern:
     directory, _separator, tag = path.rpartition("/")
     return (directory or "/", _DIGITS.sub("#", tag))
+
+
+def mark_written(candidates: Iterable[Candidate], paths: Iterable[str]) -> Iterator[Candidate]:
+    """Yield the candidates, marked where one of their kind is among the paths that ranks write.
+
+    A path may be that of a file in a folder, or have the name that a file has until it is whole: `.step_9.pt.tmp`.
+    """
+    written: dict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        while path.strip("/"):
+            directory, tag = _pattern_of_path(path)
+            written[directory].add(tag.lstrip("."))
+            path = directory  # noqa: PLW2901 - the folder that it is in
+    for one in candidates:
+        directory, tag = name_pattern(one)
+        is_its = any(_names_one_of(tag, other) for other in written.get(directory, ()))
+        yield replace(one, by_ranks=True) if is_its else one
+
+
+def _names_one_of(tag: str, written: str) -> bool:
+    return written == tag or (written.startswith(tag) and written[len(tag)] in "._-~")
 
 
 def in_series(candidate: Candidate) -> tuple[tuple[int, ...], float]:

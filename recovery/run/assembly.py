@@ -27,6 +27,7 @@ from recovery.launcher.host.numa import read_bindings
 from recovery.launcher.processes.process_list import read_list
 from recovery.launcher.processes.process_tree import ProcessRef, fence_leftovers
 from recovery.launcher.processes.standing import ForeignMarks, identify
+from recovery.launcher.processes.written_files import WrittenFiles
 from recovery.launcher.ranks.command import (
     PLACEHOLDERS,
     RankCommand,
@@ -321,8 +322,18 @@ def make_waiting(
     return WaitingProcesses(standbys, server)
 
 
-def make_watch(options: RunOptions, clock: Clock, world_size: int = 0) -> CheckpointWatch | None:
-    """Return the background search for checkpoints, not yet started. ``world_size``: 0 where it may change."""
+def make_watch(
+    options: RunOptions,
+    clock: Clock,
+    job_id: str,
+    node: str | None = None,
+    *,
+    world_size: int = 0,
+) -> CheckpointWatch | None:
+    """Return the background search for checkpoints, not yet started.
+
+    ``node``: of which the ranks are, where several nodes of a job are on one machine; ``world_size``: 0 where it may change.
+    """
     if options.checkpoint_dir is None:
         return None
     rate = options.check_rate_bytes_per_s
@@ -337,7 +348,9 @@ def make_watch(options: RunOptions, clock: Clock, world_size: int = 0) -> Checkp
     )
     folder = options.checkpoint_dir.absolute()
     manifests = Manifests(folder, is_writer=True)
-    return CheckpointWatch(CheckpointFinder(folder, settings, clock, manifests, say), clock)
+    written = WrittenFiles(str(folder), job_id, node)
+    finder = CheckpointFinder(folder, settings, clock, manifests, say, lambda: written.paths)
+    return CheckpointWatch(finder, clock, written)
 
 
 def checkpoint_folder(options: RunOptions) -> str:

@@ -294,7 +294,8 @@ class Node:
         peers = Peers(joined.secret, word, self.address, port_range(options), job.bind_address)
         beside = self._setup.beside
         folder_id = "" if beside is None else identify_folder(beside)
-        storage = Storage(made.fence, make_watch(options, self._clock), made.pins, folder_id)
+        watch = make_watch(options, self._clock, joined.job_id, self.name)
+        storage = Storage(made.fence, watch, made.pins, folder_id)
         self.link = RemoteLink(
             client, self.request, peers, storage, self._clock, quiet=options.quiet
         )

@@ -190,7 +190,7 @@ class _Session:
             ports=self._options.master_port or port_range(self._options),
         )
         made = NodeLauncher(self._setup, job, self._clock)
-        watch = make_watch(self._options, self._clock, self._setup.slots)
+        watch = make_watch(self._options, self._clock, self._job_id, world_size=self._setup.slots)
         if watch is not None:
             watch.start()
         try:

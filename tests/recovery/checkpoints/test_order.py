@@ -8,7 +8,15 @@ from recovery.checkpoints.model import (
     CheckpointVerdict,
     Hindrance,
 )
-from recovery.checkpoints.order import find_slots, newest_first, passed_over
+from recovery.checkpoints.order import (
+    PlaceReason,
+    evidence_of,
+    find_slots,
+    mark_written,
+    newest_first,
+    passed_over,
+    say_evidence,
+)
 
 
 def saved(name: str, step: int | None, unix_s: float, *, is_step_exact: bool = False) -> Candidate:
@@ -152,3 +160,43 @@ def test_files_whose_content_has_a_step_are_no_slots() -> None:
     exact = [saved(f"ckpt_{at}.pt", 9 - at, -at, is_step_exact=True) for at in range(2)]
 
     assert find_slots(exact) == set()
+
+
+def test_of_two_jobs_in_one_folder_that_of_the_ranks_counts() -> None:
+    """Nothing in names or contents tells them apart; the other one's is younger."""
+    ours = [saved(f"llama_{step}.pt", step, 100.0 * step) for step in (1, 2)]
+    others = [saved(f"qwen_{step}.pt", step, 1000.0 * step) for step in (1, 2)]
+
+    seen = list(mark_written([*ours, *others], ["/c/.llama_2.pt.tmp", "/elsewhere/qwen_2.pt"]))
+
+    assert names([*ours, *others])[0] == "qwen_2.pt"
+    assert names(seen)[:2] == ["llama_2.pt", "llama_1.pt"]
+    assert evidence_of(seen)["/c/qwen_2.pt"].reason is PlaceReason.UNSEEN
+    assert "written by this job's ranks" in say_evidence(evidence_of(seen)["/c/llama_1.pt"])
+
+
+def test_what_is_seen_of_a_write_never_outranks_what_a_file_is() -> None:
+    series = [saved(f"step_{step}.pt", step, 100.0 * step) for step in (1, 2)]
+    metrics = saved("metrics.pt", None, 1000.0)
+
+    assert names(list(mark_written([*series, metrics], ["/c/metrics.pt"])))[0] == "step_2.pt"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_its"),
+    [
+        ("/c/step_9.pt", True),
+        ("/c/step_12.pt.tmp", True),
+        ("/c/.step_12.pt-partial", True),
+        ("/c/step_12.pt/shard_0.bin", True),
+        ("/c/step_12.ptx", False),
+        ("/c/best_step_12.pt", False),
+        ("/c/d/step_12.pt", False),
+        ("/step_12.pt", False),
+        ("", False),
+    ],
+)
+def test_a_write_is_of_a_candidates_kind_by_its_name(path: str, is_its: bool) -> None:
+    (seen,) = mark_written([saved("step_10.pt", 10, 1.0)], [path])
+
+    assert seen.by_ranks is is_its
