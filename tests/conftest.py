@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Take from the surroundings what started programs would inherit.
 
-    A shell's background job ignores SIGINT; workers of pytest-xdist have the width of a terminal;
+    A shell's background job ignores SIGINT, and what nohup starts SIGHUP; workers of pytest-xdist have the width of a terminal;
     PyTorch takes twice as long where Python keeps nothing that it compiles. A mount that one worker makes
     to hang must not be found, rightly, by the node agents that another worker tests.
     """
@@ -67,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop(name, None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # by nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -184,6 +184,8 @@ class Job:
                 return None
             ranks = list(view_ranks(self.runtime, time.monotonic))
             told = _attempt_of(self.runtime)
+            if told is not None and told > attempt:
+                raise AssertionError(f"attempt {told} runs, and {attempt} is over:\n{self.output}")
             if told != attempt or len(ranks) != self.world_size:
                 return None
             if any(rank.step is None or rank.step < step for rank in ranks):
