@@ -356,6 +356,13 @@ class RankMap(Struct):
     factors: list[float | None]  # a rank's own work in a step over its peers'; null: not known
 
 
+class NodeChargeView(Struct):
+    node: str
+    kind: str  # value of detectors.node.charges.ChargeKind
+    counts: bool
+    reason: str
+
+
 class IncidentView(Struct):
     incident_id: str
     job_id: str
@@ -383,6 +390,8 @@ class IncidentView(Struct):
     # Where the last try began: value of a recovery.journal.accounting.Tier; None: no attempt was started.
     restored_from: str | None = None
     restored_step: int | None = None
+    charges: list[NodeChargeView] = []  # what counts against nodes, and what doesn't
+    blamed_before: str = ""  # value of Blame, where the blame was corrected since
 
 
 class Incidents(Struct):
