@@ -125,6 +125,7 @@ class Join(Struct, kw_only=True):
     checkpoint_folder: Text = ""  # as this launcher names it, for people
     takes_checkpoint: bool | None = None  # whether its ranks begin from the one they are given
     checkpoint_names: Annotated[list[Text], Meta(max_length=32)] = []  # --checkpoint-name
+    program: Text = ""  # name and hash of the script that its ranks run; empty: not known
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None

@@ -17,7 +17,7 @@ from recovery.job import shared_reasons
 from recovery.job.fallback import may_begin_elsewhere, refuse_same_start, say_same_error
 from recovery.job.restore_choice import choose_checkpoint, is_progress
 from recovery.journal.attempt_records import Choice
-from recovery.journal.faults import OWN_ENDS
+from recovery.journal.faults import OF_CODE, OWN_ENDS
 from recovery.journal.fold.budget_fold import RESTARTS
 from recovery.journal.incident_records import Conclusion, Failure, Plan
 from recovery.journal.leaving import LeaveCause, LeaveReason
@@ -41,7 +41,6 @@ _ONE_MACHINE: Final = Scene()
 _AT_START: Final = (
     "the first attempt ended before any step, with an error of the program on every rank"
 )
-_OF_PROGRAM: Final = frozenset({SymptomKind.PROGRAM, SymptomKind.EXCEPTION})
 
 
 def plan(
@@ -191,7 +190,7 @@ def _fails_at_start(finding: Finding, failure: Failure, ledger: Ledger) -> bool:
     started, error = ledger.started, failure.error
     if started is None or error is None or started.cause in RESTARTS:
         return False
-    is_first = failure.attempt == started.attempt and finding.symptom.kind in _OF_PROGRAM
+    is_first = failure.attempt == started.attempt and finding.symptom.kind in OF_CODE
     is_every = len(finding.ranks) in (0, ledger.world_size) and not finding.victims
     if not is_first or not is_every or finding.kind is not Kind.RANK_FAILED:
         return False
