@@ -85,6 +85,9 @@ def _plan(
     if (moved := _leave(finding, scene)) is not None:
         return moved
     reason = _restart_reason(finding)
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is not None and _fails_at_start(finding, failure, ledger):
+        reason = f"{finding.summary}, before any step: give up, unless it has saved something"
     if candidates is None:
         return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
     choice = choose_checkpoint(ledger, policy, candidates)

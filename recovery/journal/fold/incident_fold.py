@@ -19,6 +19,7 @@ from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import (
     BlameCorrected,
     CaughtUp,
+    Conclusion,
     Decided,
     EvidenceCollected,
     Failure,
@@ -261,6 +262,8 @@ def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
             failure.rank,
             failure.error,
             is_observed=before.waits is not None and before.waits_cause is WaitCause.OBSERVE,
+            is_at_start=before.plan is not None
+            and before.plan.concludes is Conclusion.PROGRAM_FAILS_AT_START,
         )
         return close(replace(ledger, incident=None), Closing(outcome, Stop.KILL, 0.0))
     return replace(ledger, incident=incident)
