@@ -40,14 +40,18 @@ MISSING_KEY: Final = "KeyError: 'labels'"
 SHAPES: Final = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x128 and 64x10)"
 ASSERTION: Final = "AssertionError: loss is not finite"
 TYPO: Final = "NameError: name 'optimzer' is not defined"
-MISSING_FILE: Final = "FileNotFoundError: [Errno 2] No such file or directory: '/data/train/shard-17.tar'"
+MISSING_FILE: Final = (
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/train/shard-17.tar'"
+)
 DENIED: Final = "PermissionError: [Errno 13] Permission denied: '/data/train'"
 STALE: Final = "OSError: [Errno 116] Stale file handle: '/data/train'"
 FULL: Final = "OSError: [Errno 28] No space left on device: '/ckpt/step_200.pt'"
 TORN_WRITE: Final = (
     "RuntimeError: [enforce fail at inline_container.cc:672] . unexpected pos 1472 vs 1376"
 )
-LIBRARY: Final = "ImportError: libnvrtc.so.12: cannot open shared object file: No such file or directory"
+LIBRARY: Final = (
+    "ImportError: libnvrtc.so.12: cannot open shared object file: No such file or directory"
+)
 GPU_MEMORY: Final = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 HOST_MEMORY: Final = "MemoryError: Unable to allocate 12.0 GiB for an array"
 ECC: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -128,7 +132,11 @@ def find(met: Met) -> Finding:
             since_age_s=0.0,
             symptom=met.symptom,
         )
-    lines = ["Traceback (most recent call last):", '  File "train.py", line 7, in <module>', met.said]
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 7, in <module>',
+        met.said,
+    ]
     words = read_known_end(parse_error(lines) if met.said else None, lines[-1:])
     code = None if met.signal is not None else met.exit_code
     ends = [RankEnd(rank, 1.0, code, met.signal, words=words) for rank in failed_ranks(met)]
