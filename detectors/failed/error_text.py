@@ -255,9 +255,8 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
     if not isinstance(value, dict) or value.get("pid") not in pids:
         return None
     chain = value.get("chain")
-    if not isinstance(chain, list) or not chain:
-        return None
-    parts = [part for part in chain[:_RECORD_PARTS_MAX] if isinstance(part, dict)]
+    told = chain[:_RECORD_PARTS_MAX] if isinstance(chain, list) else ()
+    parts = [part for part in told if isinstance(part, dict)]
     if not parts:
         return None
     lines: list[str] = []

@@ -266,9 +266,10 @@ class Output:
 
     def _show_held(self, stream: _Stream) -> None:
         """Show what was held back of a traceback whose end doesn't come."""
-        if stream.number == 2 and stream.console is not None:
-            if held := self._traces.flush(stream.rank):
-                self._console.put(stream.console, held)
+        if stream.number != 2 or stream.console is None:
+            return
+        if held := self._traces.flush(stream.rank):
+            self._console.put(stream.console, held)
 
     def _show_prompts(self) -> None:
         """Show unfinished lines on a terminal: prompts, or lines whose rest is missing; and tracebacks without an end."""

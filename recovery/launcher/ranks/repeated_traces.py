@@ -38,7 +38,9 @@ class RepeatedTraces:
 
     def has_shown(self, line: str) -> bool:
         """Return whether a traceback that ends with this line is on the console; Python may add a hint to it."""
-        return any(shown.startswith(line.split("\n")[0].encode()) for shown in self._errors)
+        return any(
+            shown.startswith(line.split("\n", maxsplit=1)[0].encode()) for shown in self._errors
+        )
 
     def take(self, rank: int, head: bytes, line: bytes) -> bytes:
         """Return what to show now that a rank has printed a whole line; ``head``: what stands before it on the console."""
