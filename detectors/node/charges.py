@@ -309,7 +309,7 @@ class PastCharge:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ChargeVerdict:
     """Whether a charge counts against its node, and why."""
 
     counts: bool
@@ -324,7 +324,7 @@ def judge_charge(
     compared: Sequence[PastCharge],
     now_unix_s: float,
     window_s: float,
-) -> Counted:
+) -> ChargeVerdict:
     """Return whether a charge counts against its node.
 
     ``counted``: what counts against the node already; ``compared``: errors on it that count nothing by themselves;
@@ -333,15 +333,17 @@ def judge_charge(
     mine = [one for one in counted if one.job_id == charge.job_id]
     known = next((one for one in mine if one.incident_id == charge.incident_id), None)
     if known is not None:
-        return Counted(True, CHARGES[known.kind].reason, known.kind, is_new=False)
+        return ChargeVerdict(True, CHARGES[known.kind].reason, known.kind, is_new=False)
     row, kind = CHARGES[charge.kind], charge.kind
     if row.weight is Weight.COMPARED and _is_shared(charge, compared, now_unix_s - window_s):
         kind = ChargeKind.SAME_ELSEWHERE
     elif row.weight is not Weight.ONE:
-        return Counted(False, row.reason, kind)
+        return ChargeVerdict(False, row.reason, kind)
     if any(one.kind is kind and one.unix_s > now_unix_s - DAY_S for one in mine):
-        return Counted(False, "this job has counted for the same cause within a day", charge.kind)
-    return Counted(True, CHARGES[kind].reason, kind)
+        return ChargeVerdict(
+            False, "this job has counted for the same cause within a day", charge.kind
+        )
+    return ChargeVerdict(True, CHARGES[kind].reason, kind)
 
 
 def _is_shared(charge: NodeCharge, compared: Sequence[PastCharge], since_s: float) -> bool:

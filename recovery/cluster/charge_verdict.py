@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from detectors.node.charges import Counted, NodeCharge, judge_charge
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from recovery.cluster.cluster_ledger import ClusterLedger, NodeBlame
 from recovery.cluster.cluster_limits import DAY_S, ClusterPolicy
 from recovery.cluster.lemon_verdict import find_over
@@ -16,7 +16,7 @@ from recovery.journal.cluster_records import BlameTakenBack, Hold
 
 def weigh_charge(
     charge: NodeCharge, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
-) -> Counted:
+) -> ChargeVerdict:
     """Return whether a charge counts against its node."""
     if ledger.has_elsewhere(charge.node, charge.job_id, charge.error):
         charge = replace(charge, is_here_alone=False)

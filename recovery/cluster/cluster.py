@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from detectors.node.charges import CHARGES, Counted, NodeCharge, Weight
+from detectors.node.charges import CHARGES, ChargeVerdict, NodeCharge, Weight
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
@@ -203,7 +203,7 @@ class ClusterController:
     def unusable(self, node: str, /) -> str | None:
         return unusable(node, self.ledger, self.now_unix_s())
 
-    def note_charge(self, charge: NodeCharge, /) -> Counted:
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
         try:
             counted = self._decide(lambda: self._note_charge(charge))
             if counted.counts and counted.is_new:
@@ -212,10 +212,10 @@ class ClusterController:
         except JournalError as error:
             what = f"{charge.incident_id} was not held against {charge.node}"
             self._note(f"{what}, the journal can't be written: {error}", charge.node)
-            return Counted(False, "the cluster's journal can't be written", charge.kind)
+            return ChargeVerdict(False, "the cluster's journal can't be written", charge.kind)
         return counted
 
-    def _note_charge(self, charge: NodeCharge) -> Counted:
+    def _note_charge(self, charge: NodeCharge) -> ChargeVerdict:
         counted = weigh_charge(charge, self.ledger, self.policy, self.now_unix_s())
         known = self.ledger.past(charge.node).errors
         is_known = any(one.incident_id == charge.incident_id for one in known)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from detectors.finding import Finding
-from detectors.node.charges import Counted, NodeCharge, judge_charge
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.incident_records import WaitCause
@@ -72,7 +72,7 @@ class Pool(Protocol):
         """Return why the node must get no ranks (drained, quarantined ...), or None."""
         ...
 
-    def note_charge(self, charge: NodeCharge, /) -> Counted:
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
         """Note what an incident shows of a node, and return whether it counts against it; must not raise."""
         ...
 
@@ -109,7 +109,7 @@ class OpenPool:
     def unusable(self, _node: str, /) -> str | None:
         return None
 
-    def note_charge(self, charge: NodeCharge, /) -> Counted:
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
         return judge_charge(charge, (), (), 0.0, 0.0)
 
     def take_back(self, _job_id: str, _incident_ids: Sequence[str], _reason: str, /) -> None:

@@ -24,12 +24,6 @@ def ends_use(evidence: NodeEvidence) -> bool:
     return evidence.severity is Severity.CRITICAL and action is not None and action.ends_use
 
 
-def rules_out(evidence: NodeEvidence) -> bool:
-    """Return whether the alert is about more than the program: it asks for more than a restart or a look."""
-    action = _ACTIONS.get(evidence.action)
-    return evidence.severity is not Severity.INFO and action is not None and action.ends_use
-
-
 def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
     """Return the alerts of the newest attempt that rule out a device or node that its ranks use."""
     if not ledger.evidence:  # called at every look, on thousands of nodes

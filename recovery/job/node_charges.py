@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from detectors.finding import Blame, Evidence, Finding, Kind, SymptomKind
+from detectors.finding import Action, Blame, Evidence, Finding, Kind, Severity, SymptomKind
 from detectors.node.charges import (
     CHARGES,
     Beside,
@@ -18,10 +18,10 @@ from detectors.node.charges import (
     read_crash_library,
     weigh,
 )
-from recovery.job.alert_intake import rules_out
 from recovery.journal.incident_records import BlameCorrected, ChargedNode, Conclusion, Failure
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
+from recovery.messages.outside import NodeEvidence
 
 NODES_MAX: Final = (
     64  # journaled with one incident; a switch that dies takes more, and says so itself
@@ -35,6 +35,7 @@ _BY_LEAVING: Final = {
     LeaveCause.NUMBERS: ChargeKind.NUMBERS,
 }
 """What it shows of a node that a job leaves it, where the finding need not be about the node."""
+_ACTIONS: Final = {action.value: action for action in Action}
 _OF_FINDING: Final = frozenset({LeaveCause.BLAMED, LeaveCause.ACCUSED})
 
 
@@ -107,6 +108,12 @@ def _weighed(finding: Finding, failure: Failure, ledger: Ledger, *, is_proved: b
         library = read_crash_library([*lines, *_texts(finding.evidence)])
     beside = Beside(any(rules_out(one) for one in mine), is_proved, library)
     return weigh(finding, nodes, beside)
+
+
+def rules_out(evidence: NodeEvidence) -> bool:
+    """Return whether the alert is about more than the program: it asks for more than a restart or a look."""
+    action = _ACTIONS.get(evidence.action)
+    return evidence.severity is not Severity.INFO and action is not None and action.ends_use
 
 
 def _texts(evidence: tuple[Evidence, ...]) -> list[str]:

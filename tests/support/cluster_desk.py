@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
-from detectors.node.charges import ChargeKind, Counted, NodeCharge
+from detectors.node.charges import ChargeKind, ChargeVerdict, NodeCharge
 from rankmend.errors import JournalError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits import ClusterPolicy
@@ -81,7 +81,7 @@ def blame(
     incident_id: str,
     finding: Finding = FINDING,
     kind: ChargeKind = ChargeKind.DEVICE,
-) -> Counted:
+) -> ChargeVerdict:
     """Let an incident of a job count against a node."""
     fault = finding.kind.value
     return desk.note_charge(NodeCharge(node, kind, job_id, incident_id, finding.summary, fault))

@@ -145,7 +145,7 @@ Root Cause (first observed failure):
   rank      : 1 (local_rank: 1)
   exitcode  : {code} (pid: 4711)
   error_file: <N/A>
-  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+  traceback : <N/A>
 ============================================================"""
 
 ECC: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"

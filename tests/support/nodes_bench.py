@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from detectors.finding import Severity
-from detectors.node.charges import Counted, NodeCharge, judge_charge
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart
 from recovery.checkpoints.model import Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
@@ -151,7 +151,7 @@ class Bench:
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 
-    def note_charge(self, charge: NodeCharge) -> Counted:
+    def note_charge(self, charge: NodeCharge) -> ChargeVerdict:
         counted = judge_charge(charge, (), (), 0.0, 0.0)
         if counted.counts:
             self.blamed.append((charge.node, charge.incident_id))

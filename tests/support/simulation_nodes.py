@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
-from detectors.node.charges import Counted, NodeCharge, judge_charge
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointFormat, Share
@@ -466,7 +466,7 @@ class Cluster:
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 
-    def note_charge(self, charge: NodeCharge) -> Counted:
+    def note_charge(self, charge: NodeCharge) -> ChargeVerdict:
         self.blamed.append((charge.incident_id, charge.node))
         return judge_charge(charge, (), (), 0.0, 0.0)
 
