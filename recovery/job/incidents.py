@@ -448,7 +448,8 @@ class IncidentRunner:
         newest = ledger.incident or incident
         failure = newest.last_failure
         corrected = corrects(made.concludes, failure, ledger, incident_id, made.reason)
-        charged = None if corrected else self._planning.charged(newest, ledger, {})
+        shows = made.concludes is Conclusion.NOTHING
+        charged = self._planning.charged(newest, ledger, {}) if shows else None
         said = [record for record in (corrected, charged) if record is not None]
         self._situation.record(*records, decided(incident, made), *said, event)
         if corrected is not None:

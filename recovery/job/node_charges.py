@@ -153,7 +153,12 @@ def corrects(
     outside = (SymptomKind.STORAGE, SymptomKind.SERVICE)
     if concludes is Conclusion.NOTHING or failure.finding.symptom.kind in outside:
         return None
-    return BlameCorrected(of_incidents(ledger, incident_id), Blame.PROGRAM, reason)
+    ids = of_incidents(ledger, incident_id)
+    opened = failure if ledger.incident is None else ledger.incident.failure
+    is_known = {failure.finding.blame, opened.finding.blame} == {Blame.PROGRAM}
+    if ids == (incident_id,) and is_known and not ledger.charged:
+        return None  # there is nothing to correct
+    return BlameCorrected(ids, Blame.PROGRAM, reason)
 
 
 def counting(charged: tuple[ChargedNode, ...]) -> frozenset[str]:

@@ -152,7 +152,6 @@ def test_an_error_is_compared_where_it_is_one_nodes_alone_and_not_rank_0s(
 
 def fail_again(bench: OneNode, attempt: int) -> None:
     bench.end(0, exit_code=1)
-    bench.end(1, exit_code=1)
     bench.tell(1.0)
     bench.empty()
     if attempt < 2:
@@ -200,6 +199,14 @@ def test_storage_and_services_stay_nobodys_fault_however_often_they_end_a_job(
 
     assert corrects(Conclusion.PROGRAM_FAILS, failure, known, "i-2", "again") is None
     assert corrects(Conclusion.NOTHING, failure, ledger(), "i-2", "again") is None
+
+
+def test_where_nothing_was_counted_and_the_program_is_blamed_there_is_nothing_to_correct() -> None:
+    finding = replace(FINDING, blame=Blame.PROGRAM, symptom=Symptom(SymptomKind.PROGRAM, "x"))
+    known = ledger(finding)
+    failure = known.incident.last_failure  # type: ignore[union-attr]
+
+    assert corrects(Conclusion.PROGRAM_FAILS_AT_START, failure, known, "inc-1", "a typo") is None
 
 
 # A first attempt.
