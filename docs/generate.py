@@ -21,6 +21,7 @@ from agent.vendors.ascend import AscendCollector  # noqa: E402
 from deploy.prometheus.recording_rules import GROUPS  # noqa: E402
 from detectors.doctor.table import CHECKS  # noqa: E402
 from detectors.kernel.event_policy import EventTable  # noqa: E402
+from detectors.node.charges import CHARGES, Weight  # noqa: E402
 from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from recovery.fabric.fabric_gauges import FAMILIES as FABRIC_FAMILIES  # noqa: E402
@@ -131,6 +132,21 @@ def doctor() -> str:
     return _table(("part", "check", "what", "lost without it"), rows)
 
 
+def charges() -> str:
+    """Return what counts against a node, in the order of the table."""
+    weights = {
+        Weight.ONE: "yes",
+        Weight.NOTHING: "no",
+        Weight.COMPARED: "only with a job of another script",
+    }
+    rows = [
+        (f"`{kind.value}`", weights[row.weight], row.reason)
+        for kind, row in CHARGES.items()
+        if kind.value
+    ]
+    return _table(("evidence", "counts", "because"), rows)
+
+
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
@@ -143,6 +159,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/kernel-log.md", "kinds"): kernel_kinds,
     ("docs/reference/kernel-log.md", "ways"): kernel_ways,
     ("docs/reference/thresholds.md", "causes"): causes,
+    ("docs/reference/thresholds.md", "charges"): charges,
     ("docs/use/frameworks.md", "kills"): kill_points,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }

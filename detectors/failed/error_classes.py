@@ -375,6 +375,62 @@ def may_be_peer(error: ErrorText) -> bool:
     )
 
 
+# Errors that the text of the program alone decides: the same at each start, whatever it reads.
+_OF_TEXT: Final = re.compile(
+    r"^(?:SyntaxError|IndentationError|TabError|NameError|UnboundLocalError|ModuleNotFoundError|ImportError)\b"
+)
+_OF_CODE: Final = re.compile(
+    r"^(?:[\w.]+\.)?(?:TypeError|AttributeError|NotImplementedError|KeyError|ValueError|IndexError|LookupError|AssertionError|StopIteration"
+    r"|ZeroDivisionError|OverflowError|FloatingPointError|RecursionError|ValidationError|ArgumentError|\w*Config\w*(?:Error|Exception)"
+    r"|Interpolation\w*Error|YAMLError|ScannerError|ParserError)\b"
+)
+# What PyTorch says of tensors that don't fit each other. Sources: aten/src/ATen/native/LinearAlgebra.cpp,
+# ExpandUtils.h, TensorIterator.cpp, Convolution.cpp; torch/csrc/autograd/engine.cpp.
+_OF_SHAPES: Final = re.compile(
+    r"^RuntimeError: (?:mat1 and mat2 |The size of tensor a |The expanded size of the tensor |Expected all tensors to be on the same device"
+    r"|[Ee]xpected (?:scalar type|object of|input|\d+D|a ).{0,60}but |Sizes of tensors must match|shape '\[[-\d, ]*\]' is invalid for input"
+    r"|Given groups=|Given normalized_shape|element 0 of tensors does not require grad|size mismatch|Tensors must have same number of dimensions"
+    r"|Boolean value of Tensor|a leaf Variable that requires grad|Trying to backward through the graph a second time|stack expects each tensor)"
+)
+# As argparse says, which ends with code 2. Source: Lib/argparse.py.
+_USAGE: Final = re.compile(
+    r"^\S+\.py: error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|one of the arguments|too few arguments)"
+)
+_OF_FILES: Final = re.compile(
+    r"(?m)^(?:[\w.]+\.)?(?:OSError|IOError|EnvironmentError|FileNotFoundError|FileExistsError|PermissionError|NotADirectoryError|IsADirectoryError"
+    r"|BlockingIOError|ChildProcessError|ProcessLookupError|InterruptedError|Connection\w*Error|BrokenPipeError|TimeoutError|timeout|gaierror)\b|\[Errno \d+\]"
+)
+# What a node can lack. Source: glibc's elf/dl-load.c and dl-lookup.c.
+_OF_LIBRARIES: Final = re.compile(
+    r"cannot open shared object file|undefined symbol|symbol lookup error|DLL load failed|invalid ELF header|wrong ELF class|file too short"
+    r"|failed to map segment|cannot allocate memory in static TLS|cannot enable executable stack|version `[\w.]+' not found|\.so(?:\.\d+)*\b"
+)
+_OF_MACHINES: Final = re.compile(
+    r"(?i)\b(?:cuda|cudnn|nccl|gpus?|nvml|nvidia|hip|rocm|driver|devices?)\b"
+)
+
+
+def comes_again(error: ErrorText, *, has_state: bool) -> bool:
+    """Return whether an error that every rank had before its first step comes again at each start.
+
+    ``has_state``: the ranks began from a checkpoint, which may be what is wrong: then only an error in the program's
+    text does. A library that can't be loaded and an error of files never do: those can be a node's.
+    """
+    parts = read_parts(error)
+    statements = [part.statement for part in parts]
+    first = _first_line(parts[0])
+    if any(_OF_FILES.search(text) or _OF_LIBRARIES.search(text) for text in statements):
+        return False
+    if _OF_TEXT.search(first):
+        return True
+    if has_state or classify(error) not in (FailureCause.PROGRAM, FailureCause.EXCEPTION):
+        return False
+    if any(_OUTAGE.search(text) or _OF_MACHINES.search(text) for text in statements):
+        return _OF_SHAPES.search(first) is not None
+    patterns = (_OF_CODE, _OF_SHAPES, _USAGE)
+    return any(pattern.search(first) for pattern in patterns)
+
+
 def _class_of(part: ErrorPart) -> tuple[FailureCause, bool]:
     """Return the class of one error of a chain, and whether it says more than Python's type."""
     statement, frames = part.statement, part.frames[:_FRAMES_MAX]
@@ -409,7 +465,8 @@ def _is_of_peers(statement: str, frames: Sequence[ErrorFrame]) -> bool:
         if _CLIENT.search(frame.path):
             return False
     # Without a frame nobody knows whose connection broke. To take it for a peer's costs no node and no job.
-    return not frames and _BROKEN.search(statement) is not None
+    is_broken = not frames and _BROKEN.search(statement) is not None
+    return is_broken and not (_SURE_OUTAGE.search(statement) or _CLIENT_NAME.search(statement))
 
 
 def _is_of_loader(frames: Sequence[ErrorFrame]) -> bool:
@@ -471,12 +528,41 @@ def read_known_end(
         own = error_line(error)
         others = tuple(line for line in (*error.beside, *beside) if not own.startswith(line))
         return SaidAtEnd(error=_said(error), beside=tuple(dict.fromkeys(others)))
+    if (bare := _bare_error(last_lines)) is not None:
+        return SaidAtEnd(error=_said(bare), beside=tuple(beside))
     line = find_device_line(last_lines)
     if line is None:
         return SaidAtEnd(beside=tuple(beside), exit_text=exit_text)
     found = ErrorText("", line, line)
     device = SaidError(FailureCause.DEVICE, fingerprint(found), line[:SAID_CHARS_MAX])
     return SaidAtEnd(device=device, beside=tuple(beside))
+
+
+_BARE: Final = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)): (.+)$")
+# Of what a line without a traceback may tell: nobody's node and no bug hangs on it.
+_BY_LINE: Final = frozenset(
+    {
+        FailureCause.COMMUNICATION,
+        FailureCause.SERVICE,
+        FailureCause.STORAGE,
+        FailureCause.HOST_MEMORY,
+        FailureCause.DEVICE_MEMORY,
+    }
+)
+
+
+def _bare_error(last_lines: Sequence[str]) -> ErrorText | None:
+    """Return the error that the last line names where there is no traceback, or None where that says too little.
+
+    Some programs print an exception and end. A broken connection is then taken for a peer's, which blames nobody.
+    """
+    lines = [text for line in last_lines[-LINES_MAX:] if (text := clean_line(line))]
+    line = lines[-1] if lines else ""
+    match = _BARE.match(line)
+    if match is None or (len(lines) > 1 and lines[-2].startswith(" ")):  # the end of a traceback
+        return None
+    error = ErrorText(match[1].rpartition(".")[2], match[2], line)
+    return error if classify(error) in _BY_LINE else None
 
 
 def _said(error: ErrorText) -> SaidError:
@@ -505,17 +591,23 @@ def _last_error_of_nccl(error: ErrorText) -> str:
     return next((line.strip() for line in lines if line.strip()), "")
 
 
-_KILLS: Final = {
-    **dict.fromkeys(("9", "-9", "KILL", "137"), FailureCause.KILLED),
-    **dict.fromkeys(("15", "-15", "TERM", "143", "Terminated"), FailureCause.USER),
+# Signals that others send; one that a child's own crash brings is the program's error, as it says.
+_CHILD_SIGNALS: Final = {
+    9: FailureCause.KILLED,
+    **dict.fromkeys((1, 2, 3, 10, 12, 15), FailureCause.USER),
 }
-_CHILD_KILLED: Final = re.compile(
-    r"ProcessExitedException: process \d+ terminated with signal SIG(KILL|TERM)\b"
-    r"|died with <Signals\.SIG(KILL|TERM): \d+>|returned non-zero exit status (137|143|-9|-15)\."
-    r"|TerminatedWorkerError: [^\n]{0,600}SIG(KILL|TERM)\(-\d+\)"
+_SIGNAL_NAMES: Final = {
+    **{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "TERM": 15},
+    "Terminated": 15,
+}
+_CHILD_ENDED: Final = re.compile(
+    r"ProcessExitedException: process \d+ terminated with signal SIG([A-Z]+\d?)\b"
+    r"|died with <Signals\.SIG([A-Z]+\d?): \d+>|returned non-zero exit status (1(?:29|3[0-9]|4[0-3]|59)|-\d{1,2})\."
+    r"|TerminatedWorkerError: [\s\S]{0,900}?SIG([A-Z]+\d?)\(-\d+\)"
     r"|DataLoader worker[^\n]{0,40} is killed by signal: (Terminated)"
-    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: -(9|15)\b"
+    r"|Root Cause \(first observed failure\):[^=]{0,600}?\n +exitcode +: (-\d{1,2})\b"
 )
+_SHELL_BASE: Final = 128  # a shell exits with 128 + n after signal n ended its child
 
 
 def _kill_of_child(error: ErrorText) -> FailureCause | None:
@@ -526,10 +618,15 @@ def _kill_of_child(error: ErrorText) -> FailureCause | None:
     of a shell (128 + n); joblib's loky; torch's DataLoader.cpp, whose workers a stop of the whole group ends.
     """
     last = error.traceback.rpartition("\nTraceback (most recent call last):")[2]
-    match = _CHILD_KILLED.search(last or error_line(error))
+    match = _CHILD_ENDED.search(last or error_line(error))
     if match is None:
         return None
-    return _KILLS[next(group for group in match.groups() if group is not None)]
+    told = next(group for group in match.groups() if group is not None)
+    if told.lstrip("-").isdigit():
+        number = -int(told) if told.startswith("-") else int(told) - _SHELL_BASE
+    else:
+        number = _SIGNAL_NAMES.get(told, 0)
+    return _CHILD_SIGNALS.get(number)
 
 
 def find_device_line(last_lines: Sequence[str]) -> str | None:

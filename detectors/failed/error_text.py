@@ -110,6 +110,8 @@ _HELPER_ENTRIES: Final = frozenset(
 _HELPER_DEPTH: Final = 4  # outermost frames of a helper that are its own library's
 _THROWN: Final = re.compile(r"^terminate called after throwing an instance of '([^']+)'?")
 _TERMINATED: Final = "terminate called without an active exception"
+# torch/multiprocessing/spawn.py: what a rank says that has started ranks itself. The child's error is the error.
+_SPAWNED: Final = re.compile(r"-- Process \d+ terminated with the following error:\n")
 _FATAL: Final = re.compile(r"^Fatal Python error: (.+)$")
 # The last line of argparse ("train.py: error: unrecognized arguments: --resume"), what is built on it, and click ("Error: ...").
 _REFUSED: Final = re.compile(r"^(?:\S+: error|[Ee]rror): .+$")
@@ -253,9 +255,8 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
     if not isinstance(value, dict) or value.get("pid") not in pids:
         return None
     chain = value.get("chain")
-    if not isinstance(chain, list) or not chain:
-        return None
-    parts = [part for part in chain[:_RECORD_PARTS_MAX] if isinstance(part, dict)]
+    told = chain[:_RECORD_PARTS_MAX] if isinstance(chain, list) else ()
+    parts = [part for part in told if isinstance(part, dict)]
     if not parts:
         return None
     lines: list[str] = []
@@ -264,6 +265,9 @@ def parse_record(text: str, pids: Collection[int]) -> ErrorText | None:
         lines += ["", link, ""] if lines else []
         lines += _recorded_lines(part)
     newest = parts[0]
+    text_of_child = _SPAWNED.split(_text_of(newest, "text"), maxsplit=1)[1:]
+    if text_of_child and (child := parse_error(text_of_child[0].splitlines())) is not None:
+        return child
     message = _text_of(newest, "text").partition("\n")[0]
     return _error(_text_of(newest, "type"), message, "\n".join(lines))
 

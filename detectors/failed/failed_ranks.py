@@ -46,7 +46,7 @@ SIGNALS: Final = {
 _SIGABRT: Final = 6
 _SIGKILL: Final = 9
 _SIGPIPE: Final = 13
-_CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # caused by the process itself
+CRASHES: Final = frozenset({4, 5, 6, 7, 8, 11, 31})  # caused by the process itself
 _REQUESTS: Final = frozenset({1, 2, 3, 10, 12, 15})  # sent by people and schedulers
 _PYTHON_BASE: Final = 256  # sys.exit(subprocess.call(...)) exits with -n, so 256 - n
 _BY_PYTHON: Final = frozenset(
@@ -175,7 +175,7 @@ def _by_signal(end: RankEnd, number: int, said: str, error: SaidError | None) ->
     name = signal_name(number)
     if number == _SIGKILL and end.oom_killed:
         return _Death(end, FailureCause.OOM_KILLED, f"{said}, by the out-of-memory killer")
-    if number in _CRASHES:
+    if number in CRASHES:
         cause = error.cause if error else FailureCause.EXCEPTION
         if error and number == _SIGABRT and cause is not FailureCause.EXCEPTION:
             return _by_error(end, error)  # an uncaught C++ exception, the NCCL watchdog ...

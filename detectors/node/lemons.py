@@ -23,6 +23,8 @@ class BlamedNode:
     node: str
     kind: str
     unix_s: float
+    job_id: str = ""
+    evidence: str = ""  # value of a ChargeKind; empty: from a journal that does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,22 @@ def find_lemons(
     days: float = DAYS,
     faults_min: int = FAULTS_MIN,
 ) -> list[Lemon]:
-    """Return the nodes with that many faults within these days, the worst first."""
+    """Return the nodes with that many faults within these days, the worst first.
+
+    One job and one kind of evidence count once a day, as in `detectors.node.charges`.
+    """
     since_s = now_unix_s - days * DAY_S
     by_node: dict[str, list[BlamedNode]] = {}
-    for one in faults:
-        if one.node and one.unix_s >= since_s:
-            by_node.setdefault(one.node, []).append(one)
+    newest_s: dict[tuple[str, str, str], float] = {}
+    for fault in sorted(faults, key=lambda fault: fault.unix_s):
+        if not fault.node or fault.unix_s < since_s:
+            continue
+        cause = (fault.node, fault.job_id, fault.evidence)
+        is_known = bool(fault.evidence) and cause in newest_s
+        if is_known and fault.unix_s < newest_s[cause] + DAY_S:
+            continue
+        newest_s[cause] = fault.unix_s
+        by_node.setdefault(fault.node, []).append(fault)
     found = [
         Lemon(
             node,

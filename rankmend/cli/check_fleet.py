@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detectors.node.fleet_drift import Drift
     from detectors.node.job_libraries import MixedJob, RankLibrary
     from detectors.node.lemons import Lemon
+    from recovery.api import wire
 
 UNREADABLE: Final = 64  # as in `check log`
 PAGES_MAX: Final = 20_000
@@ -195,7 +196,6 @@ def lemons(
     """
     from collections import Counter
 
-    from detectors.finding import Blame
     from detectors.node.lemons import BlamedNode, find_lemons
     from recovery.cluster.cluster_limits_file import read_policy_file
     from recovery.cluster.lemon_verdict import find_over
@@ -208,9 +208,9 @@ def lemons(
 
     with reading(access, state_dir) as reader:
         faults = [
-            BlamedNode(one.node, one.cause, one.opened_unix_s)
+            BlamedNode(node, one.cause, one.opened_unix_s, one.job_id, kind)
             for one in reader.incidents(None)
-            if one.blame == Blame.RANK.value
+            for node, kind in _counted(one)
         ]
     found = find_lemons(faults, time.time(), days, faults_min)
     over = {one.node: find_over(Counter(dict(one.kinds)), rules) for one in found}
@@ -240,3 +240,12 @@ def _print_lemons(found: "list[Lemon]", days: float, faults_min: int, over: dict
         more = [Text(over[one.node])] if over else []
         table.add_row(Text(one.node), str(one.faults), Text(kinds), newest, *more)
     output.console().print(table)
+
+
+def _counted(incident: "wire.IncidentView") -> "list[tuple[str, str]]":
+    """Return the nodes against which an incident counts, each with what it shows; in an older journal those it blames."""
+    from detectors.finding import Blame
+
+    if incident.charges or incident.blamed_before:
+        return [(one.node, one.kind) for one in incident.charges if one.counts]
+    return [(incident.node, "")] if incident.blame == Blame.RANK.value else []

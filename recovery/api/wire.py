@@ -130,6 +130,7 @@ class Join(Struct, kw_only=True):
     checkpoint_folder: Text = ""  # as this launcher names it, for people
     takes_checkpoint: bool | None = None  # whether its ranks begin from the one they are given
     checkpoint_names: Annotated[list[Text], Meta(max_length=32)] = []  # --checkpoint-name
+    program: Text = ""  # name and hash of the script that its ranks run; empty: not known
     budgets_reset_by: Text | None = None
     starts_from_scratch: bool = False
     claim_taken: ClaimNews | None = None
@@ -361,6 +362,13 @@ class RankMap(Struct):
     factors: list[float | None]  # a rank's own work in a step over its peers'; null: not known
 
 
+class NodeChargeView(Struct):
+    node: str
+    kind: str  # value of detectors.node.charges.ChargeKind
+    counts: bool
+    reason: str
+
+
 class IncidentView(Struct):
     incident_id: str
     job_id: str
@@ -388,6 +396,8 @@ class IncidentView(Struct):
     # Where the last try began: value of a recovery.journal.accounting.Tier; None: no attempt was started.
     restored_from: str | None = None
     restored_step: int | None = None
+    charges: list[NodeChargeView] = []  # what counts against nodes, and what doesn't
+    blamed_before: str = ""  # value of Blame, where the blame was corrected since
 
 
 class Incidents(Struct):

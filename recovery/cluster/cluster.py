@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from detectors.finding import Finding
+from detectors.node.charges import CHARGES, ChargeVerdict, NodeCharge, Weight
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
 from recovery.cluster.active_alerts import ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
+from recovery.cluster.charge_verdict import take_back, weigh_charge
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_entry
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
@@ -40,6 +41,7 @@ from recovery.journal.cluster_records import (
     Hold,
     LemonFound,
     NodeBlamed,
+    NodeErrorNoted,
     NodeHeld,
     NodeReleased,
     NotDone,
@@ -201,17 +203,58 @@ class ClusterController:
     def unusable(self, node: str, /) -> str | None:
         return unusable(node, self.ledger, self.now_unix_s())
 
-    def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
-        summary, kind = finding.summary[:_TEXT_MAX], finding.kind.value
-        blamed = NodeBlamed(node, job_id, incident_id, summary, kind)
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
         try:
-            self._decide(lambda: self._write(blamed))
-            self._decide(lambda: self._quarantine(blamed))
-            self._decide(lambda: self._keep_out(node, job_id))
+            counted = self._decide(lambda: self._note_charge(charge))
+            if counted.counts and counted.is_new:
+                self._decide(lambda: self._quarantine(charge))
+                self._decide(lambda: self._keep_out(charge.node, charge.job_id))
         except JournalError as error:
-            self._note(f"{node} was blamed in {incident_id}, not in the journal: {error}", node)
+            what = f"{charge.incident_id} was not held against {charge.node}"
+            self._note(f"{what}, the journal can't be written: {error}", charge.node)
+            return ChargeVerdict(False, "the cluster's journal can't be written", charge.kind)
+        return counted
 
-    def _quarantine(self, blamed: NodeBlamed) -> None:
+    def _note_charge(self, charge: NodeCharge) -> ChargeVerdict:
+        counted = weigh_charge(charge, self.ledger, self.policy, self.now_unix_s())
+        known = self.ledger.past(charge.node).errors
+        is_known = any(one.incident_id == charge.incident_id for one in known)
+        is_compared = CHARGES[charge.kind].weight is Weight.COMPARED and bool(charge.error)
+        if is_compared and not is_known:
+            self._write(
+                NodeErrorNoted(
+                    charge.node,
+                    charge.job_id,
+                    charge.incident_id,
+                    charge.kind,
+                    charge.error,
+                    charge.program,
+                    charge.is_here_alone,
+                )
+            )
+        if counted.counts and counted.is_new:
+            summary, ids = charge.summary[:_TEXT_MAX], (charge.job_id, charge.incident_id)
+            self._write(NodeBlamed(charge.node, *ids, summary, charge.fault, counted.kind))
+        return counted
+
+    def take_back(self, job_id: str, incident_ids: Sequence[str], reason: str, /) -> None:
+        try:
+            self._decide(lambda: self._take_back(job_id, incident_ids, reason))
+        except JournalError as error:
+            what = f"what {', '.join(incident_ids)} counted is not taken back"
+            self._note(f"{what}, the journal can't be written: {error}")
+
+    def _take_back(self, job_id: str, incident_ids: Sequence[str], reason: str) -> None:
+        taken = take_back(
+            job_id, incident_ids, reason[:_TEXT_MAX], self.ledger, self.policy, self.now_unix_s()
+        )
+        if taken is None:
+            return
+        self._write(taken)
+        for node in taken.released:
+            self._note(f"{node} may be used again: {taken.reason}", node)
+
+    def _quarantine(self, blamed: NodeCharge) -> None:
         node, now_s = blamed.node, self.now_unix_s()
         held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
         observed = self.policy.why_observed(self._job_names(blamed.job_id), (node,))
@@ -244,7 +287,7 @@ class ClusterController:
             self._note(found, node)
 
     def _note_not_done(
-        self, act: NotDoneAct, about: NodeBlamed | PowerOffAsked, reason: str
+        self, act: NotDoneAct, about: NodeCharge | PowerOffAsked, reason: str
     ) -> None:
         """Journal once what observe mode has kept from a node."""
         record = NotDone(act, about.node, about.job_id, about.incident_id, reason)

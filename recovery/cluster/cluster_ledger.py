@@ -11,13 +11,16 @@ from fnmatch import fnmatchcase
 from functools import reduce, singledispatch
 from typing import Final
 
+from detectors.node.charges import ChargeKind, PastCharge
 from recovery.cluster.probe_rules import PROBES_MOST
 from recovery.journal.cluster_records import (
     Acknowledged,
+    BlameTakenBack,
     CauseTold,
     Hold,
     LemonFound,
     NodeBlamed,
+    NodeErrorNoted,
     NodeHeld,
     NodeReleased,
     NotDone,
@@ -48,6 +51,7 @@ class NodeBlame:
     incident_id: str
     summary: str
     kind: str = ""  # value of a Kind; empty: not known
+    evidence: ChargeKind = ChargeKind.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class NodePast:
     blames: tuple[NodeBlame, ...] = ()
     held: NodeHeld | None = None
     quarantines: int = 0  # since a person last released it
+    errors: tuple[PastCharge, ...] = ()  # that count nothing by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,32 @@ class ClusterLedger:
         """Return how many incidents have accused the node since then."""
         return sum(blame.unix_s >= since_unix_s for blame in self.past(node).blames)
 
+    def counted_against(self, node: str) -> tuple[PastCharge, ...]:
+        """Return what counts against the node, oldest first."""
+        return tuple(
+            PastCharge(one.unix_s, one.job_id, one.incident_id, one.evidence)
+            for one in self.past(node).blames
+        )
+
+    def compared_on(self, node: str) -> tuple[PastCharge, ...]:
+        """Return the errors on the node that count nothing by themselves, without those that their jobs had elsewhere, too."""
+        elsewhere = self._errors_elsewhere(node)
+        return tuple(
+            one for one in self.past(node).errors if (one.job_id, one.error) not in elsewhere
+        )
+
+    def has_elsewhere(self, node: str, job_id: str, error: str) -> bool:
+        """Return whether the job had this class of error on another node, too."""
+        return (job_id, error) in self._errors_elsewhere(node)
+
+    def _errors_elsewhere(self, node: str) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (one.job_id, one.error)
+            for name, past in self.nodes.items()
+            if name != node
+            for one in past.errors
+        )
+
     def watched_asked(self, key: str) -> WatchedAsked | None:
         """Return what was asked of the scheduler about this hang of a watched job; the newest counts."""
         found = (one for _unix_s, one in reversed(self.watched) if one.key == key)
@@ -155,8 +186,41 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
     past = ledger.past(record.node)
     if any(one.incident_id == record.incident_id for one in past.blames):
         return ledger
-    blame = NodeBlame(unix_s, record.job_id, record.incident_id, record.summary, record.kind)
+    summary, kind, evidence = record.summary, record.kind, record.evidence
+    blame = NodeBlame(unix_s, record.job_id, record.incident_id, summary, kind, evidence)
     return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
+
+
+@_fold.register
+def _(record: NodeErrorNoted, ledger: ClusterLedger, unix_s: float) -> ClusterLedger:
+    past = ledger.past(record.node)
+    noted = PastCharge(
+        unix_s,
+        record.job_id,
+        record.incident_id,
+        record.evidence,
+        record.error,
+        record.program,
+        record.is_here_alone,
+    )
+    return _with(ledger, record.node, replace(past, errors=(*past.errors, noted)[-_BLAMES_KEPT:]))
+
+
+@_fold.register
+def _(record: BlameTakenBack, ledger: ClusterLedger, _unix_s: float) -> ClusterLedger:
+    gone = frozenset(record.incident_ids)
+    for node in record.nodes:
+        past = ledger.past(node)
+        blames = tuple(one for one in past.blames if one.incident_id not in gone)
+        errors = tuple(one for one in past.errors if one.incident_id not in gone)
+        ledger = _with(ledger, node, replace(past, blames=blames, errors=errors))
+    for node in record.released:
+        past = ledger.past(node)
+        was = past.held is not None and past.held.hold is Hold.QUARANTINE
+        count = max(0, past.quarantines - was)
+        ledger = _with(ledger, node, replace(past, held=None, quarantines=count))
+    lemons = {node: one for node, one in ledger.lemons.items() if node not in record.released}
+    return replace(ledger, lemons=lemons)
 
 
 @_fold.register

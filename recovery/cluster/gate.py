@@ -4,13 +4,14 @@ Values and protocols only. One job on one machine has `OpenGate` and `OpenPool`;
 policy, budgets and people behind them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
 from detectors.finding import Finding
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from recovery.cluster.probe_rules import ProbeRules
 from recovery.journal.incident_records import WaitCause
@@ -37,6 +38,9 @@ class PlanRequest:
     job_nodes: int  # nodes of the job's newest attempt
     is_standing: bool = True  # False: the job trains, and the plan would stop it
     approved_by: str | None = None  # who has approved this plan
+    suspect: tuple[str, ...] | None = (
+        None  # of `without`: those that evidence counts against; None: not known
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,12 @@ class Pool(Protocol):
         """Return why the node must get no ranks (drained, quarantined ...), or None."""
         ...
 
-    def note_blame(self, node: str, job_id: str, incident_id: str, finding: Finding, /) -> None:
-        """Note that a node was blamed, once per incident; must not raise."""
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
+        """Note what an incident shows of a node, and return whether it counts against it; must not raise."""
+        ...
+
+    def take_back(self, job_id: str, incident_ids: Sequence[str], reason: str, /) -> None:
+        """Take back what these incidents have counted against nodes; must not raise."""
         ...
 
     def probe_rules(self, job_id: str, /) -> ProbeRules:
@@ -108,7 +116,10 @@ class OpenPool:
     def unusable(self, _node: str, /) -> str | None:
         return None
 
-    def note_blame(self, _node: str, _job_id: str, _incident_id: str, _finding: Finding, /) -> None:
+    def note_charge(self, charge: NodeCharge, /) -> ChargeVerdict:
+        return judge_charge(charge, (), (), 0.0, 0.0)
+
+    def take_back(self, _job_id: str, _incident_ids: Sequence[str], _reason: str, /) -> None:
         return
 
     def probe_rules(self, _job_id: str, /) -> ProbeRules:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+from detectors.failed.error_classes import comes_again
+from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import detect_failed
 from detectors.finding import (
     HOST_ALONE,
@@ -31,12 +33,15 @@ from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.journal.attempt_records import Placement
+from recovery.journal.faults import OF_CODE
 from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankError
 from recovery.messages.outside import NodeEvidence
 
 EXIT_UNKNOWN: Final = 1  # if no rank's end gives another exit code
+# Ranks import for tens of seconds, and reach one line within seconds of each other: on two busy cores within 2 s.
+FIRST_SETTLE_S: Final = 3.0
 _WAITING: Final = (Blame.COMMUNICATION, Blame.USER)
 
 
@@ -58,6 +63,7 @@ class Doctor:
     policy: Policy
     placement: tuple[Placement, ...]
     restored_step: int | None = None  # of the snapshot that the attempt began from
+    is_first: bool = False  # the job's first attempt, which has made no step as far as is known
 
     def find_failure(
         self,
@@ -227,12 +233,27 @@ class Doctor:
         has_signal = any(view.exit and view.exit.signal is not None for view in failed)
         is_certain = has_signal and finding.blame not in _WAITING
         settled_s = now_s - min(view.exit_heard_at_s for view in failed)
-        if not (is_certain or seen.has_ended or settled_s >= self.policy.settle_s):
+        if not (is_certain or seen.has_ended or settled_s >= self._settle_s(seen, finding)):
             return None
+        if library := _crash_library(seen, finding.ranks):
+            crashed = Evidence("kernel log", f"the process crashed in {library}")
+            finding = replace(finding, evidence=(*finding.evidence, crashed))
         if finding.symptom.kind is SymptomKind.MIXED_NCCL and (shares := seen.nccl_shares()):
             loaded = Evidence("loaded libraries", f"NCCL {say_shares(shares)}")
             finding = replace(finding, evidence=(loaded, *finding.evidence))
         return self._failure(seen, replace(finding, node=self._node_of(finding.ranks)))
+
+    def _settle_s(self, seen: Observation, finding: Finding) -> float:
+        """Return how long the ends of other ranks are waited for.
+
+        A first attempt whose ranks all have the same error of code ends the job, so it is worth knowing whether they have.
+        """
+        _code, _rank, error = first_failure(seen, finding.ranks)
+        if not self.is_first or error is None or finding.symptom.kind not in OF_CODE:
+            return self.policy.settle_s
+        text = ErrorText(error.type_name, error.message, error.traceback)
+        is_code = comes_again(text, has_state=self.restored_step is not None)
+        return max(self.policy.settle_s, FIRST_SETTLE_S) if is_code else self.policy.settle_s
 
     def _node_of(self, ranks: Sequence[int]) -> str:
         for place in self.placement:
@@ -270,7 +291,13 @@ class Doctor:
             step,
             seen.is_relative,
             seen.telling_ranks,
+            "" if view is None or view.exit is None else view.exit.crash_library,
         )
+
+
+def _crash_library(seen: Observation, ranks: Sequence[int]) -> str:
+    ends = [view.exit for rank in ranks if (view := seen.ranks.get(rank)) is not None]
+    return next((end.crash_library for end in ends if end is not None and end.crash_library), "")
 
 
 def _are_done(stands: Sequence[RankStand]) -> bool:

@@ -12,6 +12,7 @@ from recovery.job.membership import has_launcher_of_attempt
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import AttemptVerified, Milestone, RelativeMilestone
+from recovery.journal.fold.budget_fold import RESTARTS
 from recovery.journal.incident_records import CaughtUp, Failure
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import Policy
@@ -53,7 +54,9 @@ class AttemptHealth:
     def find_failure(self, now_s: float, policy: Policy) -> Failure | None:
         """Return the attempt's failure, once it can be judged."""
         ledger, seen, nodes = self._ledger, self._seen, self._nodes
-        doctor = Doctor(self._settings, policy, ledger.placement, ledger.restored_step)
+        started = ledger.started
+        is_first = started is not None and started.cause not in RESTARTS and not ledger.is_verified
+        doctor = Doctor(self._settings, policy, ledger.placement, ledger.restored_step, is_first)
         is_due = self._is_look_due(now_s, policy)
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)

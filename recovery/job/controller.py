@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from detectors.finding import Blame, Finding
+from detectors.finding import Finding
+from detectors.node.charges import ChargeKind, NodeCharge
 from detectors.node.job_libraries import LibraryShare
 from rankmend.clock import Clock
 from rankmend.errors import JournalError
@@ -48,7 +49,7 @@ from recovery.job.settings import JobSettings
 from recovery.job.situation import Situation
 from recovery.journal.attempt_records import Adopted, AttemptAbandoned, RanksDone
 from recovery.journal.incident_machine import Outcome, Phase
-from recovery.journal.incident_records import EvidenceCollected
+from recovery.journal.incident_records import ChargedNode, EvidenceCollected, NodesCharged
 from recovery.journal.job_records import (
     BudgetsReset,
     JobOpened,
@@ -460,7 +461,7 @@ class Controller:
         if (evidence := self._judged_evidence(ledger, now_s)) is not None:
             self._situation.record(evidence)
             self._evidence.forget()
-            self._tell_pool(evidence)
+            self._charge_proved(evidence)
             return True
         if taken := self._intake.due(ledger):
             self._situation.record(taken)
@@ -536,14 +537,27 @@ class Controller:
         nodes = {place.node for place in ledger.placement}
         return self._evidence.due(nodes, self._last_finding, now_s)
 
-    def _tell_pool(self, evidence: EvidenceCollected) -> None:
-        """Report the node that the evidence accuses to the pool, once."""
-        accused, told = evidence.finding, self._last_finding
-        if accused is None or told is None or not evidence.is_sure:
+    def _charge_proved(self, evidence: EvidenceCollected) -> None:
+        """Count a hang that dumps or stacks prove against its node, once."""
+        accused, incident = evidence.finding, self.ledger.incident
+        if accused is None or not evidence.is_sure:
             return
-        if (told.blame, told.node) != (Blame.RANK, accused.node):
-            job_id = self._settings.job_id
-            self._pool.note_blame(accused.node, job_id, evidence.incident_id, accused)
+        if incident is not None and incident.state.incident_id == evidence.incident_id:
+            self._planning.charge(incident, {}, accused)
+            return
+        job_id, summary = self._settings.job_id, accused.summary
+        said = self._situation.pool.note_charge(
+            NodeCharge(
+                accused.node,
+                ChargeKind.HANG_PROVED,
+                job_id,
+                evidence.incident_id,
+                summary,
+                accused.kind.value,
+            )
+        )
+        charged = ChargedNode(accused.node, said.kind, said.counts, said.reason)
+        self._situation.record(NodesCharged(evidence.incident_id, (charged,)))
 
     def _duty(self, ledger: Ledger) -> Callable[[float], bool]:
         """Return the function for the job's current phase."""

@@ -17,15 +17,17 @@ from recovery.job.attempt_diagnosis import Doctor
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempt_needs import NeedsMissing
 from recovery.job.attempts import Attempts
+from recovery.job.node_charges import corrects
 from recovery.job.observation import Observation
 from recovery.job.plan_progress import PlanProgress, decided, event_of
-from recovery.job.planner import is_worth_moving, plan, refuse_choice
+from recovery.job.planner import Scene, is_worth_moving, judge_choice, plan
 from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
 from recovery.job.unchecked_restore import damage_finding
 from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
 from recovery.journal.incident_records import (
+    Conclusion,
     Failure,
     IncidentOpened,
     Plan,
@@ -34,6 +36,7 @@ from recovery.journal.incident_records import (
     WaitReason,
     WaitsFor,
 )
+from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import FinderChosen
@@ -188,20 +191,19 @@ class IncidentRunner:
         finding = incident.failure.finding
         scene = self._planning.scene(incident, now_s)
         made = plan(finding, self._ledger, incident.policy, None, scene)
-        judgement = self._planning.ask(incident, made, now_s)
+        judgement = self._planning.ask(incident, made, scene, now_s)
         if judgement is Judgement.WAIT and self._drop_waiting(incident, now_s):
             return True
         if judgement is not Judgement.ALLOWED:
             return judgement is Judgement.REFUSED
         if made.step is PlanStep.ESCALATE:
-            event = event_of(incident, Outcome.ESCALATE, made.reason)
-            self._situation.record(decided(incident, made), event)
+            self._give_up(incident, made, [])
             return True
         event = event_of(incident, Outcome.ACCEPTED, made.reason)
         self._situation.record(
             decided(incident, made), *self._planning.left(incident, made, scene), event
         )
-        self._planning.tell_pool(incident, made)
+        self._planning.charge(incident, _left(made, scene))
         return True
 
     def _drop_waiting(self, incident: OpenIncident, now_s: float) -> bool:
@@ -290,14 +292,20 @@ class IncidentRunner:
                 return False
             if self._planning.is_torn_or_dead(incident, now_s):
                 return False
-            if self._is_held(incident):
-                return self._say_held(incident, incident.plan)
-            return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
+            return self._restart(incident, now_s)
         if self._seen.is_started and self._seen.launch_error is None:
             reason = f"every rank of attempt {ledger.attempt} has a process"
             self._situation.record(event_of(incident, Outcome.SUCCEEDED, reason))
             return True
         return self._fail_try_if_due(incident, now_s)
+
+    def _restart(self, incident: OpenIncident, now_s: float) -> bool:
+        """Order the next attempt, as soon as nothing holds it."""
+        if self._planning.charge(incident, {}):  # alerts may have come after the plan
+            return True
+        if self._is_held(incident):
+            return self._say_held(incident, incident.plan)
+        return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
 
     def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
         """Return whether the node's agent may still send evidence about the failure."""
@@ -321,9 +329,9 @@ class IncidentRunner:
             return True
         if not (left or self._has_lost_more(incident, made)) or made.step is PlanStep.ESCALATE:
             return False
-        if self._planning.ask(incident, made, now_s) is Judgement.ALLOWED:
+        if self._planning.ask(incident, made, scene, now_s) is Judgement.ALLOWED:
             self._situation.record(decided(incident, made), *left)
-            self._planning.tell_pool(incident, made)
+            self._planning.charge(incident, _left(made, scene))
         return True
 
     def _has_lost_more(self, incident: OpenIncident, made: Plan) -> bool:
@@ -346,14 +354,14 @@ class IncidentRunner:
             if not ready.choice.is_possible:
                 return self._wait_for_checkpoint(ready.choice, incident, now_s)
             finding = incident.last_failure.finding
-            refusal = refuse_choice(finding, self._ledger, incident.policy, ready.choice)
+            refusal = judge_choice(finding, self._ledger, incident.policy, ready.choice)
             attempt = self._attempts.advance_fence() if refusal is None else 0
         except JournalError:
             raise
         except (OSError, RankmendError) as error:
             return self._go_without(error, incident, now_s)
         if refusal is not None:
-            self._escalate(incident, refusal, ready.choice)
+            self._escalate(incident, refusal.reason, ready.choice, refusal.concludes)
             return True
         if self._attempts.is_still_there(ready.choice):
             self._attempts.order(attempt, Cause.INCIDENT, ready, incident)
@@ -418,12 +426,34 @@ class IncidentRunner:
             return False
         return self._planning.note_wait(incident, made, pause, WaitsFor.LEAVE)
 
-    def _escalate(self, incident: OpenIncident, reason: str, choice: Choice | None) -> None:
+    def _escalate(
+        self,
+        incident: OpenIncident,
+        reason: str,
+        choice: Choice | None,
+        concludes: Conclusion = Conclusion.NOTHING,
+    ) -> None:
         evidence = incident.last_failure.finding.evidence
-        made = Plan(PlanStep.ESCALATE, reason, evidence, choice)
-        self._situation.record(
-            decided(incident, made), event_of(incident, Outcome.ESCALATE, reason)
-        )
+        made = Plan(PlanStep.ESCALATE, reason, evidence, choice, concludes=concludes)
+        self._give_up(incident, made, [])
+
+    def _give_up(self, incident: OpenIncident, made: Plan, records: list[Record]) -> None:
+        """Journal in one write that the incident is escalated, and what it counts against nodes.
+
+        Where the plan concludes that the program itself fails, what its incidents had counted is taken back.
+        """
+        incident_id = incident.state.incident_id
+        event = event_of(incident, Outcome.ESCALATE, made.reason)
+        ledger = self._situation.book.foresee(records)
+        newest = ledger.incident or incident
+        failure = newest.last_failure
+        corrected = corrects(made.concludes, failure, ledger, incident_id, made.reason)
+        shows = made.concludes is Conclusion.NOTHING
+        charged = self._planning.charged(newest, ledger, {}) if shows else None
+        said = [record for record in (corrected, charged) if record is not None]
+        self._situation.record(*records, decided(incident, made), *said, event)
+        if corrected is not None:
+            self._planning.take_back(corrected)
 
     def _verify(self, incident: OpenIncident, now_s: float) -> bool:
         seen, ledger = self._seen, self._ledger
@@ -499,7 +529,16 @@ class IncidentRunner:
         if made.step is not PlanStep.ESCALATE and state.try_number >= self._tries_max(incident):
             text = f"all {state.try_number} tries failed; last error: {reason}"
             made = replace(made, step=PlanStep.ESCALATE, reason=text)
-        is_last = made.step is PlanStep.ESCALATE
-        event = event_of(incident, Outcome.ESCALATE if is_last else Outcome.FAILED, made.reason)
-        self._situation.record(*records, decided(incident, made), event)
+        if made.step is PlanStep.ESCALATE:
+            self._give_up(incident, made, records)
+        else:
+            event = event_of(incident, Outcome.FAILED, made.reason)
+            self._situation.record(*records, decided(incident, made), event)
         return True
+
+
+def _left(made: Plan, scene: Scene) -> dict[str, LeaveReason]:
+    """Return why the plan leaves its nodes."""
+    reasons = {**scene.may_leave, **scene.must_leave}
+    other = LeaveReason(LeaveCause.UNKNOWN, made.reason)
+    return {node: reasons.get(node, other) for node in made.without}

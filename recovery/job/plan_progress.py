@@ -4,20 +4,26 @@ Sees what nodes there are, asks the gate (policy, budgets, people), says which n
 tells the pool who is blamed. What is planned is `recovery.job.planner`'s, which is pure.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from detectors.finding import HOST_SILENT, Blame, Finding, Kind, SymptomKind
+from detectors.node.charges import CHARGES, NodeCharge, Weight
 from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
 from recovery.job.alert_intake import fatal
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
+from recovery.job.node_charges import ChargedJob, charges_of, counting
 from recovery.job.nodes_to_leave import find_nodes_to_leave
 from recovery.job.planner import Scene
 from recovery.job.situation import Situation
 from recovery.journal.incident_machine import Outcome, Phase, answer
 from recovery.journal.incident_records import (
+    BlameCorrected,
+    ChargedNode,
     Decided,
     IncidentEvent,
+    NodesCharged,
     Plan,
     PlanWaits,
     WaitCause,
@@ -83,7 +89,7 @@ class PlanProgress:
         is_link = _may_be_link(incident.last_failure.finding)
         return is_link and self._nodes.is_torn_or_dead(self._ledger, now_s)
 
-    def ask(self, incident: OpenIncident, made: Plan, now_s: float) -> Judgement:
+    def ask(self, incident: OpenIncident, made: Plan, scene: Scene, now_s: float) -> Judgement:
         """Ask whether the plan may be carried out; journal why it must wait or must not be."""
         state, finding = incident.state, incident.last_failure.finding
         if incident.waits is not None and incident.approved_by is None:
@@ -108,6 +114,7 @@ class PlanProgress:
             len(self._ledger.placement),
             is_standing=is_standing,
             approved_by=approved_by,
+            suspect=self.suspects(incident, made, scene),
         )
         held = None if approved_by is not None else self._held(incident)
         if held is not None:
@@ -203,16 +210,55 @@ class PlanProgress:
             if (member := self._ledger.members.get(node)) is not None and member.left is None
         ]
 
-    def tell_pool(self, incident: OpenIncident, made: Plan) -> None:
-        """Have the pool hear which nodes were blamed; a person's word blames nobody."""
-        finding = incident.last_failure.finding
-        blamed = set(made.without)
-        if finding.blame is Blame.RANK and finding.node:
-            blamed.add(finding.node)
-        if finding.is_persons:
-            return
-        for node in sorted(blamed - self._ledger.taken_back):
-            self._pool.note_blame(node, self._settings.job_id, incident.state.incident_id, finding)
+    def charge(
+        self, incident: OpenIncident, left: Mapping[str, LeaveReason], proved: Finding | None = None
+    ) -> bool:
+        """Journal what the incident counts against nodes, if that is news; return whether it was."""
+        charged = self.charged(incident, self._ledger, left, proved)
+        if charged is not None:
+            self._situation.record(charged)
+        return charged is not None
+
+    def charged(
+        self,
+        incident: OpenIncident,
+        ledger: Ledger,
+        left: Mapping[str, LeaveReason],
+        proved: Finding | None = None,
+    ) -> NodesCharged | None:
+        """Have the pool note what the incident shows of nodes; return the record of what counts, None where that is known."""
+        incident_id = incident.state.incident_id
+        known = {one.node: one for one in ledger.charged}
+        charges = charges_of(incident_id, incident.last_failure, self._job, ledger, left, proved)
+        news = [one for one in charges if not _is_known(one, known.get(one.node))]
+        for charge in news:
+            said = self._pool.note_charge(charge)
+            known[charge.node] = ChargedNode(charge.node, said.kind, said.counts, said.reason)
+        return NodesCharged(incident_id, tuple(known.values())) if news else None
+
+    def suspects(self, incident: OpenIncident, made: Plan, scene: Scene) -> tuple[str, ...]:
+        """Return the nodes that the plan leaves for what evidence counts against them."""
+        reasons = {**scene.may_leave, **scene.must_leave}
+        left = {node: reasons[node] for node in made.without if node in reasons}
+        incident_id = incident.state.incident_id
+        charges = charges_of(incident_id, incident.last_failure, self._job, self._ledger, left)
+        found = {one.node for one in charges if CHARGES[one.kind].weight is Weight.ONE}
+        return tuple(
+            node for node in made.without if node in found | counting(self._ledger.charged)
+        )
+
+    def take_back(self, corrected: BlameCorrected) -> None:
+        """Have the pool take back what the incidents of the program's own error have counted."""
+        self._pool.take_back(self._settings.job_id, corrected.incident_ids, corrected.reason)
+
+    @property
+    def _job(self) -> ChargedJob:
+        return ChargedJob(self._settings.job_id, self._settings.program)
+
+
+def _is_known(charge: NodeCharge, known: ChargedNode | None) -> bool:
+    """Return whether a charge says no more than what is on record: what counts once, counts."""
+    return known is not None and (known.counts or known.kind is charge.kind)
 
 
 def _may_be_link(finding: Finding) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from detectors.failed.error_classes import comes_again
+from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind, SymptomKind
 from detectors.wording import counted, reasons_in_words
@@ -15,8 +17,9 @@ from recovery.job import shared_reasons
 from recovery.job.fallback import may_begin_elsewhere, refuse_same_start, say_same_error
 from recovery.job.restore_choice import choose_checkpoint, is_progress
 from recovery.journal.attempt_records import Choice
-from recovery.journal.faults import OWN_ENDS
-from recovery.journal.incident_records import Plan
+from recovery.journal.faults import OF_CODE, OWN_ENDS
+from recovery.journal.fold.budget_fold import RESTARTS
+from recovery.journal.incident_records import Conclusion, Failure, Plan
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger
 from recovery.journal.limits import PlanStep, Policy, out_of_patience, out_of_restarts
@@ -35,6 +38,9 @@ class Scene:
 
 
 _ONE_MACHINE: Final = Scene()
+_AT_START: Final = (
+    "the first attempt ended before any step, with an error of the program on every rank"
+)
 
 
 def plan(
@@ -54,6 +60,14 @@ def plan(
     return cheapest if is_persons else _allowed(cheapest, finding, ledger, policy, scene)
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Why a job is given up."""
+
+    reason: str
+    concludes: Conclusion = Conclusion.NOTHING
+
+
 def _plan(
     finding: Finding,
     ledger: Ledger,
@@ -66,17 +80,20 @@ def _plan(
     """Return the cheapest step that the evidence allows."""
     refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
-        return Plan(
-            PlanStep.ESCALATE, f"{refusal}: {_first_words(ledger, finding)}", finding.evidence
-        )
+        text = f"{refusal.reason}: {_first_words(ledger, finding)}"
+        return Plan(PlanStep.ESCALATE, text, finding.evidence, concludes=refusal.concludes)
     if (moved := _leave(finding, scene)) is not None:
         return moved
     reason = _restart_reason(finding)
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if failure is not None and _fails_at_start(finding, failure, ledger):
+        reason = f"{finding.summary}, before any step: give up, unless it has saved something"
     if candidates is None:
         return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence)
     choice = choose_checkpoint(ledger, policy, candidates)
-    if (refusal := refuse_choice(finding, ledger, policy, choice)) is not None:
-        return Plan(PlanStep.ESCALATE, refusal, finding.evidence, choice)
+    if (refused := judge_choice(finding, ledger, policy, choice)) is not None:
+        text, concludes = refused.reason, refused.concludes
+        return Plan(PlanStep.ESCALATE, text, finding.evidence, choice, concludes=concludes)
     return Plan(PlanStep.RESTART_IN_PLACE, reason, finding.evidence, choice)
 
 
@@ -148,15 +165,48 @@ def is_worth_moving(factor: float, ledger: Ledger, policy: Policy) -> tuple[bool
     return won_s > cost_s, text
 
 
-def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
+def _refuse_restart(finding: Finding, ledger: Ledger, policy: Policy) -> GivenUp | None:
     """Return why another restart is pointless whatever has been saved meanwhile, or None."""
     failure = ledger.incident.last_failure if ledger.incident else None
     if failure is not None and failure.exit_code == DO_NOT_RETRY:
-        return f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
+        return GivenUp(
+            f"a rank ended with exit code {DO_NOT_RETRY}, which asks not to be restarted"
+        )
+    # Ranks that tell no steps may have saved: that is known once nobody writes any more.
+    has_folder = ledger.started is not None and ledger.started.choice.has_folder
+    is_known = bool(ledger.telling_ranks) or not has_folder
+    if failure is not None and is_known and _fails_at_start(finding, failure, ledger):
+        return GivenUp(_AT_START, Conclusion.PROGRAM_FAILS_AT_START)
     if _is_own_error(finding) and (refusal := _refuse_same_error(finding, ledger, policy)):
-        return refusal
+        return GivenUp(refusal, Conclusion.PROGRAM_FAILS)
     spent = out_of_restarts(ledger.spent, policy)
-    return None if spent is None else shared_reasons.budget_spent(spent)
+    return None if spent is None else GivenUp(shared_reasons.budget_spent(spent))
+
+
+def _fails_at_start(finding: Finding, failure: Failure, ledger: Ledger) -> bool:
+    """Return whether the job's first attempt ended before any step by an error that each start repeats.
+
+    One of the program's text or arguments, on all ranks. Where the ranks tell no steps, it is known until the attempt
+    counts as running (`Policy.verify_alive_s`), and where nothing was saved. A checkpoint that can't be loaded goes the way
+    back to an older one, `recovery.job.fallback`.
+    """
+    started, error = ledger.started, failure.error
+    if started is None or error is None or started.cause in RESTARTS:
+        return False
+    is_first = failure.attempt == started.attempt and finding.symptom.kind in OF_CODE
+    is_every = len(finding.ranks) in (0, ledger.world_size) and not finding.victims
+    if not is_first or not is_every or finding.kind is not Kind.RANK_FAILED:
+        return False
+    tells = bool(ledger.telling_ranks)
+    is_early = failure.step is None and (tells or not ledger.is_verified)
+    if not is_early or ledger.saved_number > ledger.started_number:
+        return False
+    if ledger.start_failures and ledger.start_failures[-1].is_loading:
+        return False
+    choice = started.choice
+    has_state = choice.restored_path is not None or choice.snapshot is not None
+    text = ErrorText(error.type_name, error.message, error.traceback)
+    return comes_again(text, has_state=has_state)
 
 
 def _refuse_same_error(finding: Finding, ledger: Ledger, policy: Policy) -> str | None:
@@ -174,26 +224,37 @@ def _refuse_same_error(finding: Finding, ledger: Ledger, policy: Policy) -> str 
 
 
 def refuse_choice(finding: Finding, ledger: Ledger, policy: Policy, choice: Choice) -> str | None:
+    """Return why a restart from this checkpoint makes no sense, in words, or None."""
+    refused = judge_choice(finding, ledger, policy, choice)
+    return None if refused is None else refused.reason
+
+
+def judge_choice(
+    finding: Finding, ledger: Ledger, policy: Policy, choice: Choice
+) -> GivenUp | None:
     """Return why a restart from this checkpoint makes no sense, or None.
 
     Only now, with nobody left who could write, is it known whether the last attempt has saved
     anything newer.
     """
     is_newer = choice.is_new_run or is_progress(ledger, choice)
+    failure = ledger.incident.last_failure if ledger.incident else None
+    if not is_newer and failure is not None and _fails_at_start(finding, failure, ledger):
+        text = f"{_AT_START}: {_first_words(ledger, finding)}"
+        return GivenUp(text, Conclusion.PROGRAM_FAILS_AT_START)
     if not finding.is_persons and not is_newer and _is_own_error(finding):
         same = refuse_same_start(ledger, policy, choice)
         if same is not None:
-            return f"{same}: {_first_words(ledger, finding)}"
+            text = f"{same}: {_first_words(ledger, finding)}"
+            return GivenUp(text, Conclusion.PROGRAM_FAILS)
     if not choice.is_possible:
-        return choice.reason
+        return GivenUp(choice.reason)
     if finding.is_persons or is_newer:
         return None
     spent = out_of_patience(ledger.spent, policy)
-    return (
-        None
-        if spent is None
-        else f"{shared_reasons.budget_spent(spent)}: {_first_words(ledger, finding)}"
-    )
+    if spent is None:
+        return None
+    return GivenUp(f"{shared_reasons.budget_spent(spent)}: {_first_words(ledger, finding)}")
 
 
 def _is_own_error(finding: Finding) -> bool:

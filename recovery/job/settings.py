@@ -45,6 +45,9 @@ class JobSettings:
     # Whether the program begins from the checkpoint that it is given (`launcher.ranks.command`); None: not known.
     takes_checkpoint: bool | None = None
     checkpoint_names: tuple[str, ...] = ()  # --checkpoint-name, for the journal
+    program: str = (
+        ""  # name and content of the script (`launcher.ranks.command.program_of`); empty: not known
+    )
     hears_evidence: bool = False  # somebody sends alerts, so that it is worth waiting for them
     # claimed elsewhere: this start of the controller counts as this one at least
     epoch_min: int = 0

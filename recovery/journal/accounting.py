@@ -13,9 +13,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from detectors.finding import Blame
+from detectors.node.charges import ChargeKind
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified, Choice
 from recovery.journal.incident_machine import IncidentState, Phase, step
-from recovery.journal.incident_records import CaughtUp, Decided, IncidentEvent, IncidentOpened, Plan
+from recovery.journal.incident_records import (
+    BlameCorrected,
+    CaughtUp,
+    ChargedNode,
+    Decided,
+    IncidentEvent,
+    IncidentOpened,
+    NodesCharged,
+    Plan,
+)
 from recovery.journal.records import Entry
 
 
@@ -61,6 +72,8 @@ class Account:
     # Of the last attempt that was started for it. Not the record: that names every rank of the job.
     choice: Choice | None = None  # None: none was started
     ranks: int = 0
+    charges: tuple[ChargedNode, ...] = ()
+    corrected: Blame | None = None  # whom a later verdict blames
 
     @property
     def tier(self) -> Tier | None:
@@ -113,6 +126,13 @@ class Accounting:
         record, newest = entry.record, self._newest
         if isinstance(record, IncidentOpened):
             self._newest = self._runs[record.incident_id] = _open(entry, record)
+        elif isinstance(record, NodesCharged):
+            if (run := self._runs.get(record.incident_id)) is not None:
+                run.account = replace(run.account, charges=record.nodes)
+        elif isinstance(record, BlameCorrected):
+            for incident_id in record.incident_ids:
+                if (run := self._runs.get(incident_id)) is not None:
+                    run.account = _corrected(run.account, record)
         elif newest is None:
             return
         elif isinstance(record, Decided):
@@ -135,6 +155,16 @@ def _open(entry: Entry, record: IncidentOpened) -> _Run:
     phases = {RecoveryPhase.DETECT: record.fault_age_s}
     account = Account(record.incident_id, record, entry.unix_s, state, (), phases)
     return _Run(entry, account)
+
+
+def _corrected(account: Account, record: BlameCorrected) -> Account:
+    """Return the account of an incident for which the program is to blame: it counts against no node any more."""
+    reason = f"taken back: {record.reason}"
+    charges = tuple(
+        ChargedNode(one.node, ChargeKind.PROGRAM, counts=False, reason=reason)
+        for one in account.charges
+    )
+    return replace(account, charges=charges, corrected=record.blame)
 
 
 def _between(earlier: Entry, later: Entry) -> float:

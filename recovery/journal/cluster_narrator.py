@@ -5,11 +5,13 @@ from datetime import datetime, timezone
 from detectors.wording import counted, names_in_words
 from recovery.journal.cluster_records import (
     Acknowledged,
+    BlameTakenBack,
     CauseTold,
     ClusterRecord,
     Hold,
     LemonFound,
     NodeBlamed,
+    NodeErrorNoted,
     NodeHeld,
     NodeReleased,
     NotDone,
@@ -31,6 +33,16 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
     match record:
         case NodeBlamed():
             return f"{record.node} is blamed in {record.incident_id}: {record.summary}"
+        case NodeErrorNoted():
+            kind, _colon, name = record.error.partition(":")
+            return f"{record.incident_id} counts nothing against {record.node}: {name or kind}, from one job"
+        case BlameTakenBack():
+            ids = names_in_words(record.incident_ids)
+            nodes = names_in_words(record.nodes)
+            freed = (
+                f"; {names_in_words(record.released)} may be used again" if record.released else ""
+            )
+            return f"taken back from {nodes}: what {ids} counted{_why(record.reason)}{freed}"
         case NodeHeld():
             held = "drained" if record.hold is Hold.DRAIN else "quarantined"
             until = "" if record.until_unix_s is None else f" until {_moment(record.until_unix_s)}"

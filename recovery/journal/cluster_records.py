@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from detectors.node.charges import ChargeKind
 from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 
 
@@ -16,13 +17,38 @@ class Hold(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeBlamed:
-    """An incident of a job accused a node or a device on it."""
+    """An incident of a job counts against a node."""
 
     node: str
     job_id: str
     incident_id: str
     summary: str
     kind: str = ""  # value of the finding's Kind; empty from an older controller
+    evidence: ChargeKind = ChargeKind.UNKNOWN  # why it counts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeErrorNoted:
+    """A rank on the node had an error that counts nothing, unless a job of another script has it there, too."""
+
+    node: str
+    job_id: str
+    incident_id: str
+    evidence: ChargeKind
+    error: str  # its class
+    program: str  # the job's script
+    is_here_alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BlameTakenBack:
+    """What incidents had counted against nodes counts no more: the program itself fails."""
+
+    job_id: str
+    incident_ids: tuple[str, ...]
+    nodes: tuple[str, ...]  # against which they counted
+    released: tuple[str, ...]  # nodes that the policy held back for it, and holds no more
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +212,8 @@ class CauseTold:
 
 ClusterRecord: TypeAlias = (
     NodeBlamed
+    | NodeErrorNoted
+    | BlameTakenBack
     | NodeHeld
     | NodeReleased
     | Paused
@@ -205,6 +233,8 @@ ClusterRecord: TypeAlias = (
 
 CLUSTER_KINDS: Final[dict[str, type[ClusterRecord]]] = {
     "node_blamed": NodeBlamed,
+    "node_error_noted": NodeErrorNoted,
+    "blame_taken_back": BlameTakenBack,
     "node_held": NodeHeld,
     "node_released": NodeReleased,
     "paused": Paused,

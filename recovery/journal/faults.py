@@ -28,6 +28,8 @@ OWN_ENDS: Final = frozenset(
     if row.decision is ErrorDecision.RESTART_UNLESS_AGAIN
 )
 """Ends that the program or its environment brings about itself."""
+OF_CODE: Final = frozenset({SymptomKind.PROGRAM, SymptomKind.EXCEPTION})
+"""Ends by an error that the program raised."""
 _OUTSIDE: Final = frozenset({SymptomKind.KILLED, SymptomKind.USER})
 _RANKS_MAX: Final = 64  # accused at once; more are no single culprit
 

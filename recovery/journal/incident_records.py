@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Final
 
 from detectors.finding import Blame, Evidence, Finding
+from detectors.node.charges import ChargeKind
 from recovery.journal.attempt_records import Choice
 from recovery.journal.incident_machine import Event
 from recovery.journal.limits import PlanStep, Policy
@@ -27,6 +28,21 @@ class Failure:
     step: int | None  # the culprit's newest step, else the attempt's
     is_relative: bool  # steps count from the start of the process
     telling_ranks: tuple[int, ...]
+    crash_library: str = ""  # in which the culprit crashed, by the kernel's line; empty: not known
+
+
+class Conclusion(Enum):
+    """What a plan that gives up concludes."""
+
+    NOTHING = ""
+    PROGRAM_FAILS = "program_fails"  # the same error again and again
+    PROGRAM_FAILS_AT_START = (
+        "program_fails_at_start"  # on all ranks, before any step of a first attempt
+    )
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "Conclusion":
+        return cls.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,7 @@ class Plan:
     evidence: tuple[Evidence, ...]
     choice: Choice | None = None  # made after the fence, and journaled with the attempt
     without: tuple[str, ...] = ()  # nodes that the job leaves
+    concludes: Conclusion = Conclusion.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,33 @@ class Decided:
 @dataclass(frozen=True, slots=True)
 class IncidentEvent:
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedNode:
+    """One node, and whether an incident counts against it."""
+
+    node: str
+    kind: ChargeKind
+    counts: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodesCharged:
+    """What an incident counts against nodes, and what it doesn't; the newest record of an incident holds."""
+
+    incident_id: str
+    nodes: tuple[ChargedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlameCorrected:
+    """The program itself fails: it is to blame for these incidents, and nothing of them counts against nodes."""
+
+    incident_ids: tuple[str, ...]
+    blame: Blame
+    reason: str
 
 
 class WaitsFor(Enum):

@@ -25,6 +25,9 @@ class JobOutcome:
     rank: int | None = None  # the first that failed
     error: RankError | None = None  # and its error
     is_observed: bool = False  # observe mode: a plan was there, and was not taken
+    is_at_start: bool = (
+        False  # the first attempt ended before any step, by an error of the program on all ranks
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,14 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike
 from recovery.journal.incident_machine import IncidentState
-from recovery.journal.incident_records import Failure, Plan, WaitCause, WaitReason, WaitsFor
+from recovery.journal.incident_records import (
+    ChargedNode,
+    Failure,
+    Plan,
+    WaitCause,
+    WaitReason,
+    WaitsFor,
+)
 from recovery.journal.job_records import JobOutcome, PersonActed
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import BudgetsSpent, Policy
@@ -57,6 +64,7 @@ class ErrorRun:
     # The checkpoint that the attempt began from, where steps count from there or none was made.
     base: str | None
     count: int
+    incidents: tuple[str, ...] = ()  # of which it is the failure, oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class StartFailure:
     is_own: bool  # the program ended itself
     verdict: LoadingVerdict
     is_fallback: bool  # a newer checkpoint had been passed over for this one
+    incident_id: str = ""
 
     @property
     def is_loading(self) -> bool:
@@ -306,6 +315,8 @@ class Ledger:
     evidence: Mapping[str, KeptEvidence] = field(default_factory=dict)  # by identity
     # incident and attempt of the newest evidence on record, oldest first
     collected: tuple[tuple[str, int], ...] = ()
+    # What the open incident counts against nodes, as far as is on record.
+    charged: tuple[ChargedNode, ...] = ()
     node_run: tuple[str, int] = ("", 0)  # the node blamed last, and how often in a row
     run_before: tuple[str, int] = ("", 0)  # the same before the newest failure, which was
     failed_attempt: int = 0  # this attempt's

@@ -26,11 +26,14 @@ from recovery.journal.attempt_records import (
 from recovery.journal.cluster_records import PowerOffAsked
 from recovery.journal.incident_machine import Outcome
 from recovery.journal.incident_records import (
+    BlameCorrected,
     CaughtUp,
+    ChargedNode,
     Decided,
     EvidenceCollected,
     IncidentEvent,
     IncidentOpened,
+    NodesCharged,
     PlanWaits,
     TryFailed,
     WaitCause,
@@ -313,6 +316,33 @@ def _(record: EvidenceCollected) -> str:
     if not record.cause:
         return line
     return f"{line}: {record.cause}: {record.reason} (confidence {record.confidence:.2f})"
+
+
+@narrate.register
+def _(record: NodesCharged) -> str:
+    counting = [one.node for one in record.nodes if one.counts]
+    if counting:
+        return f"counts against {names_in_words(counting)}"
+    return f"counts nothing against {names_in_words([one.node for one in record.nodes])}"
+
+
+@details.register
+def _(record: NodesCharged) -> list[str]:
+    return [describe_charge(one) for one in record.nodes[:_LINES_MAX]]
+
+
+def describe_charge(one: ChargedNode) -> str:
+    """Return whether an incident counts against a node, and why."""
+    return f"{one.node}: {'counts' if one.counts else 'counts nothing'}: {one.reason}"
+
+
+@narrate.register
+def _(record: BlameCorrected) -> str:
+    ids = names_in_words(record.incident_ids)
+    return (
+        f"blame corrected: {record.blame.value}, for {ids}: {record.reason}; nothing of it counts against "
+        "a node any more"
+    )
 
 
 @narrate.register

@@ -33,11 +33,13 @@ from recovery.journal.attempt_records import (
 )
 from recovery.journal.cluster_records import CLUSTER_KINDS, ClusterRecord
 from recovery.journal.incident_records import (
+    BlameCorrected,
     CaughtUp,
     Decided,
     EvidenceCollected,
     IncidentEvent,
     IncidentOpened,
+    NodesCharged,
     PlanWaits,
     TryFailed,
 )
@@ -71,7 +73,7 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame
 MINOR: Final = 16
 
 
@@ -108,6 +110,8 @@ KnownRecord: TypeAlias = (
     | IncidentEvent
     | EvidenceCollected
     | CaughtUp
+    | NodesCharged
+    | BlameCorrected
     | SlowFound
     | SlowExplained
     | SlowEnded
@@ -171,6 +175,8 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "incident_event": IncidentEvent,
     "evidence_collected": EvidenceCollected,
     "caught_up": CaughtUp,
+    "nodes_charged": NodesCharged,
+    "blame_corrected": BlameCorrected,
     "slow_found": SlowFound,
     "slow_explained": SlowExplained,
     "slow_ended": SlowEnded,

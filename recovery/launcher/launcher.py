@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from detectors.failed.failed_ranks import CRASHES
 from rankmend.checkpoint_figures import CheckpointFigures
 from rankmend.clock import Clock
 from rankmend.errors import LaunchError
@@ -41,6 +42,7 @@ from recovery.launcher.decision.launcher_state import (
 )
 from recovery.launcher.decision.orders import FollowedOrders
 from recovery.launcher.evidence.evidence_collector import EvidenceCollector
+from recovery.launcher.evidence.surroundings import read_crashed_in
 from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.guardian.keeper import GuardianKeeper
 from recovery.launcher.guardian.packets import (
@@ -480,8 +482,11 @@ class Launcher:
         if rank.is_contained:
             code, signum = read_end(code, signum)
         oom_killed = signum == signal.SIGKILL and self._oom.take_new_kills() > 0
+        has_crashed = signum in CRASHES and not rank.signalled
+        library = read_crashed_in(rank.own_pids()) if has_crashed else ""
         lines = self._output.last_lines(rank.rank)
-        rank.note_exit(code, signum, lines, self._clock.now_s(), oom_killed=oom_killed)
+        now_s = self._clock.now_s()
+        rank.note_exit(code, signum, lines, now_s, oom_killed=oom_killed, crash_library=library)
         self._report_now = True
 
     def _take_orders(self) -> None:

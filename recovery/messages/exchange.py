@@ -126,6 +126,7 @@ class RankExit:
     error: RankError | None
     last_lines: tuple[str, ...]  # last lines of its output, oldest first
     words: SaidAtEnd | None = None  # what all that means; None: the launcher did not read it
+    crash_library: str = ""  # in which it crashed, by the kernel's line; empty: not known
 
 
 @like_dataclass

@@ -35,7 +35,7 @@ from recovery.journal.limits import Policy
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.checkpoint_access import Storage
 from recovery.launcher.membership.peer_launchers import Peers, PeerWord
-from recovery.launcher.ranks.command import takes_checkpoint
+from recovery.launcher.ranks.command import program_of, takes_checkpoint
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.launcher.rendezvous.ports import reserve
 from recovery.messages.exchange import Endpoint
@@ -213,6 +213,7 @@ class Node:
             has_checkpoints=options.checkpoint_dir is not None,
             checkpoint_folder=checkpoint_folder(options)[:256],
             takes_checkpoint=takes_checkpoint(self._setup.command),
+            program=program_of(self._setup.command),
             checkpoint_names=list(options.checkpoint_names),
             budgets_reset_by=f"uid {os.getuid()}" if options.reset_budgets else None,
             starts_from_scratch=options.start_from_scratch,

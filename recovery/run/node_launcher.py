@@ -154,7 +154,7 @@ class NodeLauncher:
         ownership.check()
         code = link.exit_code(launcher.stop_requested)
         if link.outcome is not None:
-            _say_rank_error(link.outcome)
+            _say_rank_error(link.outcome, self._output)
         return code
 
     def _make(self, link: ControllerLink, held_open: tuple[int, ...]) -> Launcher:
@@ -276,8 +276,16 @@ def state_folder(options: RunOptions, environment: Mapping[str, str]) -> Path:
     return state.absolute()
 
 
-def _say_rank_error(outcome: JobOutcome) -> None:
-    """Show the first rank's error once more, at the end of a job that could not be recovered."""
-    if outcome.error is not None and outcome.kind is OutcomeKind.ESCALATED:
-        who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
-        say(f"{who} had said:\n{outcome.error.traceback or outcome.error.message}")
+def _say_rank_error(outcome: JobOutcome, output: Output) -> None:
+    """Show the first rank's error once more, at the end of a job that could not be recovered.
+
+    Not where the job has ended at its start: the error is the newest that the console shows.
+    """
+    error = outcome.error
+    if error is None or outcome.kind is not OutcomeKind.ESCALATED:
+        return
+    who = "a rank" if outcome.rank is None else f"rank {outcome.rank}"
+    line = f"{error.type_name}: {error.message}" if error.type_name else error.message
+    if outcome.is_at_start and output.has_shown(line):
+        return
+    say(f"{who} had said:\n{error.traceback or error.message}")

@@ -39,7 +39,7 @@ from recovery.journal.saved_budgets import SavedBudgets, decode_budgets
 from recovery.journal.store import Journal
 from recovery.launcher.early_stop import exit_on
 from recovery.launcher.membership.alone import alone
-from recovery.launcher.ranks.command import takes_checkpoint
+from recovery.launcher.ranks.command import program_of, takes_checkpoint
 from recovery.launcher.ranks.runtime_folder import RuntimeFolder, default_root
 from recovery.ownership.claim import OwnerKind
 from recovery.ownership.ownership import Ownership
@@ -266,6 +266,7 @@ class _Session:
             own_node=self._node,
             checkpoint_folder=checkpoint_folder(self._options),
             takes_checkpoint=takes_checkpoint(self._setup.command),
+            program=program_of(self._setup.command),
             checkpoint_names=self._options.checkpoint_names,
             alive_age_s=alive_age_s,
         )

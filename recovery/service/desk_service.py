@@ -19,7 +19,7 @@ STOP_S_MAX: Final = 5.0  # a call that is under way ends by itself
 
 
 class DeskService:
-    """A node that a job has left because it was blamed is drained; the request's key names the incident, so it is asked once."""
+    """A node that a job has left for what counts against it is drained; the request's key names the incident, so it is asked once."""
 
     def __init__(
         self, journal: OpenJournal, desk: RequestDesk, lease: DeskLease | None = None
@@ -68,11 +68,14 @@ class DeskService:
         return self.desk.turn() if self._epoch == before else self.desk.take_over()
 
     def leave_nodes(self, request: PlanRequest) -> None:
-        """Have the nodes drained that a job leaves. Never raises: the recovery of the job goes on."""
+        """Have the nodes drained that a job leaves and that evidence counts against. Never raises: the recovery of the job goes on."""
+        nodes = request.without if request.suspect is None else request.suspect
+        if not nodes:
+            return
         asked = SchedulerRequest(
             f"leave/{request.incident_id}/{request.try_number}",
             SchedulerAction.DRAIN,
-            request.without,
+            nodes,
             reason=f"{request.finding.summary} ({request.incident_id})",
         )
         try:

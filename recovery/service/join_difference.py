@@ -14,7 +14,7 @@ _OWN: Final = frozenset(
     {
         *("node", "launcher_id", "run", "attributes", "job_id", "budgets_reset_by"),
         *("starts_from_scratch", "claim_taken", "epoch", "begins", "checkpoint_folder"),
-        "takes_checkpoint",
+        *("takes_checkpoint", "program"),
     }
 )
 # Must be equal for all launchers of a running job.

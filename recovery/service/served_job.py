@@ -198,6 +198,7 @@ def settings_of(
         checkpoint_folder=join.checkpoint_folder,
         takes_checkpoint=join.takes_checkpoint,
         checkpoint_names=tuple(join.checkpoint_names),
+        program=join.program,
         hears_evidence=parts.hears_evidence,
         epoch_min=parts.epoch_min,
         controller_id=_CONTROLLER_ID,

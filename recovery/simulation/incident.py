@@ -13,6 +13,7 @@ from recovery.checkpoints.model import Candidate, CheckpointFormat, CheckpointVe
 from recovery.cluster.gate import Judgement, PlanRequest
 from recovery.job.alert_intake import fatal
 from recovery.job.membership import Word, judge_gone, size_for
+from recovery.job.node_charges import ChargedJob, charges_of
 from recovery.job.nodes_to_leave import Reasons, find_nodes_to_leave
 from recovery.job.planner import Scene, is_worth_moving, refuse_choice
 from recovery.job.restore_choice import choose_checkpoint
@@ -206,15 +207,14 @@ class SimulatedIncident:
         """Journal the plan, leave its nodes, and tell the cluster who is blamed."""
         job, ledger, state = self._job, self._ledger, self._open_incident.state
         job.book.record(Decided(state.incident_id, state.try_number, made))
-        finding = self._open_incident.last_failure.finding
-        for node in made.without:
+        left = {node: reasons.get(node, LeaveReason(LeaveCause.UNKNOWN)) for node in made.without}
+        for node, reason in left.items():
             if ledger.members[node].left is None:
-                self._leave(node, reasons.get(node, LeaveReason(LeaveCause.UNKNOWN)))
-        blamed = set(made.without)
-        if finding.blame is Blame.RANK and finding.node:
-            blamed.add(finding.node)
-        for node in sorted(blamed - ledger.taken_back):
-            job.cluster.note_blame(node, JOB_ID, state.incident_id, finding)
+                self._leave(node, reason)
+        failure = self._open_incident.last_failure
+        whose = ChargedJob(JOB_ID, "")
+        for charge in charges_of(state.incident_id, failure, whose, ledger, left):
+            job.cluster.note_charge(charge)
 
     def _leave(self, node: str, reason: LeaveReason) -> None:
         is_lost = reason.cause in LOST

@@ -40,7 +40,7 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         cause=finding.kind.value,
         signature=finding.signature,
         summary=finding.summary,
-        blame=finding.blame.value,
+        blame=(account.corrected or finding.blame).value,
         node=finding.node,
         ranks=list(finding.ranks),
         victims=list(finding.victims),
@@ -55,4 +55,14 @@ def _view(account: Account, job: str, finding: Finding) -> wire.IncidentView:
         caught_up_s=account.caught_up_s,
         restored_from=account.tier.value if account.tier is not None else None,
         restored_step=account.choice.begins_at if account.choice is not None else None,
+        charges=[
+            wire.NodeChargeView(one.node, one.kind.value, one.counts, one.reason)
+            for one in account.charges
+        ],
+        blamed_before=_before(account, finding),
     )
+
+
+def _before(account: Account, finding: Finding) -> str:
+    is_other = account.corrected is not None and account.corrected is not finding.blame
+    return finding.blame.value if is_other else ""

@@ -7,11 +7,13 @@ from recovery.api import wire
 from recovery.journal.accounting import Account, Accounting
 from recovery.journal.attempt_records import AttemptStarted, AttemptVerified
 from recovery.journal.incident_records import (
+    BlameCorrected,
     CaughtUp,
     Decided,
     EvidenceCollected,
     IncidentEvent,
     IncidentOpened,
+    NodesCharged,
 )
 from recovery.journal.journal_reader import JournalReader
 from recovery.journal.journal_rows import GENESIS, entry_of
@@ -29,6 +31,8 @@ _ASKED: Final = tuple(
         AttemptVerified,
         CaughtUp,
         EvidenceCollected,
+        NodesCharged,
+        BlameCorrected,
     )
 )
 _WHERE: Final = f"r.number > ? AND r.number <= ? AND r.kind IN ({', '.join('?' * len(_ASKED))})"

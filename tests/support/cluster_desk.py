@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from detectors.finding import Blame, Finding, Kind, Severity
+from detectors.finding import Blame, Finding, Kind, Severity, Symptom, SymptomKind
+from detectors.node.charges import ChargeKind, ChargeVerdict, NodeCharge
 from rankmend.errors import JournalError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits import ClusterPolicy
 from recovery.journal.cluster_records import ClusterRecord
 from recovery.journal.records import Entry
-from recovery.messages.older_reports import symptom_of
 
 JOB = "0c1d6a52-0000-4000-8000-000000000001"
 NOW = 1_800_000_000.0
@@ -16,14 +16,14 @@ FINDING = Finding(
     kind=Kind.RANK_FAILED,
     severity=Severity.CRITICAL,
     blame=Blame.RANK,
-    summary="rank 3 died of SIGKILL",
+    summary="rank 3 failed: CUDA error: uncorrectable ECC error encountered",
     job_id=JOB,
     attempt=1,
     node="n2",
     ranks=(3,),
     victims=(),
     since_age_s=0.0,
-    symptom=symptom_of("signal:9"),
+    symptom=Symptom(SymptomKind.DEVICE, "ecc"),
 )
 
 
@@ -72,3 +72,16 @@ def make_desk(
         journal,
         clock,
     )
+
+
+def blame(
+    desk: ClusterController,
+    node: str,
+    job_id: str,
+    incident_id: str,
+    finding: Finding = FINDING,
+    kind: ChargeKind = ChargeKind.DEVICE,
+) -> ChargeVerdict:
+    """Let an incident of a job count against a node."""
+    fault = finding.kind.value
+    return desk.note_charge(NodeCharge(node, kind, job_id, incident_id, finding.summary, fault))

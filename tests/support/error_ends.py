@@ -120,6 +120,34 @@ def data(source: str, error: str, *frames: str) -> End:
     return end(source, tb(error, MAIN, *frames), C.EXCEPTION, "data")
 
 
+def spawned(error: str) -> list[str]:
+    """Return what a rank prints that has started ranks by mp.spawn."""
+    return tb(
+        f"torch.multiprocessing.spawn.{error}",
+        MAIN,
+        lib("torch/multiprocessing/spawn.py:start_processes"),
+        lib("torch/multiprocessing/spawn.py:join"),
+    )
+
+
+# torch/distributed/elastic/multiprocessing/errors/__init__.py
+ELASTIC_TABLE: Final = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-06-01_10:00:00
+  host      : node1
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 4711)
+  error_file: <N/A>
+  traceback : <N/A>
+============================================================"""
+
 ECC: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 REAL: Final = prefixed(
     tb(
@@ -368,6 +396,38 @@ KILL_ENDS: Final = (
     end("made: Ctrl-C while a service is away", chain(tb("requests.exceptions.ConnectTimeout: timed out", MAIN, lib("requests/adapters.py:send")), tb("KeyboardInterrupt")), C.USER, "person"),
 )
 
+CHILD_ENDS: Final = (
+    *(end(f"pytorch#26344 kind: a child of mp.spawn, SIG{name}", spawned(f"ProcessExitedException: process 1 terminated with signal SIG{name}"), cause, culprit)
+      for name, cause, culprit in (("TERM", C.USER, "person"), ("HUP", C.USER, "person"), ("INT", C.USER, "person"),
+                                   ("SEGV", C.EXCEPTION, "code"), ("BUS", C.EXCEPTION, "code"), ("ABRT", C.EXCEPTION, "code"))),
+    end("Lightning ddp_spawn: a child was killed", tb("torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL", MAIN, lib("lightning/pytorch/strategies/launchers/multiprocessing.py:launch"), lib("torch/multiprocessing/spawn.py:join")), C.KILLED, "killer"),
+    *(end(f"an inner torchrun: exit code {code}", tb(ELASTIC_TABLE.format(code=code), MAIN, lib("torch/distributed/run.py:run"), lib("torch/distributed/launcher/api.py:launch_agent")), cause, culprit)
+      for code, cause, culprit in ((-9, C.KILLED, "killer"), (-15, C.USER, "person"), (-11, C.EXCEPTION, "code"), (-6, C.EXCEPTION, "code"), (1, C.EXCEPTION, "code"))),
+    end("accelerate launch: its script crashed", tb("subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGSEGV: 11>.", MAIN, lib("accelerate/commands/launch.py:simple_launcher")), C.EXCEPTION, "code"),
+    end("accelerate launch: its script was killed", tb("subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 137.", MAIN, lib("accelerate/commands/launch.py:simple_launcher")), C.KILLED, "killer"),
+    data("made: a tool crashes on a damaged file", "subprocess.CalledProcessError: Command '['ffmpeg', '-i', 'a.mp4']' died with <Signals.SIGSEGV: 11>.", "data.py:decode", std("subprocess.py:check_output")),
+    data("made: a tool ends with 139", "subprocess.CalledProcessError: Command 'decode.sh' returned non-zero exit status 139.", "data.py:decode", std("subprocess.py:run")),
+    end("made: mp.spawn passes a bug on", spawned("ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n" + "\n".join(tb("NameError: name 'prnt' is not defined", lib("torch/multiprocessing/spawn.py:_wrap"), "train.py:work"))), C.PROGRAM, "code", "NameError: name 'prnt'"),
+    end("made: mp.spawn passes a bug on, as recorded", [], C.PROGRAM, "code", "NameError: name 'prnt'", record=recorded("torch.multiprocessing.spawn.ProcessRaisedException", "\n\n-- Process 0 terminated with the following error:\n" + "\n".join(tb("NameError: name 'prnt' is not defined", "train.py:work")))),
+    end("made: mp.spawn passes a lost peer on", spawned("ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n" + "\n".join(tb("RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7318", *ALLREDUCE))), C.COMMUNICATION, "peer"),
+    end("made: mp.spawn passes a device error on", spawned("ProcessRaisedException: \n\n-- Process 0 terminated with the following error:\n" + "\n".join(tb(ECC, "train.py:work"))), C.DEVICE, "device"),
+    end("made: a child of mp.spawn ends with code 1", spawned("ProcessExitedException: process 0 terminated with exit code 1"), C.EXCEPTION, "code"),
+    # Lines without a traceback, as some programs print them before they end.
+    end("made: a bare line of a closed connection", ["step 7", "RuntimeError: Connection closed by peer [10.0.0.3]:4711"], C.COMMUNICATION, "peer"),
+    end("made: a bare line of gloo", ["RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:4711"], C.COMMUNICATION, "peer"),
+    end("made: a bare reset", ["ConnectionResetError: [Errno 104] Connection reset by peer"], C.COMMUNICATION, "peer"),
+    end("made: a bare full disk", ["OSError: [Errno 28] No space left on device: '/ckpt/a.pt'"], C.STORAGE, "storage"),
+    end("made: a bare service", ["requests.exceptions.ConnectionError: HTTPSConnectionPool(host='tracker', port=443): Max retries exceeded with url: /"], C.SERVICE, "service"),
+    end("made: a bare value", ["ValueError: bad config"], C.EXIT, "code", "exit code 1: ValueError: bad config"),
+    end("made: words of a closed connection, no error", ["INFO Connection closed by peer, reconnecting"], C.EXIT, "unknown"),
+    # A full disk under torch.save, and what follows it.
+    end("made: torch.save on a full disk, by the first cause", chain(tb("OSError: [Errno 28] No space left on device", *SAVE), tb("RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 1472 vs 1376", *SAVE)), C.STORAGE, "storage"),
+    end("made: a traceback that the script logs, then sys.exit(1)", [*tb("ValueError: no such split: dev"), "training failed"], C.EXCEPTION, "data", "ValueError: no such split"),
+    end("made: a loader's worker is killed, behind a device's words", tb("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", *LOADER), C.HOST_MEMORY, "memory"),
+    data("made: a loader's worker aborts by itself", "RuntimeError: DataLoader worker (pid 4711) is killed by signal: Aborted. ", *LOADER[1:]),
+    data("made: a pipe to the script's own ffmpeg", "BrokenPipeError: [Errno 32] Broken pipe", "video.py:write", std("subprocess.py:_stdin_write")),
+)
+
 CODE_ENDS: Final = (
     code("made: a name", "NameError: name 'modle' is not defined"),
     code("made: a type", "TypeError: forward() got an unexpected keyword argument 'mask'"),
@@ -419,5 +479,6 @@ ENDS: Final = (
     *PEER_ENDS,
     *DEVICE_ENDS,
     *KILL_ENDS,
+    *CHILD_ENDS,
     *CODE_ENDS,
 )

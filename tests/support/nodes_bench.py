@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from detectors.finding import Finding, Severity
+from detectors.finding import Severity
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart
 from recovery.checkpoints.model import Share
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
@@ -106,6 +107,7 @@ class Bench:
         self.asked: list[PlanRequest] = []
         self.held: dict[str, str] = {}
         self.blamed: list[tuple[str, str]] = []
+        self.taken_back: list[str] = []
         self.hearing = Hearing(self.clock)
         self.lost: list[PowerOffAsked] = []  # whose power the job wants off
         self.switched_off: list[str] = []
@@ -153,8 +155,14 @@ class Bench:
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 
-    def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: Finding) -> None:
-        self.blamed.append((node, incident_id))
+    def note_charge(self, charge: NodeCharge) -> ChargeVerdict:
+        counted = judge_charge(charge, (), (), 0.0, 0.0)
+        if counted.counts:
+            self.blamed.append((charge.node, charge.incident_id))
+        return counted
+
+    def take_back(self, _job_id: str, incident_ids: Sequence[str], _reason: str) -> None:
+        self.taken_back += incident_ids
 
     def beat(self, seconds: float = 1.0, step: int | None = None) -> None:
         """Let all nodes report, every quarter of a second."""

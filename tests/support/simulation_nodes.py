@@ -14,7 +14,7 @@ Everything random comes from one seed. The checkers state the rules where they c
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from detectors.finding import Severity
 from detectors.hang.live import HungLimits
+from detectors.node.charges import ChargeVerdict, NodeCharge, judge_charge
 from detectors.parts.fleet_parts import NO_PARTS
 from rankmend.errors import JournalError
 from recovery.checkpoints.model import CheckpointFormat, Share
@@ -468,8 +469,12 @@ class Cluster:
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 
-    def note_blame(self, node: str, _job_id: str, incident_id: str, _finding: object) -> None:
-        self.blamed.append((incident_id, node))
+    def note_charge(self, charge: NodeCharge) -> ChargeVerdict:
+        self.blamed.append((charge.incident_id, charge.node))
+        return judge_charge(charge, (), (), 0.0, 0.0)
+
+    def take_back(self, _job_id: str, _incident_ids: Sequence[str], _reason: str) -> None:
+        return
 
     # The network.
 

@@ -111,6 +111,8 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     incident_fold.fold_incident_opened,
     incident_fold.fold_try_failed,
     incident_fold.fold_evidence_collected,
+    incident_fold.fold_nodes_charged,
+    incident_fold.fold_blame_corrected,
     incident_fold.fold_incident_event,
     incident_fold.fold_caught_up,
     incident_fold.fold_decided,

@@ -17,12 +17,15 @@ from recovery.journal.fold.changed_copy import replace
 from recovery.journal.fold.job_fold import close
 from recovery.journal.incident_machine import IncidentState, Phase, step
 from recovery.journal.incident_records import (
+    BlameCorrected,
     CaughtUp,
+    Conclusion,
     Decided,
     EvidenceCollected,
     Failure,
     IncidentEvent,
     IncidentOpened,
+    NodesCharged,
     PlanWaits,
     TryFailed,
     WaitCause,
@@ -39,6 +42,7 @@ from recovery.journal.ledger import (
 from recovery.messages.exchange import Stop
 
 _COLLECTED_MAX: Final = 256  # a job's budgets allow 100 restarts
+_RUN_INCIDENTS_MAX: Final = 64  # far above the limits that end a job by its own error
 _WORDS_MAX: Final = 300  # of an error, in a reason
 # What another checkpoint can't help.
 _OUTSIDE_KINDS: Final = frozenset({Kind.HOST, Kind.DEVICE})
@@ -67,8 +71,10 @@ def fold_incident_opened(record: IncidentOpened, ledger: Ledger) -> Ledger:
         behind=None,
         fault=(record.incident_id, record.failure.finding),
         taken_back=frozenset(),
+        charged=(),
     )
-    return _with_failure(_with_highest(after, record.highest_step), record.failure)
+    highest = _with_highest(after, record.highest_step)
+    return _with_failure(highest, record.failure, record.incident_id)
 
 
 def fold_try_failed(record: TryFailed, ledger: Ledger) -> Ledger:
@@ -78,7 +84,7 @@ def fold_try_failed(record: TryFailed, ledger: Ledger) -> Ledger:
     accused = {record.failure.finding.node} - {""}
     fault = (f"{record.incident_id}/{record.try_number}", record.failure.finding)
     after = replace(ledger, incident=incident, fault=fault, taken_back=ledger.taken_back - accused)
-    return _with_failure(after, record.failure)
+    return _with_failure(after, record.failure, record.incident_id)
 
 
 def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
@@ -87,8 +93,8 @@ def _with_highest(ledger: Ledger, highest: int | None) -> Ledger:
     return replace(with_step(ledger), highest_step=highest)
 
 
-def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
-    run = _error_run(ledger, failure)
+def _with_failure(ledger: Ledger, failure: Failure, incident_id: str) -> Ledger:
+    run = _error_run(ledger, failure, incident_id)
     fault = fault_of(failure, has_nodes=len(ledger.nodes) > 1)
     verdict = _judge(ledger, failure)
     after = replace(
@@ -98,7 +104,7 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     )
     is_checkpoint = ledger.started is not None and ledger.started.choice.snapshot is None
     is_outside = is_checkpoint and verdict is LoadingVerdict.OUTSIDE
-    failed = _start_failure(ledger, failure, fault, verdict)
+    failed = _start_failure(ledger, failure, fault, verdict, incident_id)
     after = with_first_step(after) if failure.step is not None else with_start_failed(after, failed)
     return replace(
         after if is_outside else with_restore_failed(after, fault),
@@ -112,7 +118,7 @@ def _with_failure(ledger: Ledger, failure: Failure) -> Ledger:
     )
 
 
-def _error_run(ledger: Ledger, failure: Failure) -> ErrorRun:
+def _error_run(ledger: Ledger, failure: Failure, incident_id: str) -> ErrorRun:
     """Return the failure, counted with those before it that are the same.
 
     Where no step was made, the checkpoint that the attempt began from may be the cause, and errors are
@@ -127,10 +133,13 @@ def _error_run(ledger: Ledger, failure: Failure) -> ErrorRun:
         base = choice.identity or None
     symptom, before = failure.finding.symptom, ledger.errors
     if before is None or (before.symptom, before.step) != (symptom, failure.step):
-        return ErrorRun(symptom, failure.step, base, 1)
+        return ErrorRun(symptom, failure.step, base, 1, (incident_id,))
     is_same = before.base == base
     is_same |= failure.step is None and (base is None or before.base is None)
-    return ErrorRun(symptom, failure.step, base, before.count + 1 if is_same else 1)
+    if not is_same:
+        return ErrorRun(symptom, failure.step, base, 1, (incident_id,))
+    ids = tuple(dict.fromkeys((*before.incidents, incident_id)))[-_RUN_INCIDENTS_MAX:]
+    return ErrorRun(symptom, failure.step, base, before.count + 1, ids)
 
 
 def _judge(ledger: Ledger, failure: Failure) -> LoadingVerdict:
@@ -149,7 +158,11 @@ def _judge(ledger: Ledger, failure: Failure) -> LoadingVerdict:
 
 
 def _start_failure(
-    ledger: Ledger, failure: Failure, fault: Fault | None, verdict: LoadingVerdict
+    ledger: Ledger,
+    failure: Failure,
+    fault: Fault | None,
+    verdict: LoadingVerdict,
+    incident_id: str,
 ) -> StartFailure | None:
     """Return the failure as that of a start, or None where the attempt may have made a step."""
     started = ledger.started
@@ -173,6 +186,7 @@ def _start_failure(
         is_own,
         verdict,
         bool(choice.fallen_back_from),
+        incident_id,
     )
 
 
@@ -201,6 +215,18 @@ def fold_evidence_collected(record: EvidenceCollected, ledger: Ledger) -> Ledger
     if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
         return ledger
     return replace(ledger, node_run=_blamed(ledger.run_before, record.finding))
+
+
+def fold_nodes_charged(record: NodesCharged, ledger: Ledger) -> Ledger:
+    incident = ledger.incident
+    if incident is None or incident.state.incident_id != record.incident_id:
+        return ledger
+    return replace(ledger, charged=record.nodes)
+
+
+def fold_blame_corrected(_record: BlameCorrected, ledger: Ledger) -> Ledger:
+    """Hold nothing against the nodes on which the program failed."""
+    return replace(ledger, node_run=("", 0), run_before=("", 0))
 
 
 def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
@@ -236,6 +262,8 @@ def fold_incident_event(record: IncidentEvent, ledger: Ledger) -> Ledger:
             failure.rank,
             failure.error,
             is_observed=before.waits is not None and before.waits_cause is WaitCause.OBSERVE,
+            is_at_start=before.plan is not None
+            and before.plan.concludes is Conclusion.PROGRAM_FAILS_AT_START,
         )
         return close(replace(ledger, incident=None), Closing(outcome, Stop.KILL, 0.0))
     return replace(ledger, incident=incident)

@@ -7,10 +7,11 @@ read the log; the node agent may, but reports only its findings.
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from detectors.node.charges import read_crash_library
 from rankmend.agent_page import LISTENS_AT, read_agent
 from rankmend.errors import SourceError
 
@@ -21,6 +22,10 @@ AGENT_URL: Final = f"{LISTENS_AT}/api/v1/findings"
 _ANSWER_S_MAX: Final = 1.0  # on the same machine, from memory: milliseconds
 _RECORD_BYTES_MAX: Final = 16_384  # CONSOLE_EXT_LOG_MAX is 8192 (kernel/printk/printk.c)
 _RECORDS_MAX: Final = 100_000
+CRASH_WINDOW_S: Final = (
+    10.0  # the kernel writes before the process dies; dumping a core of 100 GB takes longer
+)
+_CRASH_READ_S_MAX: Final = 0.2  # the launcher's own loop waits: 1 MiB of log takes 20 ms
 
 
 def read_kernel_log(is_late: Callable[[], bool], path: Path = Path("/dev/kmsg")) -> str:
@@ -52,6 +57,33 @@ def read_kernel_log(is_late: Callable[[], bool], path: Path = Path("/dev/kmsg"))
     finally:
         os.close(descriptor)
     return "".join(f"{line}\n" for line in lines)
+
+
+def read_crashed_in(pids: Collection[int], path: Path = Path("/dev/kmsg")) -> str:
+    """Return the library in which a rank has crashed just now, by the kernel's log; empty: nobody knows.
+
+    The kernel names the thread, in its own process namespace: where no line has one of ``pids``, the lines of the last
+    seconds count if they all name one library.
+    """
+    late_s = time.monotonic() + _CRASH_READ_S_MAX
+    try:
+        lines = read_kernel_log(lambda: time.monotonic() >= late_s, path).splitlines()
+    except SourceError:
+        return ""
+    since_s = time.clock_gettime(time.CLOCK_MONOTONIC) - CRASH_WINDOW_S
+    fresh = [line for line in lines if _stamp_s(line) >= since_s]
+    if own := read_crash_library(fresh, pids):
+        return own
+    found = {library for line in fresh if (library := read_crash_library([line]))}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _stamp_s(line: str) -> float:
+    stamp = line.partition("[")[2].partition("]")[0]
+    try:
+        return float(stamp)
+    except ValueError:
+        return 0.0
 
 
 def _line(record: str, since_us: float) -> str | None:

@@ -1,5 +1,6 @@
 """The command of each rank: interpreter, script or module, and the arguments filled in."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ from recovery.messages.exchange import Restore
 PLACEHOLDERS = ("{checkpoint}", "{checkpoint_dir}", "{checkpoint_step}", "{checkpoint_tag}")
 _PLACEHOLDER = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
 _SCRIPT_BYTES_MAX = 1 << 20
+_NAME_CHARS_MAX = 100
+_HASH_CHARS = 12
 _FIRST_LINE_BYTES_MAX = 256  # as the kernel reads
 _TORCH = re.compile(
     rb"\b(torch|lightning|pytorch_lightning|accelerate|transformers|deepspeed|megatron|nemo|"
@@ -167,6 +170,25 @@ def may_use_torch(command: RankCommand) -> bool:
             return _TORCH.search(script.read(_SCRIPT_BYTES_MAX)) is not None
     except OSError:
         return True
+
+
+def program_of(command: RankCommand) -> str:
+    """Return which script the ranks run, as ``NAME:CONTENT`` with a short hash of the content; empty: it can't be read.
+
+    Two jobs run two scripts where both differ (`detectors.node.charges.is_other_program`).
+    """
+    argv = command.argv
+    target = argv[0] if command.interpreter is None else "".join(argv[2:3])
+    if command.interpreter is not None and target == "-m":
+        name = "".join(argv[3:4])
+        return f"{name[:_NAME_CHARS_MAX]}:{hashlib.sha256(name.encode()).hexdigest()[:_HASH_CHARS]}"
+    try:
+        with Path(target).open("rb") as file:
+            content = hashlib.sha256(file.read(_SCRIPT_BYTES_MAX)).hexdigest()
+    except OSError:
+        return ""
+    name = Path(target).name.replace(":", "_")[:_NAME_CHARS_MAX]
+    return f"{name}:{content[:_HASH_CHARS]}"
 
 
 def takes_checkpoint(command: RankCommand) -> bool | None:

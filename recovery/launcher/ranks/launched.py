@@ -268,12 +268,12 @@ class LaunchedRank:
 
     def read_error(self, err: tuple[str, ...]) -> ErrorText | None:
         """Return the rank's own error: from the hook's record, its elastic error file or its stderr."""
-        record = parse_record(_read_file(self.files.raised, RECORD_CHARS_MAX), self._own_pids())
+        record = parse_record(_read_file(self.files.raised, RECORD_CHARS_MAX), self.own_pids())
         if record is not None:
             return read_printed(record, err)
         return parse_elastic_error(_read_file(self.files.error)) or parse_error(err)
 
-    def _own_pids(self) -> frozenset[int]:
+    def own_pids(self) -> frozenset[int]:
         """Return the processes whose uncaught exception is the rank's error, as they know themselves.
 
         The one that we started, and the one that trains: a tool that a script runs may fail and be no error.
@@ -289,6 +289,7 @@ class LaunchedRank:
         now_s: float,
         *,
         oom_killed: bool,
+        crash_library: str = "",
     ) -> None:
         """Record how the rank ended. ``lines``: its last lines on stdout and stderr."""
         out, err = lines
@@ -315,6 +316,7 @@ class LaunchedRank:
             )
             if is_failure
             else None,
+            crash_library=crash_library,
         )
 
     def _aged_exit(self, now_s: float) -> RankExit | None:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from rankmend.errors import ConfigError
 from rankmend.outlet import Outlet
 from recovery.launcher.ranks.log_file import LogFile, tell_loss
+from recovery.launcher.ranks.repeated_traces import RepeatedTraces
 from recovery.launcher.ranks.terminal import copy_size, open_terminal
 
 LINES_MAX: Final = 60  # kept per rank and stream; a Python traceback with causes fits
@@ -107,6 +108,8 @@ class Output:
         self._filtered: dict[int, LogFile] = {}  # 1 or 2, of the newest attempt
         self._filtered_of = 0  # that attempt
         self._paused: set[tuple[int, int]] = set()  # not read while their reader is slow
+        self._traces = RepeatedTraces()
+        self._traces_of = 0  # the attempt whose tracebacks these are
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._thread.start()
@@ -124,6 +127,9 @@ class Output:
             read_end = stream.descriptor
             with self._lock:
                 self._open_filtered(attempt)
+                if attempt > self._traces_of:
+                    self._traces_of = attempt
+                    self._traces.forget()
                 self._drop((rank, number))
                 self._streams[rank, number] = stream
                 self._selector.register(read_end, selectors.EVENT_READ, (rank, number))
@@ -145,6 +151,11 @@ class Output:
                 result.append(tuple(line.decode("utf-8", "replace") for line in lines))
         self._wake()
         return result[0], result[1]
+
+    def has_shown(self, error: str) -> bool:
+        """Return whether the console has a traceback of the newest attempt that ends with this line."""
+        with self._lock:
+            return self._traces.has_shown(error)
 
     def close(self) -> None:
         """Pass on the rest and end; waits, with a bound, for a slow console or disk."""
@@ -253,9 +264,19 @@ class Output:
             for stream in self._streams.values()
         )
 
+    def _show_held(self, stream: _Stream) -> None:
+        """Show what was held back of a traceback whose end doesn't come."""
+        if stream.number != 2 or stream.console is None:
+            return
+        if held := self._traces.flush(stream.rank):
+            self._console.put(stream.console, held)
+
     def _show_prompts(self) -> None:
-        """Show unfinished lines on a terminal: prompts, or lines whose rest is missing."""
+        """Show unfinished lines on a terminal: prompts, or lines whose rest is missing; and tracebacks without an end."""
         with self._lock:
+            for rank in self._traces.held():
+                if (stream := self._streams.get((rank, 2))) is not None:
+                    self._show_held(stream)
             for stream in self._streams.values():
                 if stream.terminal is None or stream.console is None:
                     continue
@@ -304,9 +325,12 @@ class Output:
         shown = bytearray()
         for line in whole:
             stream.lines.append(line.rstrip(b"\r\n")[:LINE_BYTES_MAX])
-            shown += (
-                line[stream.partial_shown :] if stream.partial_shown else self._head(stream) + line
-            )
+            if stream.partial_shown:
+                shown += line[stream.partial_shown :]
+            elif stream.number == 2 and stream.console is not None:
+                shown += self._traces.take(stream.rank, self._head(stream), line)
+            else:
+                shown += self._head(stream) + line
             stream.partial_shown = 0
             self._copy_filtered(stream, line)
             stream.is_line_start = line.endswith((b"\n", b"\r"))
@@ -323,6 +347,7 @@ class Output:
         stream = self._streams.get(key) if keep else self._streams.pop(key, None)
         if stream is None or stream.descriptor < 0:
             return
+        self._show_held(stream)
         if stream.partial and stream.console is not None:
             head = b"" if stream.partial_shown else self._head(stream)
             rest = bytes(stream.partial[stream.partial_shown :])

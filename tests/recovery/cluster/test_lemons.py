@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.finding import Kind
+from detectors.finding import Finding, Kind
 from rankmend.errors import ConfigError
 from recovery.cluster.cluster import ClusterController
 from recovery.cluster.cluster_limits import DAY_S, Budgets, ClusterPolicy, LemonRules
@@ -15,7 +15,8 @@ from recovery.cluster.cluster_limits_file import parse_policy
 from recovery.cluster.lemon_verdict import LemonOver, find_over
 from recovery.journal.cluster_narrator import narrate_cluster
 from recovery.journal.cluster_records import Hold, LemonFound, NodeHeld
-from tests.support.cluster_desk import FINDING, JOB, MemoryJournal, make_desk
+from tests.support.cluster_desk import FINDING, MemoryJournal, make_desk
+from tests.support.cluster_desk import blame as note
 
 DEVICE = replace(FINDING, kind=Kind.DEVICE)
 NO_QUARANTINE = Budgets(nodes_held_max=0)
@@ -25,10 +26,11 @@ ACTS = ClusterPolicy(
 )
 
 
-def blame(desk: ClusterController, node: str, times: int, finding: object = DEVICE) -> None:
+def blame(desk: ClusterController, node: str, times: int, finding: Finding = DEVICE) -> None:
+    """Let incidents of as many jobs count against a node."""
     for number in range(times):
         incident = f"i-{node}-{number}-{len(desk.ledger.past(node).blames)}"
-        desk.note_blame(node, JOB, incident, finding)  # type: ignore[arg-type]
+        note(desk, node, f"job of {incident}", incident, finding)
 
 
 def found(journal: MemoryJournal) -> list[LemonFound]:

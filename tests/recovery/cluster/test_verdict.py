@@ -31,7 +31,7 @@ from recovery.journal.cluster_records import (
 from recovery.journal.limits import PlanStep
 from recovery.journal.records import Entry
 from recovery.messages.older_reports import symptom_of
-from tests.support.cluster_desk import FINDING, JOB, NOW, make_desk
+from tests.support.cluster_desk import FINDING, JOB, NOW, blame, make_desk
 
 pytestmark = pytest.mark.safety
 
@@ -174,7 +174,7 @@ def test_a_node_blamed_again_and_again_goes_into_quarantine_for_longer_each_time
 
     def blame_until_held() -> float:
         while desk.unusable("n2") is None:
-            desk.note_blame("n2", JOB, f"i-{clock.now}", FINDING)
+            blame(desk, "n2", f"job-{clock.now}", f"i-{clock.now}")
             clock.now += 60
             desk.note_running(f"n{number}" for number in range(40))
         began = clock.now
@@ -192,7 +192,7 @@ def test_the_same_incident_blames_a_node_once() -> None:
     desk.note_running(f"n{number}" for number in range(40))
 
     for _time in range(5):
-        desk.note_blame("n2", JOB, "i-1", FINDING)
+        blame(desk, "n2", JOB, "i-1")
 
     assert desk.unusable("n2") is None
 
@@ -208,7 +208,7 @@ def test_quarantine_is_bounded_by_number_and_by_share_of_the_nodes_that_run_rank
     desk.note_running(f"n{number}" for number in range(nodes))
 
     for number in range(6):
-        desk.note_blame(f"n{number}", JOB, f"i-{number}", FINDING)
+        blame(desk, f"n{number}", JOB, f"i-{number}")
 
     assert len(desk.ledger.held_by_policy(desk.now_unix_s())) == held
     assert held == 6 or any("is not held back" in note.text for note in desk.notes)
@@ -222,7 +222,7 @@ def test_what_is_left_of_the_clusters_budgets_is_told() -> None:
     desk.note_running(f"n{number}" for number in range(20))
     before = desk.budgets_left()
 
-    desk.note_blame("n1", JOB, "i-1", FINDING)
+    blame(desk, "n1", JOB, "i-1")
     for job in ("1", "2", "3"):
         desk.judge(replace(RESTART, job_id=job, is_standing=False))
 
@@ -233,8 +233,8 @@ def test_what_is_left_of_the_clusters_budgets_is_told() -> None:
 def test_of_each_node_only_the_newest_note_is_kept_and_none_once_it_is_taken_back() -> None:
     desk, _journal, _clock = make_desk(ClusterPolicy(quarantine=Quarantine(blames=1)))
     for incident in ("i-1", "i-2"):
-        desk.note_blame("n1", JOB, incident, FINDING)
-    desk.note_blame("n10", JOB, "i-1", FINDING)
+        blame(desk, "n1", f"job of {incident}", incident)
+    blame(desk, "n10", JOB, "i-1")
     noted = desk.notes
 
     desk.release("n1", "ann", "")
@@ -281,7 +281,7 @@ def test_after_a_restart_everything_is_known_again() -> None:
     desk, journal, clock = make_desk()
     desk.drain("n1", "ann", "fan")
     desk.pause("cluster", "ann", "")
-    desk.note_blame("n2", JOB, "i-1", FINDING)
+    blame(desk, "n2", JOB, "i-1")
 
     again = ClusterController(journal, ClusterPolicy(), clock, lambda _job: "llama")
 
@@ -412,7 +412,7 @@ def test_observe_mode_quarantines_nothing_and_switches_nothing_off_but_journals_
     desk, _journal, _clock = make_desk(ClusterPolicy(observe=True, quarantine=Quarantine(blames=1)))
     desk.note_running([f"n{number}" for number in range(100)])
 
-    desk.note_blame("n1", JOB, "i-1", FINDING)
+    blame(desk, "n1", JOB, "i-1")
     asked = PowerOffAsked("n2", JOB, "i-1")
     allowed = [desk.allow_power_off(asked), desk.allow_power_off(asked)]
 

@@ -2,15 +2,18 @@
 
 import pytest
 
+from detectors.node.charges import ChargeKind
 from recovery.console.journal_page import newest_plain, row_of
 from recovery.journal.attempt_records import Milestone, StepsSeen
 from recovery.journal.cluster_records import (
     CLUSTER_KINDS,
     Acknowledged,
+    BlameTakenBack,
     CauseTold,
     Hold,
     LemonFound,
     NodeBlamed,
+    NodeErrorNoted,
     NodeHeld,
     NodeReleased,
     NotDone,
@@ -34,6 +37,12 @@ from recovery.journal.records import Entry, Record
 PROBE_LIMITS = ProbeLimits(1.0, 60.0, 1e9, 10**10)
 SAID: dict[Record, str] = {
     NodeBlamed("n1", "j", "j-1", "rank 1 failed"): "n1 is blamed in j-1: rank 1 failed",
+    NodeErrorNoted("n1", "j", "j-1", ChargeKind.PROGRAM, "exception:KeyError", "a.py:1", True): (
+        "j-1 counts nothing against n1: KeyError, from one job"
+    ),
+    BlameTakenBack("j", ("j-1",), ("n1",), ("n1",), "the program itself fails"): (
+        "taken back from n1: what j-1 counted: the program itself fails; n1 may be used again"
+    ),
     LemonFound("n1", "device", 3, 3, 28.0, False, "a lemon: 3 faults"): (
         "keeps n1 out of use until a person takes it back: a lemon: 3 faults"
     ),

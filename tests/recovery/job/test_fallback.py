@@ -344,6 +344,7 @@ def test_at_an_unknown_step_a_newer_checkpoint_means_another_place() -> None:
 
 def test_at_an_unknown_step_the_same_error_twice_without_a_newer_one_is_the_programs() -> None:
     run = Run(tells=False)
+    run.record(AttemptVerified(1, False, ()))
 
     assert [run.fail(OPEN_ERROR) for _attempt in range(2)] == [-1, None]
     assert run.refusal.startswith("the same error at an unknown step in 2 attempts in a row")

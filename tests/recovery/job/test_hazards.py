@@ -8,7 +8,7 @@ from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import IncidentOpened
 from recovery.messages.exchange import RankReport
 from tests.support.agent import ROOT
-from tests.support.cluster_desk import FINDING, JOB, make_desk
+from tests.support.cluster_desk import JOB, blame, make_desk
 from tests.support.nodes_bench import FakeNode, make_training
 
 NAMED = re.compile(r"`([a-z_/]+\.py)::(test_\w+)`")
@@ -67,13 +67,13 @@ def test_a_node_that_a_person_takes_back_is_free_at_once_and_its_past_forgotten(
     desk, _journal, _clock = make_desk(ClusterPolicy(quarantine=Quarantine(blames=2)))
     desk.note_running(f"n{number}" for number in range(40))
     for incident in ("i-1", "i-2"):
-        desk.note_blame("n2", JOB, incident, FINDING)
+        blame(desk, "n2", f"job of {incident}", incident)
     assert desk.unusable("n2") is not None
 
     desk.release("n2", "ann", "the cable was loose")
 
     assert desk.unusable("n2") is None
-    desk.note_blame("n2", JOB, "i-3", FINDING)
+    blame(desk, "n2", JOB, "i-3")
     assert desk.unusable("n2") is None  # one blame, not the third
 
 
