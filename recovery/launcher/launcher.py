@@ -166,6 +166,7 @@ class Launcher:
         self._left_by: StopReason | None = None  # why a node that runs nothing was asked to leave
         self._interrupts = 0
         self._is_finished = False
+        self._is_time_up = False  # set by another thread
         self._reported_at_s = 0.0
         self._report_now = True
         self._has_snapshot_news = False  # set by the thread that reads them
@@ -198,6 +199,11 @@ class Launcher:
     def _note_snapshots(self) -> None:
         """Report soon what has changed in the snapshots."""
         self._has_snapshot_news = True
+        self._wakeups.wake()
+
+    def end_time(self) -> None:
+        """Stop the job as at its time limit."""
+        self._is_time_up = True
         self._wakeups.wake()
 
     @property
@@ -346,13 +352,21 @@ class Launcher:
                 log.warning("second interrupt: killing the ranks")
                 self._state = replace(self._state, grace_until_s=self._clock.now_s())
         elif number in _FORWARDED and self._attempt is not None:
-            self._keeper.ask(self._keeper.guardian.signal, self._attempt.number, number)
+            self._signal_ranks(number)
+
+    def _signal_ranks(self, number: signal.Signals, attempt: int | None = None) -> None:
+        """Send a signal to the processes that train, as far as they are known, and to the leaders of the other ranks."""
+        running, holders = self._attempt, ()
+        if running is not None and attempt in (None, running.number):
+            attempt, holders = running.number, running.holders(self._clock.now_s())
+        self._keeper.ask(self._keeper.guardian.signal, attempt, number, None, holders)
 
     def _check_time(self) -> None:
-        limit_s = self._plan.time_limit_s
-        if limit_s is None or self._stop_requested is not None:
+        if self._stop_requested is not None:
             return
-        if self._clock.now_s() - self._started_at_s >= limit_s:
+        limit_s = self._plan.time_limit_s
+        is_over = limit_s is not None and self._clock.now_s() - self._started_at_s >= limit_s
+        if is_over or self._is_time_up:
             self.request_stop(StopReason.TIME_LIMIT)
 
     def request_stop(self, reason: StopReason) -> None:
@@ -541,7 +555,7 @@ class Launcher:
                 if is_alone:
                     log.warning("the controller does not answer: stopping the ranks without it")
                 self._mark_signalled()
-                keeper.ask(keeper.guardian.signal, number, signal.SIGTERM)
+                self._signal_ranks(signal.SIGTERM, number)
             case KillThrough(attempt=number):
                 self._mark_signalled()
                 keeper.ask(keeper.guardian.kill_through, number)

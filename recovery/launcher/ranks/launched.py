@@ -28,6 +28,7 @@ from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
 from recovery.launcher.evidence.recorder import RecorderFiles
+from recovery.launcher.guardian.packets import ProgressHolder
 from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
 from recovery.launcher.processes.process_tree import ProcessRef, read_state
 from recovery.launcher.ranks.environment import RankFiles
@@ -174,6 +175,18 @@ class LaunchedRank:
             return
         self._looked_at_s = now_s
         self.training = find_outer(inner, self.pid, self._has_stacks_open)
+
+    def find_holder(self, now_s: float) -> ProgressHolder | None:
+        """Return the living process that holds the progress file, as this host knows it."""
+        self._read_progress(now_s)
+        told = self.progress
+        if told is None or not told.pid or self.exit is not None or not self.pid:
+            return None
+        inner = ProcessRef(told.pid, told.start_ticks)
+        if inner == ProcessRef(self.pid, self.start_ticks) and not self.is_contained:
+            return ProgressHolder(self.rank, inner.pid, inner.start_ticks)
+        outer = find_outer(inner, self.pid, self._has_stacks_open)
+        return outer and ProgressHolder(self.rank, outer.pid, outer.start_ticks)
 
     def _has_training_ended(self) -> bool:
         """Return whether a process that made steps is gone, and the program that had started it may run on to something else.
@@ -358,6 +371,11 @@ class LaunchedAttempt:
             is_stepping=self.has_stepped(2),
             has_leftovers=has_leftovers,
         )
+
+    def holders(self, now_s: float) -> tuple[ProgressHolder, ...]:
+        """Return who holds the ranks' progress files, as far as that is known."""
+        found = [rank.find_holder(now_s) for rank in self.ranks.values()]
+        return tuple(holder for holder in found if holder is not None)
 
     def mark_signalled(self) -> None:
         """Record that this launcher is ending the living ranks."""
