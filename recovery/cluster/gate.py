@@ -72,6 +72,10 @@ class Pool(Protocol):
         """Note that a node was blamed, once per incident; must not raise."""
         ...
 
+    def is_dry_for(self, job_id: str, /) -> bool:
+        """Return whether nothing may be done to this job without a plan: a dry run, or observe mode."""
+        ...
+
     def probe_rules(self, job_id: str, /) -> ProbeRules:
         """Return the rules by which idle nodes test the network of this job."""
         ...
@@ -103,6 +107,9 @@ class OpenPool:
 
     def note_blame(self, _node: str, _job_id: str, _incident_id: str, _finding: Finding, /) -> None:
         return
+
+    def is_dry_for(self, _job_id: str, /) -> bool:
+        return False
 
     def probe_rules(self, _job_id: str, /) -> ProbeRules:
         return ProbeRules()

@@ -30,7 +30,8 @@ from detectors.node.job_libraries import say_shares
 from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
-from recovery.journal.attempt_records import Placement
+from recovery.job.standstill import Patience, judge_standstill, say_again
+from recovery.journal.attempt_records import Placement, StandKind, StandStill
 from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankError
@@ -58,6 +59,9 @@ class Doctor:
     policy: Policy
     placement: tuple[Placement, ...]
     restored_step: int | None = None  # of the snapshot that the attempt began from
+    # What may be done in place of a restart; None: nothing.
+    patience: Patience | None = None
+    standing: StandStill | None = None  # on record
 
     def find_failure(
         self,
@@ -68,8 +72,8 @@ class Doctor:
         heard_through_s: float,
         has_stepped_before: bool,
         looks_for_hang: bool = True,
-    ) -> Failure | None:
-        """Return the attempt's failure, once it can be judged.
+    ) -> Failure | StandStill | None:
+        """Return the attempt's failure, once it can be judged, or what is done in place of a restart.
 
         ``waiting_s`` is the time since its ranks were ordered. Missing progress is judged as of the
         newest reports: missing reports prove nothing.
@@ -198,9 +202,10 @@ class Doctor:
 
     def _find_hang(
         self, seen: Observation, started_at_s: float, as_of_s: float, has_stepped_before: bool
-    ) -> Failure | None:
+    ) -> Failure | StandStill | None:
+        stands = seen.stands(as_of_s)
         hang = detect_hung(
-            seen.stands(as_of_s),
+            stands,
             self.policy.hung,
             attempt_age_s=max(0.0, as_of_s - started_at_s),
             longest_gap_s=seen.longest_gap_s,
@@ -208,9 +213,16 @@ class Doctor:
         )
         if hang is None:
             return None
+        if self.patience is not None:
+            standing = judge_standstill(seen.attempt, hang, stands, self.patience)
+            if standing is not None:
+                return standing
         node = self._node_of(hang.suspects)
         job_id = self.settings.job_id
         finding = hang_finding(hang, job_id=job_id, attempt=seen.attempt, node=node)
+        if self.standing is not None and self.standing.kind is StandKind.CONTINUED:
+            lines = (Evidence("launcher", say_again(self.standing, hang)), *finding.evidence)
+            finding = replace(finding, blame=Blame.NOBODY, evidence=lines)
         return self._failure(seen, finding)
 
     def _find_failed_rank(self, seen: Observation, now_s: float) -> Failure | None:

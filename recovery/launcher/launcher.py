@@ -27,6 +27,7 @@ from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     CollectEvidence,
+    ContinueRanks,
     FindCheckpoints,
     ForgetAttempt,
     KeepLease,
@@ -548,7 +549,7 @@ class Launcher:
                 break
         self._tell_peers()  # they must learn of an attempt's end before the controller does
 
-    def _act(self, action: LauncherAction) -> None:
+    def _act(self, action: LauncherAction) -> None:  # noqa: PLR0912 - a table
         keeper, attempt = self._keeper, self._attempt
         match action:
             case AskRanksToStop(attempt=number, is_alone=is_alone):
@@ -556,6 +557,8 @@ class Launcher:
                     log.warning("the controller does not answer: stopping the ranks without it")
                 self._mark_signalled()
                 self._signal_ranks(signal.SIGTERM, number)
+            case ContinueRanks(ranks=ranks):
+                self._continue(ranks)
             case KillThrough(attempt=number):
                 self._mark_signalled()
                 keeper.ask(keeper.guardian.kill_through, number)
@@ -579,6 +582,20 @@ class Launcher:
                 if isinstance(action, AskForFence) and self._pins is not None:
                     self._pins.hold(action.attempt, action.restore_path)
                 _act_as_member(action, self._membership)
+
+    def _continue(self, ranks: tuple[int, ...]) -> None:
+        """Let the processes of these ranks go on, as far as a signal has stopped them."""
+        assert self._attempt is not None, "it was observed"
+        for number in ranks:
+            rank = self._attempt.ranks.get(number)
+            pids = [] if rank is None else rank.continue_stopped(self._clock.now_s())
+            if pids:
+                who = ", ".join(map(str, pids))
+                log.warning(
+                    "rank %d was stopped by a signal (process %s); continuing it (SIGCONT)",
+                    number,
+                    who,
+                )
 
     def _mark_signalled(self) -> None:
         if self._attempt is not None:

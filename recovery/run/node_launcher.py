@@ -206,7 +206,7 @@ class NodeLauncher:
         options, environment = self._setup.options, self._setup.environment
         if not (options.slurm and environment.get("SLURM_JOB_ID")):
             return None
-        from recovery.run.slurm.allocation_end import watch_end
+        from recovery.run.slurm.allocation_end import watch_end  # noqa: PLC0415 - under Slurm only
 
         grace = grace_s(options, environment)
         return watch_end(environment, grace, self._clock, launcher.end_time)
