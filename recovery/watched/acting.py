@@ -116,7 +116,7 @@ def _beyond_bounds(
     return None
 
 
-def _why_not(
+def _why_not(  # noqa: PLR0911 - a reason each
     job: ActedOn, stood_s: float, policy: ClusterPolicy, nodes: tuple[str, ...]
 ) -> str | None:
     """Return why the verdict is no ground to act on."""

@@ -63,7 +63,7 @@ class Site:
     def hang(self, for_s: float = 300.0) -> None:
         self.cluster.run(60)
         self.cluster.pause()
-        self.cluster.states[2] = "T"
+        self.cluster.states[2] = "Z"
         self.cluster.run(for_s)
 
     @property
