@@ -31,7 +31,7 @@ from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
 from recovery.job.standstill import Patience, judge_standstill, say_again
-from recovery.journal.attempt_records import Placement, StandKind, StandStill
+from recovery.journal.attempt_records import Placement, StandStill
 from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
 from recovery.messages.exchange import RankError
@@ -220,8 +220,9 @@ class Doctor:
         node = self._node_of(hang.suspects)
         job_id = self.settings.job_id
         finding = hang_finding(hang, job_id=job_id, attempt=seen.attempt, node=node)
-        if self.standing is not None and self.standing.kind is StandKind.CONTINUED:
-            lines = (Evidence("launcher", say_again(self.standing, hang)), *finding.evidence)
+        told = self.patience and say_again(self.standing, hang, self.patience)
+        if told:
+            lines = (Evidence("launcher", told), *finding.evidence)
             finding = replace(finding, blame=Blame.NOBODY, evidence=lines)
         return self._failure(seen, finding)
 

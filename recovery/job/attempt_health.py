@@ -104,6 +104,7 @@ class AttemptHealth:
         return Patience(
             policy.hung,
             is_restorable=ledger.restorable_path is not None
+            or situation.has_checkpoint
             or any(report.snapshots for report in self._nodes.reports),
             may_continue=not is_dry and ledger.paused_by is None,
             continued=[

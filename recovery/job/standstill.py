@@ -46,16 +46,19 @@ def judge_standstill(
     may_end = hang.cause is not HangCause.GONE and hang.limit.rule not in _NOTHING_TO_WAIT_FOR
     if may_end and not patience.is_restorable and hang.stalled_s < patience.limits.ceil_s:
         reason = (
-            f"{hang.reason}; {hang.why}. Nothing could be restored, so a restart would begin at step 0: it waits until "
-            f"{patience.limits.ceil_s:g} s have passed (--hang-max)"
+            f"{hang.reason}; {hang.why}. No checkpoint is known yet, so a restart would begin at step 0: it waits for one, "
+            f"or until {patience.limits.ceil_s:g} s have passed (--hang-max)"
         )
         return StandStill(attempt, StandKind.WAITS, hang.suspects, reason)
     return None
 
 
-def say_again(standing: StandStill, hang: Hang) -> str:
-    """Return what came of SIGCONT, for the evidence of the restart that follows."""
+def say_again(standing: StandStill | None, hang: Hang, patience: Patience) -> str | None:
+    """Return what came of SIGCONT, for the evidence of the restart that follows; None: it was not sent."""
+    again = [rank for rank in hang.suspects if rank in patience.continued]
+    if hang.cause is HangCause.STOPPED and again:
+        return f"SIGCONT was sent to {ranks_in_words(again)} before: it has stopped again"
+    if standing is None or standing.kind is not StandKind.CONTINUED:
+        return None
     who = ranks_in_words(standing.ranks)
-    if hang.cause is HangCause.STOPPED:
-        return f"SIGCONT was sent to {who}, and {ranks_in_words(hang.suspects)} stopped again"
     return f"SIGCONT was sent to {who}, which a signal had stopped, and no rank has advanced since"

@@ -27,6 +27,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from recovery.launcher.processes.process_tree import (
 LATER_S_MAX: Final = 600.0  # for ranks to end; the kill at the end of the grace ends the wait, too
 # For a program whose rank has ended to end by itself: torchrun looks every 0.1 s (monitor_interval).
 PROGRAM_END_S: Final = 0.5
+_ALL: Final = (1 << 64) - 1
+_WORD_BYTES_MAX: Final = 512
 _RANK: Final = "RANK"
 _SHELLS: Final = frozenset(
     ("sh", "bash", "dash", "ash", "busybox", "ksh", "ksh93", "mksh", "zsh", "yash")
@@ -296,17 +299,38 @@ def find_inside(wanted: dict[str, str], root: str = PROC) -> list[int]:
 def read_masks(pid: int, root: str = PROC) -> SignalMasks:
     """Return what a process does with signals; nothing of one that is gone. Takes no process's memory lock."""
     status = read_status(pid, root)
-    blocked = _mask(status, "SigBlk")
+    blocked = _ALL if status else 0
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"{root}/{pid}/task"):
-            if thread := read_status(int(entry.name), f"{root}/{pid}/task"):
-                blocked &= _mask(thread, "SigBlk")
+            thread = read_status(entry.name, f"{root}/{pid}/task")
+            blocked &= _mask(thread, "SigBlk") | _awaited(pid, entry.name, root)
     try:
         # no pathlib in the guardian
         program = os.readlink(f"{root}/{pid}/exe")  # noqa: PTH115
     except OSError:
         program = status.get("Name", "")
     return SignalMasks(_mask(status, "SigCgt"), _mask(status, "SigIgn"), blocked, program)
+
+
+def _awaited(pid: int, thread: str, root: str) -> int:
+    """Return the signals for which a thread waits in `sigwait`: meanwhile the kernel shows them as not blocked (kernel/signal.c, do_sigtimedwait).
+
+    All of them where the set can't be read: who waits for signals, waits for this one rather than for none of ours.
+    """
+    folder = f"{root}/{pid}/task/{thread}"
+    try:
+        with open(f"{folder}/wchan", "rb") as file:  # noqa: PTH123 - no pathlib in the guardian
+            if not file.read(_WORD_BYTES_MAX).startswith(
+                b"do_sigtimedwait"
+            ):  # compilers add .isra.0
+                return 0
+        with open(f"{folder}/syscall", "rb") as file:  # noqa: PTH123
+            address = int(file.read(_WORD_BYTES_MAX).split()[1], 16)
+        with open(f"{root}/{pid}/mem", "rb", buffering=0) as memory:  # noqa: PTH123
+            memory.seek(address)
+            return int.from_bytes(memory.read(8), sys.byteorder)
+    except (OSError, ValueError, IndexError, OverflowError):
+        return _ALL
 
 
 def _mask(status: Mapping[str, str], name: str) -> int:

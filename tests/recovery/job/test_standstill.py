@@ -131,7 +131,7 @@ def test_rank_that_is_stopped_again_is_restarted_and_blames_nobody(saved: Bench)
     (opened,) = saved.records(IncidentOpened)
     finding = opened.failure.finding
     assert (finding.signature, finding.ranks, finding.blame) == ("hung:stopped", (1,), Blame.NOBODY)
-    assert finding.evidence[0].text == "SIGCONT was sent to rank 1, and rank 1 stopped again"
+    assert finding.evidence[0].text == "SIGCONT was sent to rank 1 before: it has stopped again"
     assert kinds(saved) == [StandKind.CONTINUED]
 
 

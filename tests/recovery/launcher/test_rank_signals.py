@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from recovery.launcher.guardian.packets import Exited, ProgressHolder, Spawned
+from recovery.launcher.guardian.rank_signals import read_masks
 from recovery.launcher.processes.outer_pid import find_outer
 from recovery.launcher.processes.process_tree import ProcessRef, read_state
 from tests.support.eventually import eventually
@@ -219,3 +220,28 @@ def test_a_pid_that_another_process_has_by_now_is_not_signalled(ward: Ward) -> N
         outside.kill()
     assert log_lines(ward) == ["rank 0 SIGTERM", "worker 0 lives"]
     assert code is None
+
+
+WAITS_FOR_SIGNAL = """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2])
+open(os.environ["LOG"] + ".ready0", "w").write("ready")
+with open(os.environ["LOG"], "w") as log:
+    log.write(signal.Signals(signal.sigwait([signal.SIGUSR1])).name)
+"""
+
+
+def test_rank_that_waits_for_sigusr1_gets_it(ward: Ward) -> None:
+    env = {**ward.environment(1), "LOG": str(ward.folder / "log")}
+    ward.spawn(*PYTHON, WAITS_FOR_SIGNAL, env=env)
+    (spawned,) = ward.of(Spawned)
+    assert isinstance(spawned, Spawned)
+    waits = Path(f"/proc/{spawned.pid}/wchan")
+    eventually(lambda: waits.read_text().startswith("do_sigtimedwait"))
+
+    masks = read_masks(spawned.pid)
+    ward.guardian.signal(1, signal.SIGUSR1)
+
+    ward.of(Exited)
+    assert log_lines(ward) == ["SIGUSR1"]
+    assert (masks.survives(signal.SIGUSR1), masks.survives(signal.SIGTERM)) == (True, False)
