@@ -11,13 +11,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rankmend.errors import SourceError
 from recovery.launcher.guardian.packets import Exited, ProgressHolder, Spawned
 from recovery.launcher.guardian.rank_signals import read_masks
 from recovery.launcher.processes.outer_pid import find_outer
 from recovery.launcher.processes.process_tree import ProcessRef, read_state
+from recovery.launcher.ranks.launched import LaunchedRank
 from tests.support.eventually import eventually
 from tests.support.guardian_ward import PYTHON, Ward
 
@@ -245,3 +248,57 @@ def test_rank_that_waits_for_sigusr1_gets_it(ward: Ward) -> None:
     ward.of(Exited)
     assert log_lines(ward) == ["SIGUSR1"]
     assert (masks.survives(signal.SIGUSR1), masks.survives(signal.SIGTERM)) == (True, False)
+
+
+class NoProgress:
+    """A progress file that nobody has written yet."""
+
+    def read(self, *_args: object, **_named: object) -> Any:
+        raise SourceError("no progress yet")
+
+
+def launched(process: subprocess.Popen[bytes], start_ticks: int | None = None) -> LaunchedRank:
+    unused: Any = None
+    reader: Any = NoProgress()
+    state = read_state(process.pid)
+    assert state is not None
+    ticks = state.start_ticks if start_ticks is None else start_ticks
+    return LaunchedRank(0, 0, unused, reader, pid=process.pid, start_ticks=ticks)
+
+
+def letter(pid: int) -> str:
+    state = read_state(pid)
+    return "" if state is None else state.letter
+
+
+def test_stopped_rank_goes_on_with_all_that_was_stopped_with_it() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True) as rank:
+        eventually(lambda: Path(f"/proc/{rank.pid}/task/{rank.pid}/children").read_text())
+        os.killpg(rank.pid, signal.SIGSTOP)
+        eventually(lambda: letter(rank.pid) == "T")
+
+        pids = launched(rank).continue_stopped(0.0)
+
+        assert (rank.pid in pids, len(pids)) == (True, 2)
+        eventually(lambda: letter(rank.pid) == "S")
+        os.killpg(rank.pid, signal.SIGKILL)
+
+
+def test_rank_of_another_start_is_not_continued() -> None:
+    with subprocess.Popen(["sleep", "600"]) as rank:
+        rank.send_signal(signal.SIGSTOP)
+        eventually(lambda: letter(rank.pid) == "T")
+
+        assert launched(rank, start_ticks=1).continue_stopped(0.0) == []
+        assert letter(rank.pid) == "T"
+        rank.kill()
+
+
+def test_rank_that_a_debugger_holds_is_not_continued() -> None:
+    traced = "import ctypes, os, signal; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), signal.SIGSTOP)"
+    with subprocess.Popen([sys.executable, "-c", traced]) as rank:
+        eventually(lambda: letter(rank.pid) == "t")
+
+        assert launched(rank).continue_stopped(0.0) == []
+        assert letter(rank.pid) == "t"
+        rank.kill()
