@@ -53,6 +53,7 @@ from recovery.launcher.guardian.packets import (
     GuardianLost,
     KillPending,
     LeaseExpired,
+    ProgressHolder,
     Spawned,
     SpawnFailed,
 )
@@ -357,7 +358,8 @@ class Launcher:
 
     def _signal_ranks(self, number: signal.Signals, attempt: int | None = None) -> None:
         """Send a signal to the processes that train, as far as they are known, and to the leaders of the other ranks."""
-        running, holders = self._attempt, ()
+        running = self._attempt
+        holders: tuple[ProgressHolder, ...] = ()
         if running is not None and attempt in (None, running.number):
             attempt, holders = running.number, running.holders(self._clock.now_s())
         self._keeper.ask(self._keeper.guardian.signal, attempt, number, None, holders)

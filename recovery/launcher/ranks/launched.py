@@ -194,7 +194,9 @@ class LaunchedRank:
         if inner == ProcessRef(self.pid, self.start_ticks) and not self.is_contained:
             return ProgressHolder(self.rank, inner.pid, inner.start_ticks)
         outer = find_outer(inner, self.pid, self._has_stacks_open)
-        return outer and ProgressHolder(self.rank, outer.pid, outer.start_ticks)
+        if outer is None:
+            return None
+        return ProgressHolder(self.rank, outer.pid, outer.start_ticks)
 
     def continue_stopped(self, now_s: float) -> list[int]:
         """Send SIGCONT to each process of the rank that a signal has stopped, and return the pids.
