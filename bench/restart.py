@@ -20,11 +20,13 @@ import argparse
 import json
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -356,6 +358,22 @@ def _kill_and_watch(run: Run, plan: Plan, killed_rank: int) -> list[Trial]:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
+
+
+def keep_stopped(pid: int) -> None:
+    """Stop a process, and again whenever it is told to go on, until it has gone: SIGCONT doesn't heal it."""
+    pidfd = os.pidfd_open(pid)
+    signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+
+    def stop_again() -> None:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        while not poll.poll(20):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        os.close(pidfd)
+
+    threading.Thread(target=stop_again, daemon=True).start()
 
 
 def harm_once(run: Run, plan: Plan, killed_rank: int, harm: Callable[[int], None] = kill) -> Trial:

@@ -10,6 +10,7 @@ are equal, bit for bit. The exit code is 1 when they are not.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import shutil
@@ -230,6 +231,7 @@ class Run:
         self._scenario = scenario
         self._result_path = place.folder / f"{scenario.name}.json"
         self._injected_unix_s: float | None = None
+        self._kept_stopped: int | None = None  # pidfd of the rank that is stopped
         self._job_id: str | None = None
 
     def go(self) -> RunResult:
@@ -282,6 +284,11 @@ class Run:
             return
         self._job_id = told.job_id
         self._screen.steps(told.attempt, told.steps)
+        if (
+            self._kept_stopped is not None
+        ):  # rankmend lets a stopped rank go on once; this one stops again
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._kept_stopped, signal.SIGSTOP)
         fault = self._scenario.fault
         if fault is None or self._injected_unix_s is not None or len(told.steps) < RANKS:
             return
@@ -289,6 +296,8 @@ class Run:
             pid = told.pids[fault.rank]
             self._injected_unix_s = time.time()
             os.kill(pid, fault.signal)
+            if fault.signal is signal.SIGSTOP:
+                self._kept_stopped = os.pidfd_open(pid)
             short = fault.signal.name.removeprefix("SIG")
             self._screen.fault(f"kill -{short} {pid}", fault.rank)
 

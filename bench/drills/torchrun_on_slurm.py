@@ -200,7 +200,7 @@ SECTION: Final = Section(
     name="slurm",
     title="torchrun on Slurm, with requeue",
     about="A batch job of two ranks under `torchrun --max-restarts=0`, whose script asks Slurm for a requeue when torchrun fails; the controller may requeue jobs that hang "
-    "([policy](../use/watch.md#what-may-be-done-about-it), with\n`confirm_s = 5`). Besides the result, this must hold: rankmend names a stopped rank and requeues the job once, without that rank's node. After any other fault, "
+    "([policy](../use/watch.md#what-may-be-done-about-it), with\n`confirm_s = 5`). Besides the result, this must hold: rankmend names a stopped rank and requeues the job once. After any other fault, "
     "the script or Slurm requeues\nthe job once, rankmend accounts for it, and nobody is named.",
     first_column="rank 1",
     notes="A real Slurm 22.05 with six nodes on one machine (`cred_expire=5`, `SlurmdTimeout=10`). A node dies with its slurmd and all processes of the job. *With another kill*: rank 0 is killed at the same moment.",

@@ -26,7 +26,8 @@ from detectors.wording import ranks_in_words
 
 EVIDENCE_MAX: Final = 32
 _FACTS: Final = frozenset(
-    Symptom(SymptomKind.HUNG, cause.value) for cause in (HangCause.STOPPED, HangCause.BLOCKED)
+    Symptom(SymptomKind.HUNG, cause.value)
+    for cause in (HangCause.STOPPED, HangCause.GONE, HangCause.BLOCKED)
 )
 _BLAME: Final = {
     HangClass.PROGRAM.value: Blame.PROGRAM,

@@ -36,7 +36,10 @@ _STATES: Final = {
     "": "gone",
 }
 # A process in these states can't continue by itself. Not t: a debugger lets its process go.
-_STILL_STATES: Final = frozenset({"T", "Z", "X", ""})
+_STOPPED_STATES: Final = frozenset({"T"})
+_GONE_STATES: Final = frozenset({"Z", "X", ""})
+_STILL_STATES: Final = _STOPPED_STATES | _GONE_STATES
+SUSPENDED_STATES: Final = _STOPPED_STATES | {"t"}
 _IN_STEP: Final = frozenset({"compute", "communication"})  # sections that belong to a step
 _SAVING: Final = frozenset({"io", "checkpoint"})
 
@@ -44,10 +47,19 @@ _SAVING: Final = frozenset({"io", "checkpoint"})
 class HangCause(Enum):
     """The kind of suspect. The value is the detail of the finding's symptom."""
 
-    STOPPED = "stopped"  # states T, Z, gone
+    STOPPED = "stopped"  # state T: somebody has stopped it, and its node, device and program are not at fault
+    GONE = "gone"  # states Z and X, or no process and no exit status
     BLOCKED = "blocked"  # state D
     BEHIND = "behind"  # fewer sections or steps than the others
     NOBODY = "nobody"
+
+
+# What is gone comes first: to let a stopped one go on would not bring it back.
+_STATE_SIGNS: Final = (
+    (HangCause.GONE, _GONE_STATES),
+    (HangCause.STOPPED, _STOPPED_STATES),
+    (HangCause.BLOCKED, frozenset({"D"})),
+)
 
 
 class LimitRule(Enum):
@@ -190,12 +202,24 @@ def detect_hung(
     return _hang(stalled_s, limit, live, stands, limits.stopped_floor_s)
 
 
+def blame_of(hang: Hang) -> Blame:
+    """Return who is at fault: nobody for a process that a signal has stopped, as only another process sends it (signal(7))."""
+    is_rank = bool(hang.suspects) and hang.cause is not HangCause.STOPPED
+    return Blame.RANK if is_rank else Blame.NOBODY
+
+
+def are_suspended(stands: Sequence[RankStand]) -> bool:
+    """Return whether all ranks, and more than one, are stopped: `scontrol suspend` or a person holds the whole job."""
+    live = [stand for stand in stands if not stand.is_over]
+    return len(live) > 1 and all(stand.process_state in SUSPENDED_STATES for stand in live)
+
+
 def hang_finding(hang: Hang, *, job_id: str, attempt: int, node: str) -> Finding:
     """Return the hang as a finding."""
     return Finding(
         kind=Kind.RANK_HUNG,
         severity=Severity.CRITICAL,
-        blame=Blame.RANK if hang.suspects else Blame.NOBODY,
+        blame=blame_of(hang),
         summary=f"no rank advances; {hang.reason}",
         job_id=job_id,
         attempt=attempt,
@@ -334,7 +358,7 @@ def _suspects(
     A state counts once it has lasted: every process is in state D now and then.
     """
     lasting = [stand for stand in live if stand.state_age_s >= state_age_s_min]
-    for cause, states in ((HangCause.STOPPED, _STILL_STATES), (HangCause.BLOCKED, {"D"})):
+    for cause, states in _STATE_SIGNS:
         there = [stand for stand in lasting if stand.process_state in states]
         if there:
             word = _STATES[there[0].process_state]

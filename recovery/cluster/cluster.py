@@ -326,6 +326,10 @@ class ClusterController:
             self._note(f"{asked.node} is lost to {asked.incident_id}: switching it off", asked.node)
         return refusal is None
 
+    def is_dry_for(self, job_id: str, /) -> bool:
+        name = self._job_names(job_id)
+        return self.policy.is_dry_for(name) or self.policy.why_observed(name) is not None
+
     def probe_rules(self, job_id: str, /) -> ProbeRules:
         return self.policy.probe_rules_for(self._job_names(job_id))
 

@@ -84,6 +84,10 @@ class Pool(Protocol):
         """Take back what these incidents have counted against nodes; must not raise."""
         ...
 
+    def is_dry_for(self, job_id: str, /) -> bool:
+        """Return whether nothing may be done to this job without a plan: a dry run, or observe mode."""
+        ...
+
     def probe_rules(self, job_id: str, /) -> ProbeRules:
         """Return the rules by which idle nodes test the network of this job."""
         ...
@@ -121,6 +125,9 @@ class OpenPool:
 
     def take_back(self, _job_id: str, _incident_ids: Sequence[str], _reason: str, /) -> None:
         return
+
+    def is_dry_for(self, _job_id: str, /) -> bool:
+        return False
 
     def probe_rules(self, _job_id: str, /) -> ProbeRules:
         return ProbeRules()

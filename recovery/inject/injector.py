@@ -26,10 +26,12 @@ from recovery.inject.plan import FaultPlace, FaultPlan
 from recovery.inject.supervisor import MADE, READY, UndoVerdict
 from recovery.inject.undo import EndHelper, Injection, Undo, is_in_the_way
 from recovery.inject.undo_journal import UndoFolder
+from recovery.inject.undoing import carry_out
 from recovery.launcher.processes.process_tree import read_state
 
 START_S_MAX: Final = 60.0  # of a Python program, on a busy machine
 UNDO_S_MAX: Final = 120.0
+KEEP_S: Final = 0.02  # between two looks at a fault that others may take back
 _LINE_BYTES_MAX: Final = 65_536
 _PLANNERS: Final[Mapping[FaultGroup, Callable[[FaultPlace], FaultPlan]]] = {
     FaultGroup.PROCESS: process.plan,
@@ -169,6 +171,11 @@ class _Session:
             tell(injection.injection_id)
             why = self._wait(supervisor)
             ended_by, problems = self._end(supervisor, injection)
+            if (
+                self._plan.keep is not None
+            ):  # it may have been done once more behind the supervisor's undo
+                for undo in self._plan.undo:
+                    carry_out(undo)
             return _injected(self._place, self._plan, why or ended_by, problems)
         finally:
             if supervisor.poll() is None and supervisor.stdin is not None:
@@ -187,7 +194,11 @@ class _Session:
                 return "target gone"
             watched.append(pidfd)
         try:
-            ready = select.select(watched, [], [])[0]
+            keep = self._plan.keep
+            ready = select.select(watched, [], [], None if keep is None else KEEP_S)[0]
+            while keep is not None and not ready:
+                keep()
+                ready = select.select(watched, [], [], KEEP_S)[0]
         finally:
             if pidfd is not None:
                 os.close(pidfd)

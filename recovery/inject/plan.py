@@ -38,4 +38,5 @@ class FaultPlan:
     helper: tuple[
         str, ...
     ] = ()  # module and arguments of a process that is the fault, or carries it
+    keep: Callable[[], None] | None = None  # done again and again while the fault stands
     ends_with_pid: int | None = None  # the fault is over when this process is gone

@@ -32,7 +32,8 @@ from detectors.node.job_libraries import say_shares
 from detectors.wording import counted
 from recovery.job.observation import Observation
 from recovery.job.settings import JobSettings
-from recovery.journal.attempt_records import Placement
+from recovery.job.standstill import Patience, judge_standstill, say_again
+from recovery.journal.attempt_records import Placement, StandStill
 from recovery.journal.faults import OF_CODE
 from recovery.journal.incident_records import Failure
 from recovery.journal.limits import Policy
@@ -64,6 +65,9 @@ class Doctor:
     placement: tuple[Placement, ...]
     restored_step: int | None = None  # of the snapshot that the attempt began from
     is_first: bool = False  # the job's first attempt, which has made no step as far as is known
+    # What may be done in place of a restart; None: nothing.
+    patience: Patience | None = None
+    standing: StandStill | None = None  # on record
 
     def find_failure(
         self,
@@ -74,8 +78,8 @@ class Doctor:
         heard_through_s: float,
         has_stepped_before: bool,
         looks_for_hang: bool = True,
-    ) -> Failure | None:
-        """Return the attempt's failure, once it can be judged.
+    ) -> Failure | StandStill | None:
+        """Return the attempt's failure, once it can be judged, or what is done in place of a restart.
 
         ``waiting_s`` is the time since its ranks were ordered. Missing progress is judged as of the
         newest reports: missing reports prove nothing.
@@ -204,9 +208,10 @@ class Doctor:
 
     def _find_hang(
         self, seen: Observation, started_at_s: float, as_of_s: float, has_stepped_before: bool
-    ) -> Failure | None:
+    ) -> Failure | StandStill | None:
+        stands = seen.stands(as_of_s)
         hang = detect_hung(
-            seen.stands(as_of_s),
+            stands,
             self.policy.hung,
             attempt_age_s=max(0.0, as_of_s - started_at_s),
             longest_gap_s=seen.longest_gap_s,
@@ -214,9 +219,17 @@ class Doctor:
         )
         if hang is None:
             return None
+        if self.patience is not None:
+            standing = judge_standstill(seen.attempt, hang, stands, self.patience)
+            if standing is not None:
+                return standing
         node = self._node_of(hang.suspects)
         job_id = self.settings.job_id
         finding = hang_finding(hang, job_id=job_id, attempt=seen.attempt, node=node)
+        told = self.patience and say_again(self.standing, hang, self.patience)
+        if told:
+            lines = (Evidence("launcher", told), *finding.evidence)
+            finding = replace(finding, blame=Blame.NOBODY, evidence=lines)
         return self._failure(seen, finding)
 
     def _find_failed_rank(self, seen: Observation, now_s: float) -> Failure | None:

@@ -11,7 +11,14 @@ from recovery.job.attempt_diagnosis import EXIT_UNKNOWN, AccusedRanks, Doctor
 from recovery.job.membership import has_launcher_of_attempt
 from recovery.job.observation import Observation
 from recovery.job.situation import Situation
-from recovery.journal.attempt_records import AttemptVerified, Milestone, RelativeMilestone
+from recovery.job.standstill import AGAIN_S, Patience
+from recovery.journal.attempt_records import (
+    AttemptVerified,
+    Milestone,
+    RelativeMilestone,
+    StandKind,
+    StandStill,
+)
 from recovery.journal.fold.budget_fold import RESTARTS
 from recovery.journal.incident_records import CaughtUp, Failure
 from recovery.journal.ledger import Ledger
@@ -40,6 +47,8 @@ class AttemptHealth:
         self._milestone_at_s = 0.0
         self._spent_at_s = 0.0
         self._looked_at_s = 0.0  # the newest look at every rank for a stall
+        self._standing: StandStill | None = None  # found by the newest look
+        self._stood_at_s: float | None = None  # when the standstill on record was seen first
 
     @property
     def _ledger(self) -> Ledger:
@@ -56,11 +65,20 @@ class AttemptHealth:
         ledger, seen, nodes = self._ledger, self._seen, self._nodes
         started = ledger.started
         is_first = started is not None and started.cause not in RESTARTS and not ledger.is_verified
-        doctor = Doctor(self._settings, policy, ledger.placement, ledger.restored_step, is_first)
+        doctor = Doctor(
+            self._settings,
+            policy,
+            ledger.placement,
+            ledger.restored_step,
+            is_first,
+            self._patience(policy),
+            ledger.standing,
+        )
+        self._standing = None
         is_due = self._is_look_due(now_s, policy)
         waiting_s = self._situation.since(now_s, "ordered", ledger.attempt)
         has_stepped_before = bool(ledger.telling_ranks)
-        failure = doctor.find_failure(
+        found = doctor.find_failure(
             seen,
             now_s,
             waiting_s=waiting_s,
@@ -68,8 +86,12 @@ class AttemptHealth:
             has_stepped_before=has_stepped_before,
             looks_for_hang=is_due,
         )
-        if failure is not None or seen.failed:
-            return failure
+        if isinstance(found, StandStill):
+            self._standing = found
+            if found.kind is StandKind.SUSPENDED:
+                seen.held_at_s = now_s
+        elif found is not None or seen.failed:
+            return found
         if not (is_due or seen.stopped or ledger.replaced_number > ledger.started_number):
             return None
         return doctor.find_accused(
@@ -79,6 +101,42 @@ class AttemptHealth:
             waiting_s=waiting_s,
             has_stepped_before=has_stepped_before,
         )
+
+    def _patience(self, policy: Policy) -> Patience:
+        ledger, situation = self._ledger, self._situation
+        is_dry = policy.observe or situation.pool.is_dry_for(self._settings.job_id)
+        return Patience(
+            policy.hung,
+            is_restorable=ledger.restorable_path is not None
+            or situation.has_checkpoint
+            or any(report.snapshots for report in self._nodes.reports),
+            may_continue=not is_dry and ledger.paused_by is None,
+            continued=[
+                rank for rank, at in ledger.continued if situation.since_record_s(at) < AGAIN_S
+            ],
+        )
+
+    def standing(self, now_s: float) -> StandStill | None:
+        """Return the record that is due about ranks that stand still, or have gone on."""
+        found, known = self._standing, self._ledger.standing
+        seen = self._seen
+        if found is not None:
+            self._standing = None
+            if known is not None and (known.kind, known.ranks) == (found.kind, found.ranks):
+                return None
+            self._stood_at_s = now_s
+            if found.kind is not StandKind.WAITS:
+                seen.held_at_s = now_s
+            return found
+        if known is None:
+            self._stood_at_s = None
+            return None
+        if self._stood_at_s is None:  # by another process
+            self._stood_at_s = seen.held_at_s = now_s
+        if seen.advanced_at_s is None or seen.advanced_at_s <= self._stood_at_s:
+            return None
+        after_s = seen.advanced_at_s - self._stood_at_s
+        return StandStill(known.attempt, StandKind.ENDED, known.ranks, "", after_s)
 
     def _is_look_due(self, now_s: float, policy: Policy) -> bool:
         """Return whether to look at every rank for a stall.

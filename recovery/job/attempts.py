@@ -455,6 +455,8 @@ class Attempts:
             known = self._checkpoints.known()
         saves = self._situation.saves
         saves.note_known(known, now_s)
+        if any(one.is_valid for one in known):
+            self._situation.has_checkpoint = True
         seen = None
         if now_s - self._noted_at_s >= NOTE_S:
             seen = checkpoint_seen(self._ledger, self._policy, known, saves)

@@ -425,7 +425,16 @@ class Controller:
         if self._stop_wanted is not None and ledger.closing is None:
             self._situation.record(*self._stop_records())
             return True
-        return self._duty(ledger)(now_s)
+        return self._duty(ledger)(now_s) or self._note_standstill(now_s)
+
+    def _note_standstill(self, now_s: float) -> bool:
+        """Journal that ranks stand still and may go on, or have; the order to go on follows."""
+        if self.ledger.wish is not Wish.RANKS or not self._situation.is_taken_up:
+            return False
+        standing = self._watch.standing(now_s)
+        if standing is not None:
+            self._situation.record(standing)
+        return standing is not None
 
     def _take_ends(self, now_s: float) -> bool:
         """Journal the launchers that have ended, or whose nodes have no power; return whether there were any."""

@@ -9,6 +9,7 @@ from recovery.job.joined_checkpoints import readers_of
 from recovery.job.membership import has_launcher_of_attempt, neighbours_of, peers_of
 from recovery.job.settings import JobSettings
 from recovery.job.slow_causes import asked_number, nodes_to_read, told_findings
+from recovery.journal.attempt_records import StandKind
 from recovery.journal.ledger import Ledger, Wish
 from recovery.messages.exchange import VERSION, Order, Stop
 
@@ -20,6 +21,14 @@ def shares_of(ledger: Ledger, settings: JobSettings) -> dict[str, Share]:
     if ledger.wish is Wish.RANKS and settings.has_checkpoints:
         return {one.node: one.share for one in readers_of(ledger.placement, ledger.members)}
     return {}
+
+
+def _continued_on(ledger: Ledger, ranks: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks of a node that the newest record about stopped ranks has told to go on."""
+    standing = ledger.standing
+    if standing is None or standing.kind is not StandKind.CONTINUED:
+        return ()
+    return tuple(rank for rank in standing.ranks if rank in ranks)
 
 
 def orders_for(
@@ -79,6 +88,8 @@ def orders_for(
                 reads_hardware=asked if node in readers else 0,
                 findings=told_findings(ledger, ranks.get(node, ()), is_first=node == first),
                 share=shares.get(node),
+                continues=_continued_on(ledger, runs),
+                continue_number=ledger.continued_number if runs else 0,
                 neighbours=neighbours_of(ledger, groups[node]) if runs and peers else (),
             )
         )

@@ -187,6 +187,8 @@ class Observation:
         self.advanced_at_s: float | None = None  # when a rank last advanced
         self.is_relative = False
         self.newest_step: int | None = None
+        # Up to here the job was held from outside, by a stop that is none of its own: no stall, and no pause.
+        self.held_at_s: float | None = None
         self._former_step = former_step
         self._first_new: tuple[float, int] | None = None  # when a rank made which step beyond it
         self._is_settled = False
@@ -213,6 +215,8 @@ class Observation:
                 self._take_rank(told, report.node, now_s)
         if self.started_at_s is None and (self.is_started or self._runs_on):
             self.started_at_s = now_s
+        if before_s is not None and self.held_at_s is not None:
+            before_s = max(before_s, self.held_at_s)
         if before_s is not None and self.advanced_at_s is not None and self._is_settled:
             self.longest_gap_s = max(self.longest_gap_s, self.advanced_at_s - before_s)
         if self._has_stepped:
@@ -364,7 +368,7 @@ class Observation:
                 state_age_s=max(0.0, now_s - view.state_since_s),
                 is_done=view.is_done,
                 steps_done=view.steps_done,
-                advanced_age_s=_age(view.advanced_at_s, now_s),
+                advanced_age_s=self._still_s(view, now_s),
                 section=view.section,
                 section_age_s=_age(view.section_since_s, now_s),
                 sections_entered=view.sections_entered,
@@ -377,6 +381,11 @@ class Observation:
             for view in self.ranks.values()
             if not without or view.node not in without
         ]
+
+    def _still_s(self, view: ObservedRank, now_s: float) -> float | None:
+        if view.advanced_at_s is None or self.held_at_s is None:
+            return _age(view.advanced_at_s, now_s)
+        return _age(max(view.advanced_at_s, self.held_at_s), now_s)
 
     def is_verified(self, policy: Policy, telling: frozenset[int], now_s: float) -> bool:
         """Return whether every rank has shown that it trains.

@@ -279,6 +279,6 @@ def _first_words(ledger: Ledger, finding: Finding) -> str:
 
 
 def _restart_reason(finding: Finding) -> str:
-    if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
+    if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY and not finding.ranks:
         return "the ranks have stalled, and nothing points at one of them: restart them in place"
     return f"{finding.summary}: restart the ranks in place"

@@ -49,6 +49,7 @@ class Situation:
         self.work = WorkMeter()
         self.steps = StepMeter()
         self.pool = pool or OpenPool()
+        self.has_checkpoint = False  # one of the newest attempt's, as its nodes have looked; the journal notes some later
         self.is_taken_up = False  # the nodes were heard, and may be sent orders
         self._clock = clock
         self._hearing = hearing or clock
@@ -128,6 +129,7 @@ class Situation:
         for report in self.nodes.reports:
             seen.observe(report, now_s)
         self.observation = seen
+        self.has_checkpoint = False
         self._times.begin_attempt()
         self.slow.begin(ledger.attempt, size)
         self.saves.begin(ledger.attempt)

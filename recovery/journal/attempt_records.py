@@ -358,3 +358,21 @@ class Adopted:
     restore: Restore | None = None
     rendezvous: Endpoint | None = None
     snapshot: SnapshotPoint | None = None
+
+
+class StandKind(Enum):
+    CONTINUED = "continued"  # ranks that a signal had stopped get SIGCONT
+    SUSPENDED = "suspended"  # all ranks are stopped together: left alone
+    WAITS = "waits"  # nothing could be restored: it has until the long limit
+    ENDED = "ended"  # a rank has advanced since
+
+
+@dataclass(frozen=True, slots=True)
+class StandStill:
+    """Ranks of the newest attempt stand still, and are not restarted for it; or they have gone on. Durable before SIGCONT is ordered."""
+
+    attempt: int
+    kind: StandKind
+    ranks: tuple[int, ...]
+    reason: str = ""
+    after_s: float | None = None  # of an end: since the record of the standstill

@@ -21,6 +21,7 @@ from recovery.journal.attempt_records import (
     Placement,
     RestoreDamaged,
     SavesMissing,
+    StandStill,
     StartWaits,
 )
 from recovery.journal.faults import UNSEEN, Fault, count_in_a_row, count_most_alike
@@ -267,6 +268,9 @@ class Ledger:
     spoiled: tuple[str, ...] = ()
     damaged_restores: tuple[RestoreDamaged, ...] = ()  # newest last
     leaves_damaged: RestoreDamaged | None = None  # the next attempt begins from what is older
+    standing: StandStill | None = None  # ranks of the newest attempt stand still, and may go on
+    continued: tuple[tuple[int, Moment], ...] = ()  # ranks of the newest attempt that got SIGCONT
+    continued_number: int = 0  # number of the newest such record; 0: none
     put_backs: Mapping[str, CheckpointPutBack] = field(default_factory=dict)  # newest, by node
     start_waits: StartWaits | None = None  # no attempt is started before a person has seen to it
     start_approved_by: str | None = None  # who lets the start that waits begin at step 0

@@ -7,7 +7,7 @@ so that both tell the same story.
 from functools import singledispatch
 from typing import Final
 
-from detectors.wording import counted, names_in_words
+from detectors.wording import counted, names_in_words, ranks_in_words
 from rankmend.unsaved import Unsaved
 from recovery.journal.attempt_records import (
     Adopted,
@@ -21,6 +21,8 @@ from recovery.journal.attempt_records import (
     Choice,
     RestoreDamaged,
     SavesMissing,
+    StandKind,
+    StandStill,
     StartWaits,
 )
 from recovery.journal.cluster_records import PowerOffAsked
@@ -381,6 +383,22 @@ def _(record: ParallelDeclared) -> str:
 @narrate.register
 def _(record: NumbersWrong) -> str:
     return f"{record.severity.value}: {record.in_words}"
+
+
+@narrate.register
+def _(record: StandStill) -> str:
+    who = ranks_in_words(record.ranks) if record.ranks else "the job"
+    match record.kind:
+        case StandKind.CONTINUED:
+            return f"{who}: stopped by a signal; SIGCONT is sent once: {record.reason}"
+        case StandKind.SUSPENDED:
+            return (
+                f"the job is suspended: {record.reason}. It is left alone, and goes on with SIGCONT"
+            )
+        case StandKind.WAITS:
+            return f"the job stands still, and is not restarted: {record.reason}"
+    after = "" if record.after_s is None else f" after {_long(record.after_s)}"
+    return f"the job goes on{after}"
 
 
 @narrate.register

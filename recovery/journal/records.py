@@ -27,6 +27,7 @@ from recovery.journal.attempt_records import (
     RestoreDamaged,
     SavesMissing,
     SavesStalled,
+    StandStill,
     StartWaits,
     StepsSeen,
     WorkSeen,
@@ -73,7 +74,7 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame, ranks that stand still and may go on
 MINOR: Final = 16
 
 
@@ -140,6 +141,7 @@ KnownRecord: TypeAlias = (
     | WorkSeen
     | SavesStalled
     | StepsSeen
+    | StandStill
     | ClusterRecord
     | SlurmRecord
     | WatchedTimeRecord
@@ -205,6 +207,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "work_seen": WorkSeen,
     "saves_stalled": SavesStalled,
     "steps_seen": StepsSeen,
+    "stand_still": StandStill,
     **CLUSTER_KINDS,
     **SLURM_KINDS,
     **WATCHED_KINDS,

@@ -28,6 +28,7 @@ from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     CollectEvidence,
+    ContinueRanks,
     FindCheckpoints,
     ForgetAttempt,
     KeepLease,
@@ -54,6 +55,7 @@ from recovery.launcher.guardian.packets import (
     GuardianLost,
     KillPending,
     LeaseExpired,
+    ProgressHolder,
     Spawned,
     SpawnFailed,
 )
@@ -168,6 +170,7 @@ class Launcher:
         self._left_by: StopReason | None = None  # why a node that runs nothing was asked to leave
         self._interrupts = 0
         self._is_finished = False
+        self._is_time_up = False  # set by another thread
         self._reported_at_s = 0.0
         self._report_now = True
         self._has_snapshot_news = False  # set by the thread that reads them
@@ -200,6 +203,11 @@ class Launcher:
     def _note_snapshots(self) -> None:
         """Report soon what has changed in the snapshots."""
         self._has_snapshot_news = True
+        self._wakeups.wake()
+
+    def end_time(self) -> None:
+        """Stop the job as at its time limit."""
+        self._is_time_up = True
         self._wakeups.wake()
 
     @property
@@ -348,13 +356,22 @@ class Launcher:
                 log.warning("second interrupt: killing the ranks")
                 self._state = replace(self._state, grace_until_s=self._clock.now_s())
         elif number in _FORWARDED and self._attempt is not None:
-            self._keeper.ask(self._keeper.guardian.signal, self._attempt.number, number)
+            self._signal_ranks(number)
+
+    def _signal_ranks(self, number: signal.Signals, attempt: int | None = None) -> None:
+        """Send a signal to the processes that train, as far as they are known, and to the leaders of the other ranks."""
+        running = self._attempt
+        holders: tuple[ProgressHolder, ...] = ()
+        if running is not None and attempt in (None, running.number):
+            attempt, holders = running.number, running.holders(self._clock.now_s())
+        self._keeper.ask(self._keeper.guardian.signal, attempt, number, None, holders)
 
     def _check_time(self) -> None:
-        limit_s = self._plan.time_limit_s
-        if limit_s is None or self._stop_requested is not None:
+        if self._stop_requested is not None:
             return
-        if self._clock.now_s() - self._started_at_s >= limit_s:
+        limit_s = self._plan.time_limit_s
+        is_over = limit_s is not None and self._clock.now_s() - self._started_at_s >= limit_s
+        if is_over or self._is_time_up:
             self.request_stop(StopReason.TIME_LIMIT)
 
     def request_stop(self, reason: StopReason) -> None:
@@ -539,14 +556,16 @@ class Launcher:
                 break
         self._tell_peers()  # they must learn of an attempt's end before the controller does
 
-    def _act(self, action: LauncherAction) -> None:
+    def _act(self, action: LauncherAction) -> None:  # noqa: PLR0912 - a table
         keeper, attempt = self._keeper, self._attempt
         match action:
             case AskRanksToStop(attempt=number, is_alone=is_alone):
                 if is_alone:
                     log.warning("the controller does not answer: stopping the ranks without it")
                 self._mark_signalled()
-                keeper.ask(keeper.guardian.signal, number, signal.SIGTERM)
+                self._signal_ranks(signal.SIGTERM, number)
+            case ContinueRanks(ranks=ranks):
+                self._continue(ranks)
             case KillThrough(attempt=number):
                 self._mark_signalled()
                 keeper.ask(keeper.guardian.kill_through, number)
@@ -570,6 +589,20 @@ class Launcher:
                 if isinstance(action, AskForFence) and self._pins is not None:
                     self._pins.hold(action.attempt, action.restore_path)
                 _act_as_member(action, self._membership)
+
+    def _continue(self, ranks: tuple[int, ...]) -> None:
+        """Let the processes of these ranks go on, as far as a signal has stopped them."""
+        assert self._attempt is not None, "it was observed"
+        for number in ranks:
+            rank = self._attempt.ranks.get(number)
+            pids = [] if rank is None else rank.continue_stopped(self._clock.now_s())
+            if pids:
+                who = ", ".join(map(str, pids))
+                log.warning(
+                    "rank %d was stopped by a signal (process %s); continuing it (SIGCONT)",
+                    number,
+                    who,
+                )
 
     def _mark_signalled(self) -> None:
         if self._attempt is not None:

@@ -556,6 +556,10 @@ class Order:
     # whether they can be reached. They don't count for the lease, unless `peers` has them, too.
     neighbours: tuple[Peer, ...] = ()
     snapshot: SnapshotPoint | None = None  # that the ranks restore from memory
+    continues: tuple[
+        int, ...
+    ] = ()  # ranks of this node that get SIGCONT if a signal has stopped them
+    continue_number: int = 0  # number of the record that asks for it: once for each; 0: none does
 
 
 ORDER_ENVIRONMENT: Final = frozenset(

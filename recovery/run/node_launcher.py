@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankmend import console
 from rankmend.clock import Clock, read_boot_id
@@ -51,6 +52,9 @@ from recovery.run.options import (
     stop_signals,
 )
 from recovery.snapshots.copies.copier import CopierProcess
+
+if TYPE_CHECKING:
+    from recovery.run.slurm.allocation_end import AllocationEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +139,15 @@ class NodeLauncher:
         launcher = self._make(link, ownership.held_open)
         ownership.keep_fence(self.fence.restore)
         link.start(launcher)
+        allocation = self._watch_allocation(launcher)
         try:
             ownership.begin(launcher.finish)
             launcher.run(link.empty_through)
             link.flush()
         finally:
             link.close()
+            if allocation is not None:
+                allocation.close()
             is_empty = launcher.close()
             if is_empty:
                 link.leave(launcher.last_report())
@@ -193,6 +200,16 @@ class NodeLauncher:
             pins=self.pins,
             copier=self._copier,
         )
+
+    def _watch_allocation(self, launcher: Launcher) -> "AllocationEnd | None":
+        """Have the job stopped ahead of the end of its Slurm allocation."""
+        options, environment = self._setup.options, self._setup.environment
+        if not (options.slurm and environment.get("SLURM_JOB_ID")):
+            return None
+        from recovery.run.slurm.allocation_end import watch_end  # noqa: PLC0415 - under Slurm only
+
+        grace = grace_s(options, environment)
+        return watch_end(environment, grace, self._clock, launcher.end_time)
 
     def _make_store(self) -> tuple[RendezvousStore, bool]:
         setup, job = self._setup, self._job

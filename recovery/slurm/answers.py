@@ -120,7 +120,7 @@ def _read_job(block: str) -> JobInSlurm:
         nodes=_something(told, "NodeList"),
         excluded=_something(told, "ExcNodeList"),
         exit_code=told.get("ExitCode", "0:0"),
-        run_s=_duration_s(told.get("RunTime", "")),
+        run_s=duration_s(told.get("RunTime", "")),
         start=_something(told, "StartTime"),
         submitted=_something(told, "SubmitTime"),
         output=_something(told, "StdOut"),
@@ -150,7 +150,8 @@ def _seconds(text: str) -> float | None:
     return float(text) if text.isdigit() else None
 
 
-def _duration_s(text: str) -> int:
+def duration_s(text: str) -> int:
+    """Return the seconds of a duration such as ``1-02:03:04``; 0 of another word, such as UNLIMITED."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return 0

@@ -26,7 +26,7 @@ from recovery.watched.verdict import WatchedState, WatchedVerdict
 
 HOUR_S: Final = 3600.0
 _REASON_MAX: Final = 200  # Slurm shows it in one line
-_FACTS: Final = frozenset({HangCause.STOPPED.value, HangCause.BLOCKED.value})
+_FACTS: Final = frozenset({HangCause.GONE.value, HangCause.BLOCKED.value})
 _ACTION: Final = {
     WatchedAction.DRAIN: SchedulerAction.DRAIN,
     WatchedAction.CANCEL: SchedulerAction.CANCEL,
@@ -75,6 +75,8 @@ def decide(
     if rules.action is WatchedAction.TELL or job.verdict.state is not WatchedState.HUNG:
         return WatchedAct("")
     nodes = tuple(sorted({job.node_of(rank) for rank in job.verdict.ranks}))
+    if rules.action is WatchedAction.REQUEUE and _is_stopped(job):
+        nodes = ()  # somebody has stopped it: its node can be used on
     key = f"watched-{job.job_id}-{job.attempt}-{job.step()}-{rules.action.value}"
     observed = policy.why_observed(job.name, nodes)
     is_dry = rules.dry_run or policy.is_dry_for(job.name) or observed is not None
@@ -114,7 +116,7 @@ def _beyond_bounds(
     return None
 
 
-def _why_not(
+def _why_not(  # noqa: PLR0911 - a reason each
     job: ActedOn, stood_s: float, policy: ClusterPolicy, nodes: tuple[str, ...]
 ) -> str | None:
     """Return why the verdict is no ground to act on."""
@@ -127,10 +129,16 @@ def _why_not(
     (finding, *_rest) = job.verdict.findings
     is_fact = finding.symptom.detail in _FACTS
     if not is_fact and policy.watched.action is WatchedAction.DRAIN:
+        if _is_stopped(job):
+            return "a signal has stopped its process: its node is not at fault"
         return "its process runs: the program may be at fault"
     if stood_s < policy.watched.confirm_s:
         return f"it has hung for {stood_s:.0f} s of {policy.watched.confirm_s:g} s (confirm_s)"
     return None
+
+
+def _is_stopped(job: ActedOn) -> bool:
+    return any(one.symptom.detail == HangCause.STOPPED.value for one in job.verdict.findings)
 
 
 def _unable(

@@ -16,8 +16,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from detectors.finding import Blame, Evidence, Finding
-from detectors.hang.live import Hang, HungLimits, LimitRule, RankStand, detect_hung, hang_finding
+from detectors.finding import Evidence, Finding
+from detectors.hang.live import (
+    Hang,
+    HungLimits,
+    LimitRule,
+    RankStand,
+    are_suspended,
+    detect_hung,
+    hang_finding,
+)
 from detectors.wording import ranks_in_words
 from rankmend.printable import printable
 from rankmend.watched_report import ReportedJob, ReportedRank
@@ -34,7 +42,6 @@ SILENT_S: Final = 30.0  # six reports of an agent
 STOPPED_S: Final = 30.0
 STEPS_MIN: Final = 2  # before that the job starts
 WORLD_MAX: Final = 131_072  # ranks of a job that is judged
-_STOPPED: Final = frozenset({"T", "t"})
 _DEAD: Final = frozenset({"Z", "X"})
 _STATE_UNKNOWN: Final = "?"  # not empty: that would be a process that is gone
 _BUSY_SHOWN: Final = 4
@@ -214,9 +221,7 @@ class JobWatch:
         if advanced_s is not None and now_s - advanced_s < limits.stopped_floor_s:
             return None
         stands = self._stands(now_s)
-        if len(self.living) > 1 and all(
-            stand.process_state in _STOPPED for stand in stands if not stand.is_done
-        ):
+        if are_suspended(stands):
             return WatchedVerdict(WatchedState.SUSPENDED, "all its ranks are stopped by a signal")
         hang = self._find_hang(stands, limits, now_s)
         return None if hang is None else self._hung(hang)
@@ -268,7 +273,7 @@ class JobWatch:
             lines.append(Evidence("rankmend", text))
         finding = replace(finding, evidence=tuple(lines))
         where = f" on {', '.join(nodes[:8])}" if nodes else ""
-        if finding.blame is Blame.NOBODY:
+        if not finding.ranks:
             return WatchedVerdict(WatchedState.HUNG, f"{hang.why}; {hang.reason}", (finding,))
         who = ranks_in_words(hang.suspects)
         return WatchedVerdict(

@@ -152,6 +152,9 @@ class Bench:
         self.switched_off.append(node)
         self.off.add(node)
 
+    def is_dry_for(self, _job_id: str) -> bool:
+        return False
+
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 

@@ -466,6 +466,9 @@ class Cluster:
     def unusable(self, _node: str) -> str | None:
         return None
 
+    def is_dry_for(self, _job_id: str) -> bool:
+        return False
+
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return ProbeRules()
 

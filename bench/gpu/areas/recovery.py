@@ -7,7 +7,6 @@ the dead rank's memory has been freed.
 import json
 import os
 import shutil
-import signal
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -132,11 +131,13 @@ def break_context(illegal: Trial, sticky: Trial) -> None:
 
 def stop(row: Trial) -> None:
     with job("rankmend") as run:
-        trial = restart.harm_once(run, PLAN, 1, lambda pid: os.kill(pid, signal.SIGSTOP))
+        trial = restart.harm_once(run, PLAN, 1, restart.keep_stopped)
         row.check(trial.is_recovered, "no new step after the stop")
         if trial.first_step_s is not None:
             row.figure("stop to the first new step, s", trial.first_step_s)
-        row.note("a stopped rank counts as hung after 5 s (--hang-stopped)")
+        row.note(
+            "a rank that stops again counts as hung 5 s (--hang-stopped) after SIGCONT, which comes after 5 s"
+        )
 
 
 def compare(row: Trial) -> None:

@@ -25,7 +25,16 @@ def plan(place: FaultPlace) -> FaultPlan:
             return FaultPlan(
                 (f"send SIGKILL to process {process.pid}",), make=lambda: _strike(process)
             )
-        case FaultKind.STOP | FaultKind.SERVICE_STOP:
+        case FaultKind.STOP:
+            return FaultPlan(
+                (f"send SIGSTOP to process {process.pid}, again whenever it goes on",),
+                (ResumeProcess(process.pid, process.start_ticks),),
+                make=lambda: _stop(process),
+                # rankmend lets a stopped rank go on once: a stop that ends with that would prove nothing.
+                keep=lambda: _keep_stopped(process),
+                ends_with_pid=process.pid,
+            )
+        case FaultKind.SERVICE_STOP:
             return FaultPlan(
                 (f"send SIGSTOP to process {process.pid}",),
                 (ResumeProcess(process.pid, process.start_ticks),),
@@ -46,6 +55,10 @@ def _strike(process: ProcessRef) -> None:
 def _stop(process: ProcessRef) -> None:
     if not send_signal(process, signal.SIGSTOP):
         raise NoSourceError(f"process {process.pid} has gone")
+
+
+def _keep_stopped(process: ProcessRef) -> None:
+    send_signal(process, signal.SIGSTOP)
 
 
 def _limit_files(process: ProcessRef) -> FaultPlan:

@@ -20,6 +20,8 @@ from recovery.journal.attempt_records import (
     RelativeMilestone,
     RestoreDamaged,
     SavesMissing,
+    StandKind,
+    StandStill,
     StartWaits,
 )
 from recovery.journal.fold.budget_fold import (
@@ -81,6 +83,9 @@ def fold_attempt_started(record: AttemptStarted, ledger: Ledger) -> Ledger:
         slow={},
         goes_back=None,
         leaves_damaged=None,
+        standing=None,
+        continued=(),
+        continued_number=0,
         spoiled=(*ledger.spoiled, *record.choice.spoiled)[-_SPOILED_MAX:],
     )
     if record.rendezvous is not None:
@@ -221,6 +226,17 @@ def fold_saves_missing(record: SavesMissing, ledger: Ledger) -> Ledger:
     return replace(ledger, unsaved=UnsavedNow(record))
 
 
+def fold_stand_still(record: StandStill, ledger: Ledger) -> Ledger:
+    if record.attempt != ledger.attempt:
+        return ledger
+    if record.kind is StandKind.ENDED:
+        return replace(ledger, standing=None)
+    after = replace(ledger, standing=record)
+    if record.kind is not StandKind.CONTINUED:
+        return after
+    return replace(after, continued_number=ledger.number, revision=ledger.number)
+
+
 def fold_checkpoint_put_back(record: CheckpointPutBack, ledger: Ledger) -> Ledger:
     others = [(node, one) for node, one in ledger.put_backs.items() if node != record.node]
     kept = others[-_PUT_BACKS_MAX + 1 :]
@@ -289,6 +305,9 @@ def fold_adopted(record: Adopted, ledger: Ledger) -> Ledger:
         ),
         is_attempt_open=True,
         is_verified=ledger.is_verified and is_same,
+        standing=ledger.standing if is_same else None,
+        continued=ledger.continued if is_same else (),
+        continued_number=0,
         adopted_attempt=record.attempt,
         has_lost_lease=False,
         wish=Wish.RANKS,

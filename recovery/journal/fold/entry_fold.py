@@ -8,7 +8,7 @@ from functools import singledispatch
 from typing import Final, cast
 
 from rankmend.errors import JournalError
-from recovery.journal.attempt_records import AttemptStarted, SavesMissing
+from recovery.journal.attempt_records import AttemptStarted, SavesMissing, StandStill
 from recovery.journal.fold import (
     attempt_fold,
     budget_fold,
@@ -59,7 +59,9 @@ def fold(ledger: Ledger, entry: Entry) -> Ledger:
     return with_history(entry.record, at, ledger, _with_time(entry, at, ledger, after))
 
 
-def _with_time(entry: Entry, at: Moment, before: Ledger, after: Ledger) -> Ledger:
+def _with_time(  # noqa: PLR0911 - a table
+    entry: Entry, at: Moment, before: Ledger, after: Ledger
+) -> Ledger:
     """Note when incidents open, when evidence came, and what catching up took."""
     record = entry.record
     if isinstance(record, AttemptStarted | IncidentOpened | TryFailed):
@@ -75,6 +77,10 @@ def _with_time(entry: Entry, at: Moment, before: Ledger, after: Ledger) -> Ledge
         return replace(after, probes=replace(after.probes, asked_at=at))
     if isinstance(record, SavesMissing):
         return replace(after, unsaved=UnsavedNow(record, at))
+    if isinstance(record, StandStill) and after.continued_number == entry.number:
+        others = [one for one in after.continued if one[0] not in record.ranks]
+        fresh = [(rank, at) for rank in record.ranks]
+        return replace(after, continued=(*others, *fresh))
     if isinstance(record, EvidenceTaken):
         return with_evidence(after, record, at)
     return after
@@ -99,6 +105,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     attempt_fold.fold_restore_damaged,
     attempt_fold.fold_checkpoint_seen,
     attempt_fold.fold_saves_missing,
+    attempt_fold.fold_stand_still,
     attempt_fold.fold_attempt_verified,
     attempt_fold.fold_milestone,
     attempt_fold.fold_relative_milestone,

@@ -20,6 +20,7 @@ from recovery.launcher.decision.launcher_state import (
     AskForFence,
     AskRanksToStop,
     CollectEvidence,
+    ContinueRanks,
     FindCheckpoints,
     ForgetAttempt,
     KeepLease,
@@ -235,11 +236,24 @@ def _look_for_checkpoints(order: Order, state: LauncherState) -> LauncherDecisio
     return LauncherDecision(replace(state, found_for=wanted), (action,))
 
 
+def _continue_ranks(order: Order | None, state: LauncherState, _now_s: float) -> LauncherDecision:
+    """Let stopped ranks go on, once for each record that asks for it."""
+    attempt = state.attempt
+    if order is None or not order.continues or attempt is None or attempt.number != order.attempt:
+        return LauncherDecision(state)
+    asked = order.continue_number
+    if state.continued == asked or state.kill_sent_through >= attempt.number:
+        return LauncherDecision(state)
+    action = ContinueRanks(attempt.number, order.continues)
+    return LauncherDecision(replace(state, continued=asked), (action,))
+
+
 _Rule = Callable[[Order | None, LauncherState, float], LauncherDecision]
 _RULES: Final[tuple[_Rule, ...]] = (
     _keep_lease,
     _end_leftovers,
     _stop_alone,
+    _continue_ranks,
     _release_checkpoint,
     _reconcile,
 )

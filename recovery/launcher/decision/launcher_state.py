@@ -54,6 +54,7 @@ class LauncherState:
     pinned_attempt: int | None = None  # whose checkpoint is held until its ranks train
     # epoch and revision of the last order to look for checkpoints
     found_for: tuple[int, int] = (0, 0)
+    continued: int = 0  # number of the last record for which ranks were continued
     lease: KeptLease | None = None
     leased_until_s: float | None = None  # the guardian's value; CLOCK_BOOTTIME
 
@@ -64,6 +65,14 @@ class AskRanksToStop:
 
     attempt: int
     is_alone: bool = False  # no controller has ordered it
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueRanks:
+    """SIGCONT to the processes of these ranks that a signal has stopped."""
+
+    attempt: int
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,7 @@ class Leave:
 
 LauncherAction: TypeAlias = (
     AskRanksToStop
+    | ContinueRanks
     | KillThrough
     | CollectEvidence
     | ForgetAttempt

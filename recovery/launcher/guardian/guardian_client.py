@@ -38,6 +38,7 @@ from recovery.launcher.guardian.packets import (
     LastWordCommand,
     LeaseCommand,
     Message,
+    ProgressHolder,
     Ready,
     SignalCommand,
     SpawnCommand,
@@ -172,9 +173,19 @@ class Guardian:
         """
         self._send(AdoptCommand(slot, attempt, rank))
 
-    def signal(self, attempt: int, signum: int, ranks: Collection[int] | None = None) -> None:
-        """Send a signal to the process groups of running ranks; None means all of them."""
-        self._send(SignalCommand(attempt, int(signum), None if ranks is None else tuple(ranks)))
+    def signal(
+        self,
+        attempt: int,
+        signum: int,
+        ranks: Collection[int] | None = None,
+        holders: Collection[ProgressHolder] = (),
+    ) -> None:
+        """Send a signal to running ranks, SIGKILL to their process groups; None means all of them.
+
+        ``holders`` of progress files receive it in place of their leaders (`rank_signals`).
+        """
+        chosen = None if ranks is None else tuple(ranks)
+        self._send(SignalCommand(attempt, int(signum), chosen, tuple(holders)))
 
     def kill_through(self, attempt: int) -> None:
         """Kill every process of all attempts up to this one: `Emptied` follows the proof.

@@ -24,7 +24,6 @@ from rankmend.errors import SourceError
 from rankmend.hook.layout import RUNNING
 from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.launcher.guardian.forks import PendingForks
-from recovery.launcher.guardian.inside import signal_inside
 from recovery.launcher.guardian.kill import TreeKill
 from recovery.launcher.guardian.launcher_link import LauncherLink
 from recovery.launcher.guardian.packets import (
@@ -53,6 +52,7 @@ from recovery.launcher.guardian.packets import (
     SpawnFailed,
 )
 from recovery.launcher.guardian.rank_process import become_rank, read_body
+from recovery.launcher.guardian.rank_signals import SignalledRank, send_to_ranks
 from recovery.launcher.processes.identity import parse_mark
 from recovery.launcher.processes.prctl import become_subreaper
 from recovery.launcher.processes.process_list import ProcessList
@@ -527,17 +527,27 @@ class GuardianProcess:
     def _signal(self, command: SignalCommand) -> None:
         if command.signum in (signal.SIGTERM, signal.SIGKILL):
             self._forks.cancel(command.attempt, command.ranks)
-        for rank in self._ranks.values():
-            is_named = command.ranks is None or rank.rank in command.ranks
-            if rank.attempt == command.attempt and is_named:
-                if rank.is_contained and command.signum != signal.SIGKILL:
-                    signal_inside(self._job_id, rank.attempt, rank.rank, rank.pid, command.signum)
-                    continue
-                try:
-                    os.killpg(rank.pid, command.signum)
-                except (ProcessLookupError, PermissionError):  # not the leader of its group yet
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(rank.pid, command.signum)
+        ranks = [
+            rank
+            for rank in self._ranks.values()
+            if rank.attempt == command.attempt
+            and (command.ranks is None or rank.rank in command.ranks)
+        ]
+        if command.signum == signal.SIGKILL:
+            for rank in ranks:
+                _kill_group(rank.pid)
+            return
+        holders = {holder.rank: holder.ref for holder in command.holders}
+        signalled = [
+            SignalledRank(
+                rank.rank,
+                ProcessRef(rank.pid, rank.start_ticks),
+                rank.is_contained,
+                holders.get(rank.rank),
+            )
+            for rank in ranks
+        ]
+        send_to_ranks(self._job_id, command.attempt, signalled, command.signum)
 
     def _check_lease(self) -> None:
         lease = self._lease
@@ -587,6 +597,15 @@ class GuardianProcess:
             self._pending_at_s = now_s + PENDING_EVERY_S
             survivors = kill.survivors()[:SURVIVORS_MAX]
             self._send(KillPending(kill.through, tuple(survivors)))
+
+
+def _kill_group(pid: int) -> None:
+    """Kill the process group of a rank that is not reaped, so that its pid is no other's."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # not the leader of its group yet
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _pidfd(pid: int) -> int | None:

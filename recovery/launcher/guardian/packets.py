@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from rankmend.errors import SourceError
-from recovery.launcher.processes.process_tree import Survivor
+from recovery.launcher.processes.process_tree import ProcessRef, Survivor
 
 PACKET_BYTES_MAX: Final = 64 << 10  # well below the 208 KiB that a socket holds by default
 LISTED_MAX: Final = 1000  # pids in one message
@@ -131,10 +131,26 @@ class AdoptCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressHolder:
+    """The process that holds a rank's progress file."""
+
+    rank: int
+    pid: int
+    start_ticks: int
+
+    @property
+    def ref(self) -> ProcessRef:
+        return ProcessRef(self.pid, self.start_ticks)
+
+
+@dataclass(frozen=True, slots=True)
 class SignalCommand:
+    """Send a signal to ranks (`rank_signals`), or SIGKILL to their process groups."""
+
     attempt: int
     signum: int
     ranks: tuple[int, ...] | None  # None: all
+    holders: tuple[ProgressHolder, ...] = ()  # of the ranks of which that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,4 +242,6 @@ def _tuple(key: str, value: object) -> object:
         return value
     if key == "survivors":
         return tuple(Survivor(**survivor) for survivor in value)
+    if key == "holders":
+        return tuple(ProgressHolder(**holder) for holder in value)
     return tuple(value)

@@ -297,7 +297,7 @@ def read_environ(pid: int, root: str = PROC) -> bytes:
     return _read(f"{root}/{pid}/environ", _ENVIRON_BYTES_MAX)
 
 
-def read_status(pid: int, root: str = PROC) -> dict[str, str]:
+def read_status(pid: int | str, root: str = PROC) -> dict[str, str]:
     """Return the lines of /proc/PID/status by name; none where the process is gone."""
     try:
         text = _read(f"{root}/{pid}/status", _STAT_BYTES_MAX).decode("utf-8", "replace")

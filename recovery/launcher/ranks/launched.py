@@ -6,6 +6,7 @@ Reads progress files, process states, and what ranks leave behind when they end.
 import contextlib
 import logging
 import math
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +29,15 @@ from recovery.launcher.decision.launcher_state import AttemptFacts
 from recovery.launcher.evidence.evidence_collector import RankSource
 from recovery.launcher.evidence.rank_stacks import is_open_in, read_head
 from recovery.launcher.evidence.recorder import RecorderFiles
+from recovery.launcher.guardian.packets import ProgressHolder
 from recovery.launcher.processes.outer_pid import LOOK_S, find_outer
-from recovery.launcher.processes.process_tree import ProcessRef, read_state
+from recovery.launcher.processes.process_tree import (
+    ProcessRef,
+    descendants,
+    read_processes,
+    read_state,
+    send_signal,
+)
 from recovery.launcher.ranks.environment import RankFiles
 from recovery.launcher.ranks.stated_work import StatedWork
 from recovery.launcher.ranks.told_numbers import first_bad_grad_norm, first_bad_loss, numbers_after
@@ -47,6 +55,7 @@ from recovery.snapshots.listing import kept_of
 
 log = logging.getLogger(__name__)
 
+_STOPPED: Final = "T"  # by job control, proc_pid_stat(5)
 _RECORDS_MAX: Final = 128  # new step records per rank and report: steps of 4 ms at 0.5 s
 _ERROR_FILE_BYTES_MAX: Final = 65536
 
@@ -174,6 +183,45 @@ class LaunchedRank:
             return
         self._looked_at_s = now_s
         self.training = find_outer(inner, self.pid, self._has_stacks_open)
+
+    def find_holder(self, now_s: float) -> ProgressHolder | None:
+        """Return the living process that holds the progress file, as this host knows it."""
+        self._read_progress(now_s)
+        told = self.progress
+        if told is None or not told.pid or self.exit is not None or not self.pid:
+            return None
+        inner = ProcessRef(told.pid, told.start_ticks)
+        if inner == ProcessRef(self.pid, self.start_ticks) and not self.is_contained:
+            return ProgressHolder(self.rank, inner.pid, inner.start_ticks)
+        outer = find_outer(inner, self.pid, self._has_stacks_open)
+        if outer is None:
+            return None
+        return ProgressHolder(self.rank, outer.pid, outer.start_ticks)
+
+    def continue_stopped(self, now_s: float) -> list[int]:
+        """Send SIGCONT to each process of the rank that a signal has stopped, and return the pids.
+
+        Never to one that a debugger holds (t). Helpers count, too: a stop of the whole group has stopped them with the rank.
+        """
+        if not self.pid or self.exit is not None:
+            return []
+        holder = self.find_holder(now_s)
+        try:
+            processes = read_processes()
+        except (OSError, SourceError):
+            processes = {}
+        leader = processes.get(self.pid)
+        if leader is None or leader.start_ticks != self.start_ticks:
+            return []
+        outside = [] if holder is None else [processes.get(holder.pid)]
+        found = {state.pid: state for state in outside if state is not None}
+        found |= {state.pid: state for state in (leader, *descendants(self.pid, processes))}
+        stopped = [state for state in found.values() if state.letter == _STOPPED]
+        return [
+            state.pid
+            for state in stopped
+            if send_signal(ProcessRef(state.pid, state.start_ticks), signal.SIGCONT)
+        ]
 
     def _has_training_ended(self) -> bool:
         """Return whether a process that made steps is gone, and the program that had started it may run on to something else.
@@ -360,6 +408,11 @@ class LaunchedAttempt:
             is_stepping=self.has_stepped(2),
             has_leftovers=has_leftovers,
         )
+
+    def holders(self, now_s: float) -> tuple[ProgressHolder, ...]:
+        """Return who holds the ranks' progress files, as far as that is known."""
+        found = [rank.find_holder(now_s) for rank in self.ranks.values()]
+        return tuple(holder for holder in found if holder is not None)
 
     def mark_signalled(self) -> None:
         """Record that this launcher is ending the living ranks."""

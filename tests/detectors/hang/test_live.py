@@ -325,11 +325,21 @@ def test_finding_carries_the_suspects_and_the_limit_that_was_in_force() -> None:
 
     finding = hang_finding(hang, job_id="j", attempt=3, node="n1")
 
-    assert (finding.blame, finding.ranks, finding.victims) == (Blame.RANK, (2,), (0, 1, 3))
+    assert (finding.blame, finding.ranks, finding.victims) == (Blame.NOBODY, (2,), (0, 1, 3))
     assert (finding.job_id, finding.attempt, finding.node) == ("j", 3, "n1")
     assert finding.signature == "hung:stopped"
     assert finding.summary == "no rank advances; rank 2: stopped by a signal"
     assert finding.evidence[0].text == hang.why
+
+
+@pytest.mark.parametrize("letter", ["Z", "X", ""])
+def test_process_that_is_gone_blames_its_rank_and_a_stopped_one_nobody(letter: str) -> None:
+    gone = stand(2, process_state=letter, state_age_s=7.0)
+    hang = seen(world(gone, stand(1, process_state="T", state_age_s=7.0)))
+
+    finding = hang_finding(hang, job_id="j", attempt=3, node="n1")
+
+    assert (finding.signature, finding.blame, finding.ranks) == ("hung:gone", Blame.RANK, (2,))
 
 
 def test_nothing_alive_is_no_hang() -> None:

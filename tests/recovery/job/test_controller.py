@@ -347,7 +347,7 @@ def test_an_error_when_starting_is_tried_again_and_then_told() -> None:
 
 def test_a_stopped_rank_is_a_hang_and_named(training: Bench) -> None:
     training.ranks[1] = replace(training.ranks[1], process_state="T")
-    for _second in range(9):
+    for _second in range(135):  # 5 s, SIGCONT, and the long limit of a job that has saved nothing
         for rank, told in training.ranks.items():
             training.ranks[rank] = replace(told, step_age_s=told.step_age_s + 1.0)
         training.tell(after_s=1.0)

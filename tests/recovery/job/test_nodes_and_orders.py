@@ -1309,7 +1309,7 @@ def test_a_rank_that_dies_while_a_slow_one_waits_to_be_moved_is_handled_at_once(
 def test_a_hang_while_a_slow_rank_waits_to_be_moved_is_handled_at_once(training: Bench) -> None:
     wait_for_approval_of_a_slow_rank(training)
 
-    training.age(POLICY.hung.floor_s + 5.0)
+    training.age(POLICY.hung.ceil_s + 5.0)
 
     assert_superseded(training, Kind.RANK_HUNG, "rank 1 is slow")
     assert len(training.records(AttemptStarted)) == 3

@@ -49,6 +49,9 @@ class ProbeBench(Bench):
         self.ended: list[FabricProbeEnded] = []
         self.parts = parse_parts("SwitchName=leaf1 Nodes=a,c\nSwitchName=leaf2 Nodes=b,d\n")  # type: ignore[misc]
 
+    def is_dry_for(self, _job_id: str) -> bool:
+        return False
+
     def probe_rules(self, _job_id: str) -> ProbeRules:
         return self.rules
 

@@ -19,6 +19,7 @@ from recovery.launcher.decision.launcher_state import (
     AskRanksToStop,
     AttemptFacts,
     CollectEvidence,
+    ContinueRanks,
     FindCheckpoints,
     ForgetAttempt,
     KeepLease,
@@ -455,3 +456,27 @@ def test_standbys_start_only_while_every_rank_trains() -> None:
     assert not pace.is_calm(ORDER, replace(calm, stop_asked_at_s=1.0), NOW_S)
     assert not pace.is_calm(ORDER, replace(calm, attempt=ENDED), NOW_S)
     assert not pace.is_calm(None, calm, NOW_S)
+
+
+def test_stopped_ranks_are_told_to_go_on_once_for_each_record() -> None:
+    order = replace(ORDER, continues=(1,), continue_number=7)
+    running = LauncherState(attempt=replace(RUNNING, number=2), empty_through=1, carried=CARRIED)
+
+    first = decide(order, running, NOW_S)
+    again = decide(order, first.state, NOW_S)
+    next_record = decide(replace(order, continue_number=9), first.state, NOW_S)
+
+    assert first.actions == (ContinueRanks(2, (1,)),)
+    assert again.actions == ()
+    assert next_record.actions == (ContinueRanks(2, (1,)),)
+
+
+def test_ranks_that_are_being_killed_are_not_told_to_go_on() -> None:
+    order = replace(ORDER, continues=(1,), continue_number=7)
+    state = LauncherState(
+        attempt=replace(RUNNING, number=2), empty_through=1, carried=CARRIED, kill_sent_through=2
+    )
+
+    assert decide(order, state, NOW_S).actions == ()
+    other = replace(state, attempt=RUNNING, kill_sent_through=0)
+    assert ContinueRanks(2, (1,)) not in decide(order, other, NOW_S).actions

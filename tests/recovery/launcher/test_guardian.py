@@ -3,7 +3,6 @@ import errno
 import hashlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -16,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from rankmend.errors import LaunchError, SourceError
-from recovery.launcher.guardian.guardian_client import Guardian, Spawn
+from recovery.launcher.guardian.guardian_client import Guardian
 from recovery.launcher.guardian.packets import (
     LISTED_MAX,
     PACKET_BYTES_MAX,
     Emptied,
-    Event,
     Exited,
     Exiting,
     GuardianLost,
@@ -41,80 +39,11 @@ from recovery.launcher.processes.process_tree import (
 )
 from recovery.launcher.processes.standing import identify
 from tests.support.eventually import DEADLINE_S, deadline_s, eventually
+from tests.support.guardian_ward import DAEMON, PYTHON, Ward
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
 
 REPOSITORY = Path(__file__).parents[3]
-PYTHON = [sys.executable, "-I", "-S", "-c"]
-
-# A grandchild with nothing in common with the rank but its mark and its subreaper.
-DAEMON = """
-import os, sys, time
-def daemonise():
-    if os.fork():
-        return
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-    with open(sys.argv[1], "w") as file:
-        file.write(str(os.getpid()))
-    time.sleep(600)
-    os._exit(0)
-"""
-
-
-class Ward:
-    """A guardian, with its events kept in the order in which they came."""
-
-    def __init__(self, folder: Path) -> None:
-        self.job_id = str(uuid.uuid4())
-        self.folder = folder
-        self.guardian = Guardian.start(self.job_id)
-        self.events: list[Event] = []
-
-    def environment(self, attempt: int) -> dict[str, str]:
-        marks = {"RANKMEND_JOB_ID": self.job_id, "RANKMEND_ATTEMPT": str(attempt)}
-        return {"PATH": os.environ["PATH"], **marks}
-
-    def spawn(
-        self,
-        *argv: str,
-        rank: int = 0,
-        attempt: int = 1,
-        cwd: str = "/",
-        env: dict[str, str] | None = None,
-    ) -> None:
-        with self.output(rank).open("wb") as file:
-            env = self.environment(attempt) if env is None else env
-            fds = (file.fileno(), file.fileno())
-            self.guardian.spawn(Spawn(attempt, rank, argv, env, cwd, *fds))
-
-    def output(self, rank: int = 0) -> Path:
-        return self.folder / f"output-{rank}"
-
-    def take(self) -> None:
-        poll = select.poll()
-        poll.register(self.guardian.fileno(), select.POLLIN)
-        poll.poll(100)
-        self.events += self.guardian.read_events()
-
-    def of(self, kind: type[Event], count: int = 1) -> list[Event]:
-        def has_come() -> bool:
-            self.take()
-            return len(self.told(kind)) >= count
-
-        eventually(has_come)
-        return self.told(kind)
-
-    def told(self, kind: type[Event]) -> list[Event]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def spawn_daemon(self, rank: int = 0, attempt: int = 1, then: str = "time.sleep(600)") -> int:
-        """Start a rank with a daemonised grandchild, and return the pid of that."""
-        path = self.folder / f"daemon-{attempt}-{rank}"
-        self.spawn(*PYTHON, f"{DAEMON}\ndaemonise()\n{then}", str(path), rank=rank, attempt=attempt)
-        eventually(lambda: path.exists() and path.read_text())
-        return int(path.read_text())
 
 
 @pytest.fixture
@@ -306,18 +235,21 @@ def test_rank_of_a_fenced_attempt_is_never_started(ward: Ward) -> None:
 # Signals, and the end of an attempt.
 
 
-def test_signal_reaches_the_group_of_the_named_ranks_only(ward: Ward) -> None:
+@pytest.mark.parametrize(("number", "left"), [(signal.SIGTERM, 8), (signal.SIGKILL, 6)])
+def test_signal_reaches_the_named_ranks_only_and_sigkill_their_groups(
+    ward: Ward, number: signal.Signals, left: int
+) -> None:
     for rank in range(3):
         ward.spawn("sh", "-c", "sleep 600 & sleep 600", rank=rank)
     ward.of(Spawned, count=3)
     eventually(lambda: len(find_marked(ward.job_id)) == 9)
 
-    ward.guardian.signal(1, signal.SIGTERM, ranks=[1])
+    ward.guardian.signal(1, number, ranks=[1])
 
     (exited,) = ward.of(Exited)
     assert isinstance(exited, Exited)
-    assert (exited.rank, exited.signal) == (1, signal.SIGTERM)
-    eventually(lambda: len(find_marked(ward.job_id)) == 6)
+    assert (exited.rank, exited.signal) == (1, number)
+    eventually(lambda: len(find_marked(ward.job_id)) == left)
 
 
 def test_signal_for_an_attempt_that_is_not_running_reaches_nobody(ward: Ward) -> None:

@@ -60,10 +60,10 @@ class Site:
         cluster.jobs = WatchedJobs(lambda: cluster.now_s, lambda _name: HungLimits(), self.desk)
         cluster.jobs.scheduler = self.scheduler
 
-    def hang(self, for_s: float = 300.0) -> None:
+    def hang(self, for_s: float = 700.0, state: str = "D") -> None:
         self.cluster.run(60)
         self.cluster.pause()
-        self.cluster.states[2] = "T"
+        self.cluster.states[2] = state
         self.cluster.run(for_s)
 
     @property
@@ -117,7 +117,7 @@ def test_action_is_dry_until_it_is_switched_on(make_site: MakeSite) -> None:
 def test_hung_job_is_requeued_once_without_its_bad_node(make_site: MakeSite) -> None:
     site = make_site(REQUEUE)
 
-    site.hang(600.0)
+    site.hang(900.0)
 
     (request,) = site.scheduler.asked
     assert (request.action, request.slurm_job, request.nodes) == (
@@ -130,13 +130,25 @@ def test_hung_job_is_requeued_once_without_its_bad_node(make_site: MakeSite) -> 
     assert site.journaled() == [False]
 
 
+@pytest.mark.parametrize("action", [WatchedAction.REQUEUE, WatchedAction.DRAIN])
+def test_node_of_a_process_that_a_signal_has_stopped_is_not_blamed(
+    make_site: MakeSite, action: WatchedAction
+) -> None:
+    site = make_site(WatchedRules(action=action, dry_run=False))
+
+    site.hang(state="T")
+
+    asked = [(one.action, one.nodes) for one in site.scheduler.asked]
+    assert asked == ([(SchedulerAction.REQUEUE, ())] if action is WatchedAction.REQUEUE else [])
+
+
 def test_controller_that_starts_anew_asks_again_under_the_same_key(make_site: MakeSite) -> None:
     site = make_site(REQUEUE)
     site.hang()
     site.journal.close()
 
     site.start()
-    site.cluster.run(300)
+    site.cluster.run(700)
 
     first, again = site.scheduler.asked
     assert first.key == again.key
@@ -156,7 +168,7 @@ def test_request_that_could_not_be_made_is_made_at_the_next_look(make_site: Make
 def test_nothing_is_done_before_the_verdict_has_stood_for_a_while(make_site: MakeSite) -> None:
     site = make_site(REQUEUE)
 
-    site.hang(100.0)
+    site.hang(330.0)
 
     assert site.scheduler.asked == []
     assert "(confirm_s)" in site.act

@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 from tests.support.eventually import eventually
 from tests.support.faults.fault import Fault
+
+_AGAIN_MS = 20
 
 
 def kill(process: int | subprocess.Popen[bytes], number: int = signal.SIGKILL) -> None:
@@ -33,6 +37,22 @@ def stop(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Faul
             os.close(pidfd)
 
     return Fault(f"process {pid} stopped", resume)
+
+
+def keep_stopped(pid: int) -> None:
+    """Have a process stop again whenever it is told to go on, until it has gone: a stop that SIGCONT doesn't heal."""
+    pidfd = os.pidfd_open(pid)
+    signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+
+    def stop_again() -> None:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        while not poll.poll(_AGAIN_MS):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        os.close(pidfd)
+
+    threading.Thread(target=stop_again, daemon=True).start()
 
 
 def freeze(process: int | subprocess.Popen[bytes] | subprocess.Popen[str]) -> Fault:

@@ -11,6 +11,7 @@ import pytest
 from recovery.journal.incident_records import IncidentOpened
 from tests.support.eventually import eventually
 from tests.support.faults.checkpoint_disk import checkpoint_disk
+from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import Job, kill
 
 pytestmark = pytest.mark.process
@@ -24,15 +25,16 @@ def ask(job: Job, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("number", "kind"), [(signal.SIGKILL, "rank_failed"), (signal.SIGSTOP, "rank_hung")]
-)
+@pytest.mark.parametrize(("harm", "kind"), [(kill, "rank_failed"), (keep_stopped, "rank_hung")])
 def test_faults_are_found_while_the_checkpoint_storage_hangs(
-    make_lockstep: Make, tmp_path: Path, number: int, kind: str
+    make_lockstep: Make, tmp_path: Path, harm: Callable[[int], None], kind: str
 ) -> None:
     with checkpoint_disk(tmp_path) as disk:
         job = make_lockstep(
-            "--steps=4000", "--every=100000", flags=["--hang-stopped=2", "--grace=2"]
+            "--steps=4000",
+            "--every=100000",
+            # It has saved nothing, so it waits for the long limit.
+            flags=["--hang-stopped=2", "--hang-min=4", "--hang-max=4", "--grace=2"],
         )
         job.folder.joinpath("checkpoints").symlink_to(disk.point)
         job.start()
@@ -40,7 +42,7 @@ def test_faults_are_found_while_the_checkpoint_storage_hangs(
 
         disk.hang()
         pids = job.pids_at_step(150)  # and on it trains; its milestones go beside the checkpoints
-        kill(pids[1], number=number)
+        harm(pids[1])
         eventually(lambda: job.incidents, f"an incident: {kind}")
         shown = ask(job, "status", job.name)
 

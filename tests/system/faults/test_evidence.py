@@ -1,7 +1,6 @@
 """Evidence of a hang is saved before the ranks are stopped, in time, and names the culprit."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,8 @@ from recovery.journal.attempt_records import AttemptStarted
 from recovery.journal.incident_records import Decided, EvidenceCollected
 from tests.support.eventually import eventually
 from tests.support.faults.mounts import hanging_mount
-from tests.system.faults.harness import Job, kill
+from tests.support.faults.process import keep_stopped
+from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
 Make = Callable[..., Job]
@@ -125,7 +125,7 @@ def test_a_full_disk_stops_no_recovery(make_lockstep: Make, tmp_path: Path) -> N
     incidents.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(incidents)], check=True)
     try:
-        kill(pids[1], number=signal.SIGSTOP)
+        keep_stopped(pids[1])
         assert job.wait() == 0, job.output
         record, _folder = evidence_of(job)
     finally:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from detectors.finding import Blame, Kind
+from recovery.journal.attempt_records import StandKind, StandStill
 from tests.support.eventually import fault_lasts
+from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import Job, assert_recovered, kill
 
 pytestmark = pytest.mark.process
@@ -20,12 +22,47 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on(
     job = make_lockstep(flags=["--hang-stopped=1"])
     job.start()
 
-    kill(job.pids_at_step(25)[rank], number=signal.SIGSTOP)
+    keep_stopped(job.pids_at_step(25)[rank])
 
     assert_recovered(job, undisturbed, incidents=1)
     finding = job.incidents[0].failure.finding
     assert finding.kind is Kind.RANK_HUNG
-    assert finding.ranks == (rank,)
+    assert (finding.ranks, finding.blame) == ((rank,), Blame.NOBODY)
+    kinds = [one.kind for one in job.records(StandStill)]
+    assert kinds.count(StandKind.CONTINUED) == 1, kinds
+    assert "SIGCONT is sent once" in job.output
+    assert "it has stopped again" in finding.evidence[0].text
+
+
+def test_a_stopped_rank_goes_on_without_a_restart(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(flags=["--hang-stopped=1"])
+    job.start()
+
+    kill(job.pids_at_step(25)[2], number=signal.SIGSTOP)
+
+    assert_recovered(job, undisturbed, incidents=0)
+    kinds = [one.kind for one in job.records(StandStill)]
+    assert kinds == [StandKind.CONTINUED, StandKind.ENDED]
+    assert len(job.attempts) == 1
+
+
+def test_a_suspended_job_is_left_alone_until_it_goes_on(
+    make_lockstep: Make, undisturbed: dict[str, object]
+) -> None:
+    job = make_lockstep(flags=["--hang-stopped=1", "--hang-min=1", "--hang-max=1"])
+    job.start()
+    pids = job.pids_at_step(25).values()
+
+    kill(*pids, number=signal.SIGSTOP)
+    job.expect_output("the job is suspended")
+    fault_lasts(3.0)
+    kill(*pids, number=signal.SIGCONT)
+
+    assert_recovered(job, undisturbed, incidents=0)
+    kinds = [one.kind for one in job.records(StandStill)]
+    assert kinds == [StandKind.SUSPENDED, StandKind.ENDED]
 
 
 def test_a_rank_that_stops_inside_the_all_reduce_is_named(

@@ -14,6 +14,7 @@ import pytest
 from detectors.finding import Kind
 from recovery.launcher.processes.process_tree import find_marked, read_processes, read_status
 from tests.support.eventually import DEADLINE_S, eventually
+from tests.support.faults.process import keep_stopped
 from tests.support.hook import each_python
 from tests.system.faults.harness import Job, assert_recovered, kill
 
@@ -96,7 +97,7 @@ def test_a_killed_and_a_stopped_rank_cost_nothing_but_time(
     assert are_contained(job, first), "the host's pids of processes in namespaces of their own"
     kill(first[2])
     second = job.pids_at_step(25, attempt=2)
-    kill(second[1], number=signal.SIGSTOP)
+    keep_stopped(second[1])
 
     assert_recovered(job, undisturbed, incidents=2)
     killed, stopped = [one.failure.finding for one in job.incidents]

@@ -1,6 +1,5 @@
 """PyTorch jobs on gloo under the real `rankmend run`, broken while they train."""
 
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from detectors.finding import Kind
 from recovery.journal.attempt_records import AttemptVerified
 from recovery.report.overview import view_ranks
 from tests.support.eventually import eventually
+from tests.support.faults.process import keep_stopped
 from tests.system.faults.harness import EXAMPLES, Job, kill
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
@@ -68,7 +68,7 @@ def test_a_rank_stopped_inside_a_gloo_all_reduce_is_named(make_unchanged: Make) 
     job = make_unchanged(flags=["--hang-stopped=1"])
     job.start()
 
-    kill(job.pids_at_step(45)[0], number=signal.SIGSTOP)
+    keep_stopped(job.pids_at_step(45)[0])
 
     assert job.wait() == 0, job.output
     assert len(job.incidents) == 1

@@ -1,10 +1,12 @@
 """A small DDP job on gloo whose parameters depend on every step of every rank, and whose last rank saves late.
 
 Rank 0 ends at once after the last step. The last rank uses the store a while after that, as a long save does.
+With --saves-at SIGNAL it saves and leaves at the end of the step in which a rank gets that signal, as scripts for preemption do.
 """
 
 import argparse
 import os
+import signal
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -59,7 +61,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes that load the data")
     parser.add_argument("--context", help="how these start")
     parser.add_argument("--let-go", type=Path, help="make the last step once this file is there")
+    parser.add_argument("--saves-at", default="", help="signals, such as SIGTERM,SIGUSR1")
     arguments = parser.parse_args()
+    asked = torch.zeros(1)
+    for name in filter(None, arguments.saves_at.split(",")):
+        signal.signal(signal.Signals[name], lambda *_: asked.fill_(1))
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
     torch.set_num_threads(1)
@@ -88,11 +94,17 @@ def main() -> None:
         loss_of(replica, inputs).backward()
         optimizer.step()
         rankmend.step(step)
+        if arguments.saves_at:
+            stops = asked.clone()
+            dist.all_reduce(stops, dist.ReduceOp.MAX)
+            if stops.item():
+                if rank == 0:
+                    save(arguments.checkpoint_dir, step, model, optimizer)
+                dist.barrier()
+                print(f"preempted: saved at {step}", flush=True)
+                os._exit(0)
         if rank == 0 and step % arguments.every == 0:
-            publish(
-                arguments.checkpoint_dir / f"step-{step:08d}.pt",
-                {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()},
-            )
+            save(arguments.checkpoint_dir, step, model, optimizer)
     if rank == world_size - 1:
         time.sleep(1)  # the long save
         store = dist.TCPStore(
@@ -105,6 +117,11 @@ def main() -> None:
         assert store.get("saved") == b"late"
         publish(arguments.result, model.state_dict())
     os._exit(0)  # a gloo group that is destroyed at once can hang (torch 2.13: 1 of 10 runs)
+
+
+def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    publish(folder / f"step-{step:08d}.pt", state)
 
 
 def publish(path: Path, body: object) -> None:

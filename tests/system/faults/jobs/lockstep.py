@@ -82,11 +82,17 @@ def fail(arguments: argparse.Namespace) -> None:
     if how == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        stop_for_good()
     if how.startswith("statvfs:"):
         os.statvfs(how.partition(":")[2])
         return
     sys.exit(int(how))
+
+
+def stop_for_good() -> None:
+    """Stop, and again whenever somebody lets this process go on."""
+    signal.signal(signal.SIGCONT, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def load_checkpoint(path: str) -> tuple[int, np.ndarray]:

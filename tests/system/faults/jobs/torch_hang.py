@@ -2,7 +2,7 @@
 
     torch_hang.py HOW RANK [--answers-pipe]
 
-HOW: sleep, lock (a lock that nobody releases), stop (SIGSTOP), spin (a loop in Python). With
+HOW: sleep, lock (a lock that nobody releases), stop (SIGSTOP, again after each SIGCONT), spin (a loop in Python). With
 --answers-pipe each rank dumps its flight recorder as an NCCL rank does: a thread reads
 `<pipe file><rank>.pipe` and writes `<dump file><rank>` (ProcessGroupNCCL.cpp, DumpPipe). Gloo
 itself records and has nobody who dumps.
@@ -26,6 +26,7 @@ HANG_STEP, STEPS = 12, 24
 
 def hang_here(how: str) -> None:
     if how == "stop":
+        signal.signal(signal.SIGCONT, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "lock":
         lock = threading.Lock()

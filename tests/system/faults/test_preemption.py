@@ -1,0 +1,69 @@
+"""Jobs whose ranks load data in worker processes, asked to end: the script's own save must not be lost with its workers."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from recovery.journal.job_records import OutcomeKind
+from recovery.launcher.processes.process_tree import find_marked
+from tests.system.faults.harness import Job
+
+pytestmark = [pytest.mark.process, pytest.mark.torch]
+Make = Callable[..., Job]
+CONTEXTS = ["fork", "spawn", "forkserver"]
+
+
+def with_workers(make_job: Make, context: str) -> Job:
+    """Return a job that saves only when it is asked to end."""
+    pytest.importorskip("torch")
+    job = make_job("ddp.py", world_size=2)
+    job.arguments = [
+        f"--checkpoint-dir={job.checkpoints}",
+        f"--result={job.folder / 'result.pt'}",
+        "--steps=100000",
+        "--every=100000",
+        "--workers=2",
+        f"--context={context}",
+        "--saves-at=SIGTERM,SIGUSR1",
+    ]
+    return job
+
+
+def saves(job: Job) -> list[str]:
+    return [path.name for path in job.checkpoints.glob("step-*.pt")]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
+def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
+    make_job: Make, context: str, number: signal.Signals, code: int
+) -> None:
+    job = with_workers(make_job, context)
+    job.start()
+    job.pids_at_step(20)
+
+    job.signal(number)
+
+    assert job.wait() == code, job.output
+    assert len(saves(job)) == 1, job.output
+    assert job.output.count("preempted: saved at") == 2
+    assert "DataLoader worker" not in job.output
+    assert job.incidents == []
+    assert not find_marked(job.job_id)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_job_with_loader_workers_saves_at_its_time_limit(make_job: Make, context: str) -> None:
+    for limit_s in (15, 30, 60, 120):  # on a busy machine ranks begin late
+        job = with_workers(make_job, context)
+        job.flags = [f"--time-limit={limit_s}s"]
+        job.start()
+        code = job.wait()
+        if "makes progress" in job.output:
+            break
+
+    assert code == 124, job.output
+    assert job.ended[-1].outcome.kind is OutcomeKind.TIME_LIMIT
+    assert len(saves(job)) == 1, job.output
+    assert "DataLoader worker" not in job.output
