@@ -62,7 +62,7 @@ def _make_dated(original):
         if writer is not None:
             nccl.tell(writer)  # before: two versions that meet end here
         began_ns = monotonic_ns()
-        result = original(*arguments, **named)
+        result = original(*arguments, **named)  # rankmend passes this on
         if writer is not None:
             writer.mark_rendezvous(began_ns, monotonic_ns())
             atexit.unregister(gloo_threads.let_go)
@@ -76,6 +76,6 @@ def _make_patient(original):
     @functools.wraps(original)
     def destroy_process_group(*arguments, **named):
         gloo_threads.let_go()
-        return original(*arguments, **named)
+        return original(*arguments, **named)  # rankmend passes this on
 
     return destroy_process_group
