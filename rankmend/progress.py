@@ -47,6 +47,20 @@ class Section(Enum):
 _SECTIONS = (*Section, Section.COMMUNICATION)
 
 
+class ScriptEnd(Enum):
+    """How a rank's script has ended, while its process may still run."""
+
+    RUNNING = ""
+    EXITED = (
+        "exited"  # by sys.exit without a code of failure: perhaps in the middle of its training
+    )
+    RETURNED = "returned"  # it returned, or destroyed its default process group
+    FAILED = "failed"  # by an exception or a code
+
+
+_SCRIPT_ENDS = tuple(ScriptEnd)  # in the order of their codes in `layout`
+
+
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
     """The owner of a progress file, as the launcher wrote it."""
@@ -136,6 +150,7 @@ class RankProgress:
     is_auto: bool  # steps counted by the optimizer hook
     is_relative: bool  # step numbers count from the start of the process
     has_pairs: bool  # it sends to or receives from single ranks
+    script_end: ScriptEnd
     attached_at_s: float | None
     resumed_at_s: float | None
     first_section_at_s: float | None
@@ -286,6 +301,7 @@ class ProgressReader:
             is_auto=bool(flags & layout.FLAG_AUTO),
             is_relative=bool(flags & layout.FLAG_RELATIVE),
             has_pairs=bool(flags & layout.FLAG_PAIRS),
+            script_end=_SCRIPT_ENDS[flags >> layout.END_SHIFT & layout.END_MASK],
             attached_at_s=self._time(attached, now_s, "attached"),
             resumed_at_s=self._time(resumed, now_s, "resumed"),
             first_section_at_s=self._time(first, now_s, "first section"),

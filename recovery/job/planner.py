@@ -9,6 +9,7 @@ from typing import Final
 
 from detectors.failed.failed_ranks import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind, SymptomKind
+from detectors.hang.evidence import ENDING, FINISHED
 from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
@@ -64,6 +65,8 @@ def _plan(
     is_persons: bool,
 ) -> Plan:
     """Return the cheapest step that the evidence allows."""
+    if finding.symptom == FINISHED:
+        return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
     refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
         return Plan(
@@ -218,6 +221,10 @@ def _first_words(ledger: Ledger, finding: Finding) -> str:
 
 
 def _restart_reason(finding: Finding) -> str:
+    if finding.symptom == FINISHED:
+        return f"{finding.summary}: end what still runs, and the job with it"
+    if finding.symptom == ENDING:
+        return f"{finding.summary}: end it; if its stack shows no training, the job is done, else restart the ranks in place"
     if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY:
         return "the ranks have stalled, and nothing points at one of them: restart them in place"
     return f"{finding.summary}: restart the ranks in place"
