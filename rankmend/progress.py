@@ -23,6 +23,7 @@ from typing import Any
 
 from rankmend.errors import SourceError, TornReadError
 from rankmend.hook import layout
+from rankmend.script_end import ScriptEnd
 from rankmend.told_hidden import ToldHidden
 from rankmend.told_place import ToldPlace
 
@@ -47,18 +48,7 @@ class Section(Enum):
 _SECTIONS = (*Section, Section.COMMUNICATION)
 
 
-class ScriptEnd(Enum):
-    """How a rank's script has ended, while its process may still run."""
-
-    RUNNING = ""
-    EXITED = (
-        "exited"  # by sys.exit without a code of failure: perhaps in the middle of its training
-    )
-    RETURNED = "returned"  # it returned, or destroyed its default process group
-    FAILED = "failed"  # by an exception or a code
-
-
-_SCRIPT_ENDS = tuple(ScriptEnd)  # in the order of their codes in `layout`
+_SCRIPT_ENDS = tuple(ScriptEnd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,6 @@ def detect_failed(
         )
         if early:
             blame, symptom = Blame.PROGRAM, replace(symptom, detail="early_end")
-            ranks = tuple(sorted(early))
             summary = f"{ranks_in_words(early)} ended with exit code 0 while others still needed it"
     accused_ranks = {death.end.rank for death in accused}
     victims = [death for death in deaths if death.end.rank not in accused_ranks]

@@ -16,7 +16,7 @@ from typing import Final
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError
-from rankmend.progress import ScriptEnd
+from rankmend.script_end import ScriptEnd
 
 GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor
 # Share of the timeout after which PyTorch itself ends a collective. The rest leaves time for the
@@ -123,6 +123,7 @@ class RankStand:
         False  # the process that made its steps ended; what had started it runs on
     )
     script_end: ScriptEnd = ScriptEnd.RUNNING
+    knows_exit: bool = True  # False: `is_done` says that it is gone, and nobody saw its exit code
 
     @property
     def has_trained(self) -> bool:
@@ -384,8 +385,9 @@ def _end_of_training(
 ) -> tuple[HangCause, list[RankStand], str] | None:
     """Return what the ranks that have ended, or left their training, say of those that still run; None: nothing.
 
-    A rank that ended before it trained is needed by nobody. That one with exit code 0 has finished its
-    training is known if its script returned or destroyed its process group, and not if it exited in a loop.
+    A rank that ended before it trained is needed by nobody. A rank with exit code 0 is known to have finished its
+    training if its script returned or destroyed its process group; by sys.exit it may have left a loop. Nobody is
+    accused: the program ends early.
     """
     ended = [stand for stand in stands if stand.is_over and stand.has_trained]
     left = ranks_in_words(stand.rank for stand in live)
@@ -402,7 +404,7 @@ def _end_of_training(
         reason = f"every rank has finished its training{others}, and {left} {verb}"
         return HangCause.FINISHED, [], reason
     done = [stand for stand in ended if stand.is_done]
-    if not done:
+    if not done or not all(stand.knows_exit for stand in done):
         return None
     most = max(stand.steps_done for stand in done)
     if not all(most <= stand.steps_done <= most + AHEAD_STEPS_MAX for stand in live):
@@ -424,7 +426,7 @@ def _end_of_training(
         return HangCause.ENDING, [], reason
     else:
         reason = f"{who} ended with exit code 0 while {left} {verb}"
-    return HangCause.EXITED, done, reason
+    return HangCause.EXITED, [], reason
 
 
 def _evidence(live: list[RankStand], accused: tuple[int, ...]) -> list[Evidence]:

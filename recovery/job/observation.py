@@ -14,7 +14,7 @@ from detectors.failed.failed_ranks import RankEnd
 from detectors.failed.said_error import NOTHING_SAID
 from detectors.hang.live import RankStand
 from detectors.node.job_libraries import LibraryShare, RankLibrary, find_mixed_jobs
-from rankmend.progress import ScriptEnd
+from rankmend.script_end import ScriptEnd
 from recovery.job.older_exit import exit_of_today
 from recovery.job.step_ends import StepEnds
 from recovery.journal.limits import Policy

@@ -40,6 +40,11 @@ class RealEnd:
     has_peer: bool = False  # rank 0 doesn't wait apart, but runs the same
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return who is accused: an end with 0 accuses the program alone."""
+        return () if self.kind is S.COMMUNICATION else (1,)
+
+    @property
     def needs_small_disk(self) -> bool:
         return "SMALL" in self.body
 

@@ -17,7 +17,7 @@ from detectors.hang.live import (
     hang_finding,
 )
 from rankmend.errors import ConfigError
-from rankmend.progress import ScriptEnd
+from rankmend.script_end import ScriptEnd
 
 LIMITS = HungLimits()
 MINUTE_S = 60.0
@@ -508,6 +508,7 @@ PLAIN = "the ranks are alive, and no rank is behind the others"
         (done(2), {**RETURNED, "script_end": ScriptEnd.FAILED}, HangCause.EXITED, "the script of ranks 0, 1 and 3 ended with an error, and they still run"),
         # What proves nothing.
         (done(2, steps_done=0, sections_entered=0), {}, HangCause.NOBODY, PLAIN),
+        (done(2, knows_exit=False), {}, HangCause.NOBODY, PLAIN),
         (done(2, steps_done=36), IDLE, HangCause.NOBODY, PLAIN),
         (done(2, steps_done=26), {}, HangCause.NOBODY, PLAIN),
         (stand(2, **IDLE), {**RETURNED}, HangCause.NOBODY, PLAIN),
@@ -528,7 +529,7 @@ def test_rank_that_ended_in_its_training_is_the_programs_fault_and_no_nodes() ->
 
     finding = hang_finding(hang, job_id="j", attempt=1, node="n1")
 
-    assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (2,), (0, 1, 3))
+    assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (), (0, 1, 3))
     assert finding.summary == WAITS
 
 

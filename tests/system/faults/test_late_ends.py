@@ -35,7 +35,7 @@ def test_rank_that_ends_in_its_loop_is_named_and_the_program_is_to_blame(
 
     finding = job.incidents[0].failure.finding
     assert finding.summary == words
-    assert (finding.ranks, finding.victims, finding.blame) == ((1,), (0, 2), Blame.PROGRAM)
+    assert (finding.ranks, finding.victims, finding.blame) == ((), (0, 2), Blame.PROGRAM)
     evidence = job.records(EvidenceCollected)[0].finding
     assert evidence is not None
     assert f"{words} in wait_for_ever (" in evidence.summary

@@ -42,7 +42,7 @@ def test_end_of_a_real_rank_has_its_class_culprit_and_blame(
         code = job.wait()
     finding = job.incidents[0].failure.finding
     found = (finding.symptom.kind, finding.blame, finding.ranks, code)
-    assert found == (end.kind, end.blame, (1,), end.exit_code), job.output
+    assert found == (end.kind, end.blame, end.ranks, end.exit_code), job.output
     assert end.line in finding.summary
     assert job.ended[-1].outcome.kind is OutcomeKind.ESCALATED
     frames = [line for line in job.output.splitlines() if ' File "' in line]
