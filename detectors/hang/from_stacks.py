@@ -111,7 +111,12 @@ def call_of(frames: tuple[Frame, ...]) -> str:
 
 
 def is_in_framework(frames: tuple[Frame, ...]) -> bool:
-    """Return whether a stack stands in what trains, evaluates or saves a model, at any depth."""
+    """Return whether a stack stands in what trains, evaluates or saves a model, at any depth.
+
+    To destroy the process groups is none of these: a script does it when all is done.
+    """
+    if any(frame.function == "destroy_process_group" for frame in frames):
+        return False
     return any(set(frame.file.split("/")) & _FRAMEWORKS for frame in frames)
 
 

@@ -403,29 +403,48 @@ def _end_of_training(
         others = f" ({ranks_in_words(s.rank for s in ended)} ended)" if ended else ""
         reason = f"every rank has finished its training{others}, and {left} {verb}"
         return HangCause.FINISHED, [], reason
-    done = [stand for stand in ended if stand.is_done]
-    if not done or not all(stand.knows_exit for stand in done):
+    over = [stand for stand in ended if stand.is_done]
+    over += [stand for stand in live if stand.script_end in _LEFT and stand.has_trained]
+    return _left_behind(live, over) if over and all(stand.knows_exit for stand in over) else None
+
+
+def _left_behind(
+    live: list[RankStand], over: list[RankStand]
+) -> tuple[HangCause, list[RankStand], str] | None:
+    """Return what ranks that are ``over`` with their training say of the rest; None: nothing.
+
+    Who waits in a collective, has entered more of them or made more steps waits for one of these.
+    """
+    finished = {stand.rank for stand in over}
+    rest = [stand for stand in live if stand.rank not in finished]
+    most = max(stand.steps_done for stand in over)
+    if not all(most <= stand.steps_done <= most + AHEAD_STEPS_MAX for stand in rest):
         return None
-    most = max(stand.steps_done for stand in done)
-    if not all(most <= stand.steps_done <= most + AHEAD_STEPS_MAX for stand in live):
-        return None
-    who = ranks_in_words(stand.rank for stand in done)
-    entered = max(stand.collectives_entered for stand in done)
-    has_pairs = any(stand.has_pairs for stand in stands)
+    entered = max(stand.collectives_entered for stand in over)
+    has_pairs = any(stand.has_pairs for stand in (*live, *over))
     is_waiting = any(
         stand.section in _WAITING_SECTIONS
         or stand.steps_done > most
         or (stand.collectives_entered > entered and not has_pairs)
-        for stand in live
+        for stand in rest
     )
-    if is_waiting:
-        reason = f"{who} ended with exit code 0 while {left} wait{'s' * (len(live) == 1)} for {'it' if len(done) == 1 else 'them'}"
-    elif all(stand.script_end is ScriptEnd.RETURNED for stand in done) and not is_saving:
-        verb = f"made as many steps and {verb}"
-        reason = f"{who} finished {'its' if len(done) == 1 else 'their'} training; {left} {verb}"
+    is_known = all(stand.script_end is ScriptEnd.RETURNED for stand in over)
+    is_saving = any(stand.section in _SAVING for stand in rest)
+    who, others = ranks_in_words(finished), ranks_in_words(stand.rank for stand in rest)
+    runs = "still runs" if len(live) == 1 else "still run"
+    if is_known and not (is_waiting or is_saving):
+        own = "its" if len(over) == 1 else "their"
+        if len(rest) < len(live):
+            runs = f"{ranks_in_words(stand.rank for stand in live)} {runs}"
+        reason = f"{who} finished {own} training; {others} made as many steps and {runs}"
         return HangCause.ENDING, [], reason
+    are_gone = all(stand.is_done for stand in over)
+    ended = f"{who} {'ended with exit code 0' if are_gone else 'left the training'}"
+    if is_waiting:
+        waits = "waits" if len(rest) == 1 else "wait"
+        reason = f"{ended} while {others} {waits} for {'it' if len(over) == 1 else 'them'}"
     else:
-        reason = f"{who} ended with exit code 0 while {left} {verb}"
+        reason = f"{ended} while {others} {'still runs' if len(rest) == 1 else 'still run'}"
     return HangCause.EXITED, [], reason
 
 

@@ -36,7 +36,7 @@ from recovery.journal.incident_records import (
     WaitsFor,
 )
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.limits import PlanStep
+from recovery.journal.limits import PlanStep, out_of_restarts
 from recovery.journal.node_records import FinderChosen
 from recovery.journal.records import Record
 from recovery.messages.outside import trains
@@ -318,7 +318,11 @@ class IncidentRunner:
             return False
         finding = incident.judged or failure.finding
         if finding.symptom != FINISHED:
-            return None
+            spent = out_of_restarts(self._ledger.spent, incident.policy)
+            if spent is not None:
+                reason = f"{shared_reasons.budget_spent(spent)}: {finding.summary}"
+                self._escalate(incident, reason, None)
+            return None if spent is None else True
         reason = f"{finding.summary}; it was ended after {failure.finding.since_age_s:.0f} s"
         cancelled = event_of(incident, Outcome.CANCEL, "the job is done")
         self._situation.record(cancelled, RanksDone(failure.attempt, reason))

@@ -65,7 +65,7 @@ def _plan(
     is_persons: bool,
 ) -> Plan:
     """Return the cheapest step that the evidence allows."""
-    if finding.symptom == FINISHED:
+    if finding.symptom in (FINISHED, ENDING):  # the incident ends the job, or looks at the budget
         return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
     refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:

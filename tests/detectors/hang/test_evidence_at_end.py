@@ -20,7 +20,11 @@ JOIN = (
     Frame(LIB + "wandb/sdk/wandb_run.py", 20, "finish"),
     Frame("/job/train.py", 52, "<module>"),
 )
-SHUTDOWN = (Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown"),)
+SHUTDDESTROYS = (
+    Frame(LIB + "torch/distributed/distributed_c10d.py", 2300, "destroy_process_group"),
+    Frame("/job/train.py", 80, "main"),
+)
+OWN = (Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown"),)
 SAVE = (Frame(LIB + "torch/serialization.py", 900, "_save"), Frame("/job/train.py", 60, "main"))
 OWN = (Frame("/job/train.py", 70, "finish"),)
 
@@ -39,6 +43,7 @@ def finding(symptom: Symptom) -> Finding:
         (ENDING, {0: JOIN, 1: JOIN}, FINISHED, "S in join (threading.py:1112), from /job/train.py:52"),
         (ENDING, {0: SHUTDOWN, 1: SHUTDOWN}, FINISHED, "S in _shutdown (threading.py:1590)"),
         (ENDING, {0: OWN, 1: OWN}, FINISHED, "S in finish (train.py:70)"),
+        (ENDING, {0: DESTROYS, 1: DESTROYS}, FINISHED, "S in destroy_process_group"),
         (ENDING, {0: OWN}, ENDING, "S (rank 0: in finish (train.py:70))"),
         (ENDING, {0: OWN, 1: SAVE}, ENDING, "S (rank 0: in finish (train.py:70); rank 1: in _save (serialization.py:900), from /job/train.py:60)"),
         (ENDING, {0: ALL_REDUCE, 1: OWN}, ENDING, "S (rank 0: in all_reduce; rank 1: in finish (train.py:70))"),

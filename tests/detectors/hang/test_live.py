@@ -511,7 +511,10 @@ PLAIN = "the ranks are alive, and no rank is behind the others"
         (done(2, knows_exit=False), {}, HangCause.NOBODY, PLAIN),
         (done(2, steps_done=36), IDLE, HangCause.NOBODY, PLAIN),
         (done(2, steps_done=26), {}, HangCause.NOBODY, PLAIN),
-        (stand(2, **IDLE), {**RETURNED}, HangCause.NOBODY, PLAIN),
+        (stand(2, **RETURNED), IDLE, HangCause.ENDING, "rank 2 finished its training; ranks 0, 1 and 3 made as many steps and ranks 0, 1, 2 and 3 still run"),
+        (stand(2, **IDLE), RETURNED, HangCause.ENDING, "ranks 0, 1 and 3 finished their training; rank 2 made as many steps and ranks 0, 1, 2 and 3 still run"),
+        (stand(2), RETURNED, HangCause.EXITED, "ranks 0, 1 and 3 left the training while rank 2 waits for them"),
+        (stand(2, **RETURNED), {"steps_done": 36, **IDLE}, HangCause.EXITED, "rank 2 left the training while ranks 0, 1 and 3 wait for it"),
         (stand(2, is_past_training=True), IDLE, HangCause.NOBODY, PLAIN),
     ],
 )  # fmt: skip
