@@ -20,11 +20,11 @@ JOIN = (
     Frame(LIB + "wandb/sdk/wandb_run.py", 20, "finish"),
     Frame("/job/train.py", 52, "<module>"),
 )
-SHUTDDESTROYS = (
+SHUTDOWN = (Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown"),)
+DESTROYS = (
     Frame(LIB + "torch/distributed/distributed_c10d.py", 2300, "destroy_process_group"),
     Frame("/job/train.py", 80, "main"),
 )
-OWN = (Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown"),)
 SAVE = (Frame(LIB + "torch/serialization.py", 900, "_save"), Frame("/job/train.py", 60, "main"))
 OWN = (Frame("/job/train.py", 70, "finish"),)
 
