@@ -137,7 +137,19 @@ def _attach(flags):
     finally:
         _attaching.release()
     _offer_stacks()
+    _watch_end(writer)
     return True
+
+
+def _watch_end(writer):
+    """Have the end of the script reported to a launcher: what hangs after that is no training."""
+    try:
+        if os.environ.get(_layout.ENV_PROGRESS_FILE):
+            from rankmend.hook import leaving
+
+            leaving.watch(writer)
+    except Exception:  # a hang at the end is then one like others
+        pass
 
 
 def _offer_stacks():

@@ -23,6 +23,7 @@ from typing import Any
 
 from rankmend.errors import SourceError, TornReadError
 from rankmend.hook import layout
+from rankmend.script_end import ScriptEnd
 from rankmend.told_hidden import ToldHidden
 from rankmend.told_place import ToldPlace
 
@@ -45,6 +46,9 @@ class Section(Enum):
 
 # By code. Waiting for others belongs to communication, whoever looks from outside.
 _SECTIONS = (*Section, Section.COMMUNICATION)
+
+
+_SCRIPT_ENDS = tuple(ScriptEnd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ class RankProgress:
     is_auto: bool  # steps counted by the optimizer hook
     is_relative: bool  # step numbers count from the start of the process
     has_pairs: bool  # it sends to or receives from single ranks
+    script_end: ScriptEnd
     attached_at_s: float | None
     resumed_at_s: float | None
     first_section_at_s: float | None
@@ -286,6 +291,7 @@ class ProgressReader:
             is_auto=bool(flags & layout.FLAG_AUTO),
             is_relative=bool(flags & layout.FLAG_RELATIVE),
             has_pairs=bool(flags & layout.FLAG_PAIRS),
+            script_end=_SCRIPT_ENDS[flags >> layout.END_SHIFT & layout.END_MASK],
             attached_at_s=self._time(attached, now_s, "attached"),
             resumed_at_s=self._time(resumed, now_s, "resumed"),
             first_section_at_s=self._time(first, now_s, "first section"),

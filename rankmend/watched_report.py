@@ -26,7 +26,7 @@ NOTES_MAX: Final = 4
 RAS_LINES_MAX: Final = 8
 DUMP_BYTES_MAX: Final = (
     64 << 10
-)  # the part of a flight-recorder dump that a verdict needs: 4 kB, and its groups
+)  # the part of a flight-recorder dump that a verdict needs: 12 kB, and its groups
 EVIDENCE_BYTES_MAX: Final = 1 << 20  # of one report
 REPORT_S: Final = (
     5.0  # between two reports of a node: a stopped rank is to be named within a minute

@@ -326,7 +326,10 @@ class _Collection:
         if data is None:
             return ""
         try:
-            trimmed = msgspec.json.encode(trim_dump(parse_dump(data))).decode()
+            dump = trim_dump(parse_dump(data))
+            trimmed = msgspec.json.encode(dump).decode()
+            if len(trimmed) > DUMP_BYTES_MAX:
+                trimmed = msgspec.json.encode(dump.without_history()).decode()
         except RankmendError as error:
             self._notes.append(f"its flight-recorder dump can't be read: {error}")
             return ""

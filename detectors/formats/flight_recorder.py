@@ -13,6 +13,7 @@ completed collective is as high. gloo leaves the state at scheduled for ever.
 
 import json
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from detectors.formats.plain_pickle import BYTES_MAX, load_plain
@@ -79,10 +80,46 @@ def parse_dump(data: bytes) -> FlightDump:
         library=str(dump.get("comm_lib_version") or dump.get("nccl_version") or "")[:64],
         groups=tuple(known.values()),
         statuses=statuses,
-        operations=tuple(sorted(operations, key=lambda operation: operation.record)),
+        operations=tuple(_of_newest_groups(_complete_batches(operations))),
         timeout_s=timeout_ms / 1000 if timeout_ms else None,
         warnings=tuple(warnings),
     )
+
+
+def _of_newest_groups(operations: list[Operation]) -> list[Operation]:
+    """Return the operations without those of a group that was destroyed and made again by the same name.
+
+    Names count from 0 again once the default group is destroyed, and so do a group's collectives.
+    """
+    begins: dict[str, int] = {}  # group: the place where its newest life begins
+    newest: dict[str, int] = {}
+    for place, one in enumerate(operations):
+        if one.is_p2p:
+            continue
+        if one.sequence <= 1 < newest.get(one.group, 0):
+            begins[one.group] = place
+        newest[one.group] = one.sequence
+    if not begins:
+        return operations
+    return [one for place, one in enumerate(operations) if place >= begins.get(one.group, 0)]
+
+
+def _complete_batches(operations: list[Operation]) -> list[Operation]:
+    """Return the operations in the order of launching, the parts of a batch in the state of the batch.
+
+    The parts have its number, and PyTorch updates the state of its last entry alone (pytorch/pytorch#137969).
+    """
+    states = {
+        (one.group, one.is_p2p, one.sequence): one.state
+        for one in operations
+        if one.kind.endswith("coalesced")
+    }
+    completed = []
+    for one in sorted(operations, key=lambda operation: operation.record):
+        state = states.get((one.group, one.is_p2p, one.sequence), one.state)
+        is_done = one.state is OperationState.DONE
+        completed.append(one if is_done or state is one.state else replace(one, state=state))
+    return completed
 
 
 def _load(data: bytes) -> Any:
@@ -154,8 +191,10 @@ def _operation(
     profiling_name = _text(entry.get("profiling_name"), "profiling_name")
     kind = profiling_name.rpartition(":")[2]
     peer = None
+    is_transfer = False
     is_p2p = entry.get("is_p2p")  # older dumps lack it: the name tells
     if is_p2p is True or (is_p2p is None and _P2P_PEERS.search(kind)):
+        is_transfer = True
         if match := _P2P_PEERS.search(kind):
             peer = int(match[4])
             # The number is the peer's in its group.
@@ -186,6 +225,7 @@ def _operation(
             _texts(entry.get("input_dtypes")) + _texts(entry.get("output_dtypes")),
         ),
         peer=peer,
+        is_transfer=is_transfer,
         enter_s=_seconds(entry.get("time_created_ns")),
         exit_s=_seconds(entry.get("time_discovered_completed_ns")),
     )

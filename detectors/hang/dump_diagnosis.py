@@ -43,8 +43,9 @@ def of_mismatch(positions: JobPositions, mismatch: Mismatch) -> Diagnosis:
         shape = operation.shape
         text = f"{operation.kind} of {shape.input_sizes} to {shape.output_sizes}, {', '.join(shape.dtypes)}"
         evidence.append(Evidence(f"flight recorder of {ranks_in_words(ranks)}", text))
+    verb = "ran" if mismatch.is_past else "run"
     reason = (
-        f"the ranks of {mismatch.group.title} run different operations at collective "
+        f"the ranks of {mismatch.group.title} {verb} different operations at collective "
         f"{mismatch.sequence}: the program is at fault, not a machine"
     )
     return _answer(positions, Verdict.NOBODY, HangClass.PROGRAM, reason, _SURE, evidence)

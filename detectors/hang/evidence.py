@@ -9,6 +9,7 @@ Python stacks show where each rank stands. The order of trust:
     what the live detector said
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,7 +18,7 @@ from detectors.diagnosis import Diagnosis, Verdict
 from detectors.finding import Blame, Evidence, Finding, Symptom, SymptomKind
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.from_dumps import diagnose_hang
-from detectors.hang.from_stacks import diagnose_stacks
+from detectors.hang.from_stacks import SURE, call_of, diagnose_stacks, is_in_framework
 from detectors.hang.live import HangCause
 from detectors.hang.python_stack import Frame
 from detectors.hang.standings import view_job
@@ -29,6 +30,12 @@ _FACTS: Final = frozenset(
     Symptom(SymptomKind.HUNG, cause.value)
     for cause in (HangCause.STOPPED, HangCause.GONE, HangCause.BLOCKED)
 )
+_ENDS: Final = {
+    Symptom(SymptomKind.HUNG, cause.value): cause
+    for cause in (HangCause.EXITED, HangCause.ENDING, HangCause.FINISHED)
+}
+FINISHED: Final = Symptom(SymptomKind.HUNG, HangCause.FINISHED.value)
+ENDING: Final = Symptom(SymptomKind.HUNG, HangCause.ENDING.value)
 _BLAME: Final = {
     HangClass.PROGRAM.value: Blame.PROGRAM,
     HangClass.DEADLOCK.value: Blame.PROGRAM,
@@ -56,6 +63,8 @@ def judge_evidence(
 
     ``alive`` are ranks that had a process: such a rank is not called gone if it left no dump.
     """
+    if finding.symptom in _ENDS:
+        return _judge_end(finding, stacks)
     if not (dumps or stacks):
         return Judged(finding, "", "there are neither flight-recorder dumps nor Python stacks", 0.0)
     diagnosis = _diagnose(dumps, stacks, alive)
@@ -82,6 +91,35 @@ def judge_evidence(
         evidence=tuple(lines),
     )
     return Judged(judged, diagnosis.cause, diagnosis.reason, diagnosis.confidence)
+
+
+def _judge_end(finding: Finding, stacks: Mapping[int, tuple[Frame, ...]]) -> Judged:
+    """Return the finding about ranks at the end of the training, with the calls in which the rest stands.
+
+    If the others finished their training, one that made as many steps has finished it, too, unless it stands
+    in a framework: then it may train, evaluate or save.
+    """
+    cause = _ENDS[finding.symptom]
+    live = {rank: stacks[rank] for rank in finding.victims if stacks.get(rank)}
+    if not live:
+        return Judged(finding, cause.value, finding.summary, 0.0)
+    calls: dict[str, list[int]] = defaultdict(list)
+    for rank, frames in sorted(live.items()):
+        calls[call_of(frames)].append(rank)
+    where = "; ".join(f"{ranks_in_words(ranks)}: in {call}" for call, ranks in calls.items())
+    named = (
+        f" in {next(iter(calls))}"
+        if len(calls) == 1 and len(live) == len(finding.victims)
+        else f" ({where})"
+    )
+    is_outside = len(live) == len(finding.victims) and not any(
+        is_in_framework(frames) for frames in live.values()
+    )
+    symptom = FINISHED if cause is HangCause.ENDING and is_outside else finding.symptom
+    evidence = (Evidence("Python stacks", where), *finding.evidence)[:EVIDENCE_MAX]
+    summary = f"{finding.summary}{named}"
+    judged = replace(finding, summary=summary, symptom=symptom, evidence=evidence)
+    return Judged(judged, symptom.detail, summary, SURE)
 
 
 def _diagnose(

@@ -20,6 +20,23 @@ SURE: Final = 0.6  # less than flight recorders: a place is no proof of a wait
 _MINORITY_MAX: Final = 0.5  # if more are elsewhere, they share one cause and nobody is waited for
 _RANKS_MIN: Final = 3  # without a known place of waiting, two ranks can't be told apart
 # A rank there waits for others, or may wait. Every release of PyTorch 2 has these paths.
+_FRAMEWORKS: Final = frozenset(
+    {
+        *(
+            "torch",
+            "jax",
+            "jaxlib",
+            "flax",
+            "tensorflow",
+            "keras",
+            "mpi4py",
+            "horovod",
+            "deepspeed",
+        ),
+        *("accelerate", "transformers", "lightning", "pytorch_lightning", "megatron", "nemo"),
+        *("safetensors", "numpy", "h5py", "pandas", "pyarrow", "zarr", "orbax", "composer"),
+    }
+)
 _WAITING: Final = (
     "torch/distributed/distributed_c10d.py",
     "torch/distributed/c10d_logger.py",  # wraps each collective
@@ -80,6 +97,27 @@ def _own_place(frames: tuple[Frame, ...]) -> str:
     own = next((frame for frame in frames if not _is_library(frame.file)), frames[0])
     inner = "" if own is frames[0] else f", inside {frames[0].function}"
     return f"{own.text}{inner}"
+
+
+def call_of(frames: tuple[Frame, ...]) -> str:
+    """Return the call in which a stack stands: the collective, else the innermost one and the script's line."""
+    for frame in frames:
+        if frame.file.endswith(_WAITING[0]) and not frame.function.startswith("_"):
+            return frame.function
+    inner = frames[0]
+    own = next((frame for frame in frames if not _is_library(frame.file)), None)
+    where = f"{inner.function} ({inner.file.rpartition('/')[2]}:{inner.line})"
+    return where if own is None or own is inner else f"{where}, from {own.file}:{own.line}"
+
+
+def is_in_framework(frames: tuple[Frame, ...]) -> bool:
+    """Return whether a stack stands in what trains, evaluates or saves a model, at any depth.
+
+    To destroy the process groups is none of these: a script does it when all is done.
+    """
+    if any(frame.function == "destroy_process_group" for frame in frames):
+        return False
+    return any(set(frame.file.split("/")) & _FRAMEWORKS for frame in frames)
 
 
 def _is_library(file: str) -> bool:

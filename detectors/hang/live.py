@@ -16,6 +16,7 @@ from typing import Final
 from detectors.finding import Blame, Evidence, Finding, Kind, Severity, Symptom, SymptomKind
 from detectors.wording import ranks_in_words
 from rankmend.errors import ConfigError
+from rankmend.script_end import ScriptEnd
 
 GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause by this factor
 # Share of the timeout after which PyTorch itself ends a collective. The rest leaves time for the
@@ -23,6 +24,9 @@ GAP_MULTIPLE: Final = 2.0  # a hang lasts longer than the longest healthy pause 
 COLLECTIVE_SHARE: Final = 0.85
 STEPS_KNOWN_MIN: Final = 2  # the first step compiles and warms up, and predicts nothing
 EVIDENCE_MAX: Final = 16
+# So many steps a host may run ahead of a collective that another rank will never enter. Ranks that make
+# more don't need that rank.
+AHEAD_STEPS_MAX: Final = 8
 
 # letters in /proc/PID/stat, proc_pid_stat(5); empty: the process vanished without an exit status
 _STATES: Final = {
@@ -42,6 +46,8 @@ _STILL_STATES: Final = _STOPPED_STATES | _GONE_STATES
 SUSPENDED_STATES: Final = _STOPPED_STATES | {"t"}
 _IN_STEP: Final = frozenset({"compute", "communication"})  # sections that belong to a step
 _SAVING: Final = frozenset({"io", "checkpoint"})
+_LEFT: Final = frozenset({ScriptEnd.EXITED, ScriptEnd.RETURNED})
+_WAITING_SECTIONS: Final = frozenset({"communication", "wait"})
 
 
 class HangCause(Enum):
@@ -52,6 +58,14 @@ class HangCause(Enum):
     BLOCKED = "blocked"  # state D
     BEHIND = "behind"  # fewer sections or steps than the others
     NOBODY = "nobody"
+    EXITED = (
+        "exited"  # a rank ended with 0 in the middle of the training, and the others wait for it
+    )
+    ENDING = "ending"  # the others have finished their training, and who is left made as many steps
+    FINISHED = "finished"  # every rank has finished its training, and something still runs
+
+
+ENDS_OF_TRAINING: Final = frozenset({HangCause.EXITED, HangCause.ENDING, HangCause.FINISHED})
 
 
 # What is gone comes first: to let a stopped one go on would not bring it back.
@@ -120,6 +134,13 @@ class RankStand:
     is_past_training: bool = (
         False  # the process that made its steps ended; what had started it runs on
     )
+    script_end: ScriptEnd = ScriptEnd.RUNNING
+    knows_exit: bool = True  # False: `is_done` says that it is gone, and nobody saw its exit code
+
+    @property
+    def has_trained(self) -> bool:
+        """Return whether it has taken part in the training."""
+        return bool(self.steps_done or self.sections_entered)
 
     @property
     def is_over(self) -> bool:
@@ -216,11 +237,12 @@ def are_suspended(stands: Sequence[RankStand]) -> bool:
 
 def hang_finding(hang: Hang, *, job_id: str, attempt: int, node: str) -> Finding:
     """Return the hang as a finding."""
+    is_at_end = hang.cause in ENDS_OF_TRAINING
     return Finding(
         kind=Kind.RANK_HUNG,
         severity=Severity.CRITICAL,
-        blame=blame_of(hang),
-        summary=f"no rank advances; {hang.reason}",
+        blame=Blame.PROGRAM if hang.cause is HangCause.EXITED else blame_of(hang),
+        summary=hang.reason if is_at_end else f"no rank advances; {hang.reason}",
         job_id=job_id,
         attempt=attempt,
         node=node,
@@ -325,6 +347,8 @@ def _hang(
     state_age_s_min: float,
 ) -> Hang:
     cause, suspects, reason = _suspects(live, state_age_s_min)
+    if cause not in (HangCause.STOPPED, HangCause.BLOCKED):
+        cause, suspects, reason = _end_of_training(live, stands) or (cause, suspects, reason)
     accused = tuple(stand.rank for stand in suspects)
     done = [stand.rank for stand in stands if stand.is_done]
     hang = Hang(
@@ -377,6 +401,74 @@ def _suspects(
             who = ranks_in_words(stand.rank for stand in behind)
             return HangCause.BEHIND, behind, f"{who}: {fewest} {name}, others up to {most}"
     return HangCause.NOBODY, [], "the ranks are alive, and no rank is behind the others"
+
+
+def _end_of_training(
+    live: list[RankStand], stands: Sequence[RankStand]
+) -> tuple[HangCause, list[RankStand], str] | None:
+    """Return what the ranks that have ended, or left their training, say of those that still run; None: nothing.
+
+    A rank that ended before it trained is needed by nobody. A rank with exit code 0 is known to have finished its
+    training if its script returned or destroyed its process group; by sys.exit it may have left a loop. Nobody is
+    accused: the program ends early.
+    """
+    ended = [stand for stand in stands if stand.is_over and stand.has_trained]
+    left = ranks_in_words(stand.rank for stand in live)
+    verb = "still runs" if len(live) == 1 else "still run"
+    is_saving = any(stand.section in _SAVING for stand in live)
+    failed = [stand for stand in live if stand.script_end is ScriptEnd.FAILED]
+    if failed:
+        who = ranks_in_words(stand.rank for stand in failed)
+        verb = "still runs" if len(failed) == 1 else "still run"
+        reason = f"the script of {who} ended with an error, and {'it' if len(failed) == 1 else 'they'} {verb}"
+        return HangCause.EXITED, failed, reason
+    if not is_saving and all(stand.script_end in _LEFT and stand.has_trained for stand in live):
+        others = f" ({ranks_in_words(s.rank for s in ended)} ended)" if ended else ""
+        reason = f"every rank has finished its training{others}, and {left} {verb}"
+        return HangCause.FINISHED, [], reason
+    over = [stand for stand in ended if stand.is_done]
+    over += [stand for stand in live if stand.script_end in _LEFT and stand.has_trained]
+    return _left_behind(live, over) if over and all(stand.knows_exit for stand in over) else None
+
+
+def _left_behind(
+    live: list[RankStand], over: list[RankStand]
+) -> tuple[HangCause, list[RankStand], str] | None:
+    """Return what ranks that are ``over`` with their training say of the rest; None: nothing.
+
+    Who waits in a collective, has entered more of them or made more steps waits for one of these.
+    """
+    finished = {stand.rank for stand in over}
+    rest = [stand for stand in live if stand.rank not in finished]
+    most = max(stand.steps_done for stand in over)
+    if not all(most <= stand.steps_done <= most + AHEAD_STEPS_MAX for stand in rest):
+        return None
+    entered = max(stand.collectives_entered for stand in over)
+    has_pairs = any(stand.has_pairs for stand in (*live, *over))
+    is_waiting = any(
+        stand.section in _WAITING_SECTIONS
+        or stand.steps_done > most
+        or (stand.collectives_entered > entered and not has_pairs)
+        for stand in rest
+    )
+    is_known = all(stand.script_end is ScriptEnd.RETURNED for stand in over)
+    is_saving = any(stand.section in _SAVING for stand in rest)
+    who, others = ranks_in_words(finished), ranks_in_words(stand.rank for stand in rest)
+    runs = "still runs" if len(live) == 1 else "still run"
+    if is_known and not (is_waiting or is_saving):
+        own = "its" if len(over) == 1 else "their"
+        if len(rest) < len(live):
+            runs = f"{ranks_in_words(stand.rank for stand in live)} {runs}"
+        reason = f"{who} finished {own} training; {others} made as many steps and {runs}"
+        return HangCause.ENDING, [], reason
+    are_gone = all(stand.is_done for stand in over)
+    ended = f"{who} {'ended with exit code 0' if are_gone else 'left the training'}"
+    if is_waiting:
+        waits = "waits" if len(rest) == 1 else "wait"
+        reason = f"{ended} while {others} {waits} for {'it' if len(over) == 1 else 'them'}"
+    else:
+        reason = f"{ended} while {others} {'still runs' if len(rest) == 1 else 'still run'}"
+    return HangCause.EXITED, [], reason
 
 
 def _evidence(live: list[RankStand], accused: tuple[int, ...]) -> list[Evidence]:

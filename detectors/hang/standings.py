@@ -7,12 +7,23 @@ has launched and completed, the first outstanding one, and the outstanding point
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from detectors.hang.flight_dump import FlightDump, Operation, OperationState
+from detectors.hang.flight_dump import (
+    NO_FORM,
+    CollectiveForm,
+    FlightDump,
+    Operation,
+    OperationState,
+    record_histories,
+)
 from detectors.parallel_groups import Group, Parallelism
 
+# Of a trimmed dump. Ranks that have come apart stay apart until they hang, and a mismatch that comes
+# and goes hangs within some steps; the rest of a ring (2,000) would be 16 kB a rank.
+HISTORY_MAX: Final = 256
+RING_MAX: Final = 20_000  # where nothing is sent: ten times PyTorch's ring
 ATTEMPT_GAP_S: Final = 1800.0  # PyTorch's longest default timeout: a hang's dumps lie closer
 
 FOREIGN_GAP_S: Final = 60.0  # hosts launch ahead by steps; recorded hangs: 0.03 s over 16 ranks
@@ -54,13 +65,18 @@ class JobStandings:
     views: tuple[RankStandings, ...]
     unread: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()  # what makes a verdict less sure
+    forms: tuple[CollectiveForm, ...] = ()
+    # By group and rank: number of the first collective, and the forms from there on, as places in `forms`.
+    histories: Mapping[str, Mapping[int, tuple[int, tuple[int, ...]]]] = field(default_factory=dict)
 
 
-def trim_dump(dump: FlightDump) -> FlightDump:
+def trim_dump(dump: FlightDump, history_max: int = HISTORY_MAX) -> FlightDump:
     """Return a dump with only those operations that a verdict looks at.
 
-    What isn't done, the last done one of each group and the newest: some 10 of 2,000.
+    What isn't done, the last done one of each group and the newest: some 10 of 2,000. The forms of the
+    newest ``history_max`` collectives remain, to compare the past of the ranks.
     """
+    forms, histories = record_histories(dump.operations, history_max)
     last: dict[tuple[str, bool], Operation] = {}
     kept = []
     newest: Operation | None = None
@@ -70,7 +86,7 @@ def trim_dump(dump: FlightDump) -> FlightDump:
         ):
             newest = operation
         if operation.state is OperationState.DONE:
-            key = (operation.group, _is_p2p(operation))
+            key = (operation.group, operation.is_p2p)
             if key not in last or last[key].sequence < operation.sequence:
                 last[key] = operation
         else:
@@ -78,11 +94,8 @@ def trim_dump(dump: FlightDump) -> FlightDump:
     kept += last.values()
     if newest is not None and newest not in kept:
         kept.append(newest)
-    return replace(dump, operations=tuple(sorted(kept, key=lambda operation: operation.record)))
-
-
-def _is_p2p(operation: Operation) -> bool:
-    return operation.peer is not None or operation.kind in {"send", "recv"}
+    operations = tuple(sorted(kept, key=lambda operation: operation.record))
+    return replace(dump, operations=operations, forms=forms, histories=histories)
 
 
 def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset()) -> JobStandings:
@@ -110,7 +123,7 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
         names[rank, operation.group]
         for rank, dump in dumps.items()
         for operation in dump.operations
-        if _is_p2p(operation)
+        if operation.is_p2p
         if (rank, operation.group) in names
     }
     views = tuple(
@@ -119,7 +132,29 @@ def view_job(dumps: Mapping[int, FlightDump], unread: frozenset[int] = frozenset
         if rank not in unread
     )
     said = sorted({warning for dump in dumps.values() for warning in dump.warnings})
-    return JobStandings(groups, views, unread, (*warnings, *said))
+    forms, histories = _merge_histories(
+        {rank: dump for rank, dump in dumps.items() if rank not in unread}, names
+    )
+    return JobStandings(groups, views, unread, (*warnings, *said), forms, histories)
+
+
+def _merge_histories(
+    dumps: Mapping[int, FlightDump], names: Mapping[tuple[int, str], str]
+) -> tuple[tuple[CollectiveForm, ...], dict[str, dict[int, tuple[int, tuple[int, ...]]]]]:
+    """Return what the rings hold, by group and rank, with one table of forms for all ranks."""
+    table: dict[CollectiveForm, int] = {}
+    merged: dict[str, dict[int, tuple[int, tuple[int, ...]]]] = defaultdict(dict)
+    for rank, dump in sorted(dumps.items()):
+        forms, histories = dump.forms, dump.histories
+        if not histories:
+            forms, histories = record_histories(dump.operations, RING_MAX)
+        own = [table.setdefault(form, len(table)) for form in forms]
+        for history in histories:
+            name = names.get((rank, history.group))
+            if name is not None:
+                places = (own[form] if 0 <= form < len(own) else NO_FORM for form in history.forms)
+                merged[name][rank] = history.first, tuple(places)
+    return tuple(table), dict(merged)
 
 
 def _one_attempt(dumps: Mapping[int, FlightDump]) -> tuple[dict[int, FlightDump], list[str]]:
@@ -235,7 +270,7 @@ def _view(
         name = names.get((rank, operation.group))
         if name is None:
             continue
-        if _is_p2p(operation):
+        if operation.is_p2p:
             if operation.state is not OperationState.DONE:
                 pending_p2p.append(operation)
         else:

@@ -304,14 +304,14 @@ def _may_be_dump(path: Path) -> bool:
 def _read_series(files: dict[int, Path]) -> Dumps:
     from detectors.formats.flight_recorder import parse_dump
     from detectors.formats.plain_pickle import BYTES_MAX
-    from detectors.hang.standings import trim_dump
+    from detectors.hang.standings import RING_MAX, trim_dump
 
     dumps, unread = {}, {}
     for rank, path in sorted(files.items()):
         try:
             with path.open("rb") as file:
                 data = file.read(BYTES_MAX + 1)
-            dumps[rank] = trim_dump(parse_dump(data))
+            dumps[rank] = trim_dump(parse_dump(data), RING_MAX)
         except OSError as error:
             unread[rank] = f"{path.name}: {error.strerror}"
         except SourceError as error:

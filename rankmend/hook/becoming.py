@@ -14,7 +14,7 @@ import runpy
 import socket
 import sys
 
-from rankmend.hook import layout
+from rankmend.hook import layout, own_frames
 
 BODY_BYTES_MAX = 32 << 20
 DESCRIPTORS_MAX = 5  # link, body, stdout, stderr, and stdin where the rank has one
@@ -213,7 +213,16 @@ def run(argv):
 
     A waiting process has no folder of a script first in ``sys.path`` (`WAITING_MAIN` of the launcher).
     """
-    _shorten_tracebacks()
+    try:
+        _run(argv)
+    except SystemExit:
+        raise
+    except BaseException:
+        own_frames.hide()
+        raise
+
+
+def _run(argv):
     if hasattr(sys, "orig_argv"):  # Python 3.10
         sys.orig_argv = list(argv)
     is_safe = getattr(sys.flags, "safe_path", False)  # then Python puts no folder first
@@ -269,18 +278,3 @@ def _load(script, file):
         sys.stderr.write("%s: can't open file %r: [Errno %s] %s\n" % words)
         raise SystemExit(_EX_NO_SCRIPT) from None
     return importlib.machinery.SourceFileLoader("__main__", file), code
-
-
-def _shorten_tracebacks():
-    """Remove our own frames from the script's tracebacks."""
-    show = sys.excepthook
-
-    def show_short(kind, value, trace):
-        frame = trace
-        while frame is not None:
-            if str(frame.tb_frame.f_globals.get("__name__")).startswith("rankmend.hook."):
-                trace = frame.tb_next
-            frame = frame.tb_next
-        show(kind, value.with_traceback(trace), trace)
-
-    sys.excepthook = show_short

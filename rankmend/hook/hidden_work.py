@@ -262,7 +262,7 @@ def make_finding(original, finder):
     def finding(*arguments, **named):
         if arguments:
             finder.found(arguments[0])
-        return original(*arguments, **named)
+        return original(*arguments, **named)  # rankmend passes this on
 
     return finding
 
@@ -273,7 +273,7 @@ def make_joining(original, trainer, hidden):
     def joining(*arguments, **named):
         if get_ident() == trainer:
             hidden.is_joining = True
-        return original(*arguments, **named)
+        return original(*arguments, **named)  # rankmend passes this on
 
     return joining
 
@@ -284,9 +284,9 @@ def make_joined(original, trainer, groups, hidden):
     def joined(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         hidden.is_joining = False
-        work = original(*arguments, **named)
+        work = original(*arguments, **named)  # rankmend passes this on
         if work is not None and arguments:
             if groups.of(arguments[0])[1] in (BY_STREAM, BY_STREAM_OF_GPU):
                 hidden.flights.issued(work, writer)

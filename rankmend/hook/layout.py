@@ -47,6 +47,11 @@ ATTACHMENT_AT = 128
 FLAG_AUTO = 1  # the optimizer hook counts the steps; the script does not report them
 FLAG_RELATIVE = 2  # step numbers count from the start of this process
 FLAG_PAIRS = 4  # it sends to or receives from single ranks: perhaps a pipeline stage
+# How its script has ended: two bits. By sys.exit it may have ended in the middle of its training; one that has
+# destroyed its default process group counts as returned.
+END_SHIFT = 3
+END_MASK = 3
+END_EXITED, END_RETURNED, END_FAILED = 1, 2, 3
 
 # began, ended
 RENDEZVOUS = struct.Struct("<QQ")

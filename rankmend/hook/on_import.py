@@ -2,6 +2,10 @@
 
 import sys
 
+_IMPORT_SYSTEM = (
+    "<frozen importlib._bootstrap_external>"  # Python/import.c, remove_importlib_frames
+)
+
 
 def when_imported(name, action):
     """Call ``action(module)`` as soon as this process has imported the module, at once if it has."""
@@ -42,6 +46,8 @@ class _Finder:
                 load(module)
                 self._action(module)
 
+            # Python removes the frames of its import system from tracebacks; this one in their middle, too.
+            exec_module.__code__ = exec_module.__code__.replace(co_filename=_IMPORT_SYSTEM)
             loader.exec_module = exec_module
         except Exception:  # the module loads as it would have
             pass

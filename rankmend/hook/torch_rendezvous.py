@@ -10,7 +10,7 @@ import functools
 from time import monotonic_ns
 
 import rankmend
-from rankmend.hook import gloo_threads, nccl, new_modules
+from rankmend.hook import gloo_threads, leaving, nccl, new_modules
 from rankmend.hook.on_import import when_imported
 
 _MODULE = "torch.distributed.distributed_c10d"
@@ -61,8 +61,9 @@ def _make_dated(original):
         writer = rankmend._writer  # None in a forked child
         if writer is not None:
             nccl.tell(writer)  # before: two versions that meet end here
+            writer.mark_end(0)  # it had destroyed its groups before
         began_ns = monotonic_ns()
-        result = original(*arguments, **named)
+        result = original(*arguments, **named)  # rankmend passes this on
         if writer is not None:
             writer.mark_rendezvous(began_ns, monotonic_ns())
             atexit.unregister(gloo_threads.let_go)
@@ -75,7 +76,13 @@ def _make_dated(original):
 def _make_patient(original):
     @functools.wraps(original)
     def destroy_process_group(*arguments, **named):
+        writer = rankmend._writer
+        if writer is not None:
+            group = arguments[0] if arguments else named.get("group")
+            members = original.__globals__.get("GroupMember")
+            is_default = group is not None and group is getattr(members, "WORLD", None)
+            leaving.destroys(writer, None if is_default else group)
         gloo_threads.let_go()
-        return original(*arguments, **named)
+        return original(*arguments, **named)  # rankmend passes this on
 
     return destroy_process_group

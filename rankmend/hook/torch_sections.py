@@ -167,9 +167,9 @@ def _make_timed(original, code):
     def timed(*arguments, **named):
         writer = rankmend._writer  # None in a forked child
         if writer is None or get_ident() != trainer or not writer.enter(code):
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         try:
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         finally:
             writer.leave()
 
@@ -182,11 +182,11 @@ def _make_loading(original, in_workers):
     def loading(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer or not writer.enter(_IO):
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         try:
             is_beside = bool(arguments) and isinstance(arguments[0], in_workers)
             writer.mark_fact(layout.LOADS_IN_WORKERS if is_beside else layout.LOADS_ITSELF)
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         finally:
             writer.leave()
 
@@ -203,16 +203,16 @@ def _make_wait(original, trainer, events, hidden):
     def wait(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         issue = None
         if arguments:
             hidden.waits(arguments[0], writer)
             issue = hidden.flights.waits(arguments[0], writer)
         if not writer.enter(_WAIT):
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         start = events.begin(writer) if events.is_on() else None
         try:
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         finally:
             if start is not None:
                 events.end(start, writer, issue)
@@ -229,7 +229,7 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
     def collective(*arguments, **named):
         writer = rankmend._writer
         if writer is None or get_ident() != trainer:
-            return original(*arguments, **named)
+            return original(*arguments, **named)  # rankmend passes this on
         seen = BY_NOBODY
         if arguments:
             timeout_ns, seen = groups.of(arguments[0])
@@ -248,7 +248,7 @@ def _make_collective(original, trainer, events, groups, hidden, is_pair):
             start = events.begin(writer)
         work = None
         try:
-            work = original(*arguments, **named)
+            work = original(*arguments, **named)  # rankmend passes this on
         finally:
             if start is not None:
                 events.end(start, writer)
@@ -310,13 +310,13 @@ def _make_backward(original, events, hidden):
             or not named.get("accumulate_grad")
             or _is_compiling_backward()
         ):
-            return original(tensors, *arguments, **named)
+            return original(tensors, *arguments, **named)  # rankmend passes this on
         handle = _hook_first(tensors, started)
         place.depth = 1
         events.mark_own()
         hidden.look(writer)
         try:
-            return original(tensors, *arguments, **named)
+            return original(tensors, *arguments, **named)  # rankmend passes this on
         finally:
             place.depth = 0
             end()  # where backward failed on its way

@@ -33,7 +33,7 @@ def _wrap(module, address, port):
             is_ours = rank == 0 and (hostname, at_port) == (address, port)
             if is_ours and _is_taken(port):
                 rank = _CLIENT
-            return create(hostname, at_port, rank, *others, **named)
+            return create(hostname, at_port, rank, *others, **named)  # rankmend passes this on
 
         module._create_c10d_store = create_store
     except Exception:  # rank 0 then finds out by itself, and PyTorch logs its error

@@ -15,7 +15,7 @@ import os
 import sys
 from _thread import get_ident
 
-from rankmend.hook import layout
+from rankmend.hook import layout, own_frames
 
 _CHAIN_MAX = 8
 _FRAMES_MAX = 24  # of each exception: the innermost
@@ -40,7 +40,7 @@ def watch():
 
         def excepthook(kind, value, trace):
             record(value, trace)
-            show(kind, value, trace)
+            show(kind, value, own_frames.remove(value, trace))
 
         sys.excepthook = excepthook
     except Exception:  # the launcher then reads the output

@@ -93,6 +93,7 @@ class Writer:
         self._resumed_ns = 0
         self._first_section_ns = 0
         self._pairs = 0
+        self._end = 0
         self._timeout_ns = 0
         self._has_met = False
         self.path = path
@@ -173,6 +174,12 @@ class Writer:
         """Report that this rank sends to or receives from single ranks."""
         if not self._pairs:
             self._pairs = layout.FLAG_PAIRS
+            self._write_attachment()
+
+    def mark_end(self, code):
+        """Report how the script has ended, by a code of `layout`; 0: it has not."""
+        if code << layout.END_SHIFT != self._end:
+            self._end = code << layout.END_SHIFT
             self._write_attachment()
 
     def tell_snapshots(self, *numbers):
@@ -300,7 +307,7 @@ class Writer:
     def _write_attachment(self):
         body = layout.ATTACHMENT.pack(
             self.pid,
-            self._flags | self._pairs,
+            self._flags | self._pairs | self._end,
             self._start_ticks,
             self._attached_ns,
             self._resumed_ns,

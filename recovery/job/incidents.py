@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.finding import HOST_SILENT, Blame, Evidence, Finding, Kind, SymptomKind
+from detectors.hang.evidence import ENDING, FINISHED
 from rankmend.errors import JournalError, RankmendError
 from recovery.checkpoints.unwritable import UnwritableError
 from recovery.cluster.gate import Judgement
@@ -24,7 +25,7 @@ from recovery.job.planner import Scene, is_worth_moving, judge_choice, plan
 from recovery.job.rollback import rollback_due, rollback_finding
 from recovery.job.situation import Situation
 from recovery.job.unchecked_restore import damage_finding
-from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice
+from recovery.journal.attempt_records import AttemptEnded, AttemptResult, Cause, Choice, RanksDone
 from recovery.journal.incident_machine import Outcome, Phase, expected_answer
 from recovery.journal.incident_records import (
     Conclusion,
@@ -38,13 +39,15 @@ from recovery.journal.incident_records import (
 )
 from recovery.journal.leaving import LeaveCause, LeaveReason
 from recovery.journal.ledger import Ledger, OpenIncident, Wish
-from recovery.journal.limits import PlanStep
+from recovery.journal.limits import PlanStep, out_of_restarts
 from recovery.journal.node_records import FinderChosen
 from recovery.journal.records import Record
 from recovery.messages.outside import trains
 
 log = logging.getLogger(__name__)
 
+# A launcher collects for 5 s at most, and others' reports of it are awaited for 10 s (`hang_verdict`).
+_STACKS_S_MAX: Final = 15.0
 _WEIGH_S: Final = 60.0  # between two checks whether moving a slow rank pays; a move costs minutes
 
 
@@ -184,7 +187,8 @@ class IncidentRunner:
             reason = f"attempt {ledger.attempt} runs, which this journal knows nothing of"
             return self.fail_try(incident, reason, None)
         if phase is Phase.RESTORING:
-            return self._restore(incident, now_s)
+            is_over = self._end_finished(incident, now_s)
+            return self._restore(incident, now_s) if is_over is None else is_over
         return self._verify(incident, now_s)
 
     def _decide(self, incident: OpenIncident, now_s: float) -> bool:
@@ -306,6 +310,31 @@ class IncidentRunner:
         if self._is_held(incident):
             return self._say_held(incident, incident.plan)
         return self._plan_again(incident, now_s) or self._order_attempt(incident, now_s)
+
+    def _end_finished(self, incident: OpenIncident, now_s: float) -> bool | None:
+        """End the job if every rank had finished its training; None: it goes on. Return whether that was journaled.
+
+        The stacks may prove it, and say in which call the rest stood: they come a moment after the ranks have ended.
+        """
+        failure = incident.last_failure
+        is_at_end = failure.finding.symptom in (ENDING, FINISHED)
+        if not is_at_end or failure.attempt != self._ledger.attempt:
+            return None
+        told = (incident.state.incident_id, failure.attempt)
+        waited_s = self._situation.since(now_s, "stacks", incident.state)
+        if told not in self._ledger.collected and waited_s < _STACKS_S_MAX:
+            return False
+        finding = incident.judged or failure.finding
+        if finding.symptom != FINISHED:
+            spent = out_of_restarts(self._ledger.spent, incident.policy)
+            if spent is not None:
+                reason = f"{shared_reasons.budget_spent(spent)}: {finding.summary}"
+                self._escalate(incident, reason, None)
+            return None if spent is None else True
+        reason = f"{finding.summary}; it was ended after {failure.finding.since_age_s:.0f} s"
+        cancelled = event_of(incident, Outcome.CANCEL, "the job is done")
+        self._situation.record(cancelled, RanksDone(failure.attempt, reason))
+        return True
 
     def _expects_evidence(self, incident: OpenIncident, now_s: float) -> bool:
         """Return whether the node's agent may still send evidence about the failure."""

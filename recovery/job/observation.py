@@ -14,6 +14,7 @@ from detectors.failed.failed_ranks import RankEnd
 from detectors.failed.said_error import NOTHING_SAID
 from detectors.hang.live import RankStand
 from detectors.node.job_libraries import LibraryShare, RankLibrary, find_mixed_jobs
+from rankmend.script_end import ScriptEnd
 from recovery.job.older_exit import exit_of_today
 from recovery.job.step_ends import StepEnds
 from recovery.journal.limits import Policy
@@ -53,6 +54,14 @@ class ObservedRank:
     start: RankStart | None = None
     nccl: tuple[str, ...] = ()
     is_past_training: bool = False
+    _script_end: ScriptEnd = ScriptEnd.RUNNING
+    _ended_at_step: int = 0
+
+    @property
+    def script_end(self) -> ScriptEnd:
+        """How its script has ended, if it has made no step since: a process group can be made again."""
+        is_so = self._ended_at_step == self.steps_done
+        return self._script_end if is_so else ScriptEnd.RUNNING
 
     @property
     def is_started(self) -> bool:
@@ -106,6 +115,8 @@ class ObservedRank:
         if steps < self.steps_done or sections < self.sections_entered:
             return  # an old report
         is_same = steps == self.steps_done and sections == self.sections_entered
+        if told.script_end is not self._script_end:
+            self._script_end, self._ended_at_step = told.script_end, steps
         if is_same and told.section == self.section and self.advanced_at_s is not None:
             return
         self.steps_done, self.sections_entered = steps, sections
@@ -377,6 +388,7 @@ class Observation:
                 collective_timeout_s=view.collective_timeout_s,
                 has_pairs=view.has_pairs,
                 is_past_training=view.is_past_training,
+                script_end=view.script_end,
             )
             for view in self.ranks.values()
             if not without or view.node not in without

@@ -11,6 +11,7 @@ from detectors.failed.error_classes import comes_again
 from detectors.failed.error_text import ErrorText
 from detectors.failed.failed_ranks import DO_NOT_RETRY
 from detectors.finding import Blame, Finding, Kind, SymptomKind
+from detectors.hang.evidence import ENDING, FINISHED
 from detectors.wording import counted, reasons_in_words
 from recovery.checkpoints.model import CheckpointVerdict
 from recovery.job import shared_reasons
@@ -78,6 +79,8 @@ def _plan(
     is_persons: bool,
 ) -> Plan:
     """Return the cheapest step that the evidence allows."""
+    if finding.symptom in (FINISHED, ENDING):  # the incident ends the job, or looks at the budget
+        return Plan(PlanStep.RESTART_IN_PLACE, _restart_reason(finding), finding.evidence)
     refusal = None if is_persons else _refuse_restart(finding, ledger, policy)
     if refusal is not None:
         text = f"{refusal.reason}: {_first_words(ledger, finding)}"
@@ -279,6 +282,10 @@ def _first_words(ledger: Ledger, finding: Finding) -> str:
 
 
 def _restart_reason(finding: Finding) -> str:
+    if finding.symptom == FINISHED:
+        return f"{finding.summary}: end what still runs, and the job with it"
+    if finding.symptom == ENDING:
+        return f"{finding.summary}: end it; if its stack shows no training, the job is done, else restart the ranks in place"
     if finding.kind is Kind.RANK_HUNG and finding.blame is Blame.NOBODY and not finding.ranks:
         return "the ranks have stalled, and nothing points at one of them: restart them in place"
     return f"{finding.summary}: restart the ranks in place"

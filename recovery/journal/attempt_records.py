@@ -296,9 +296,10 @@ class RelativeMilestone:
 
 @dataclass(frozen=True, slots=True)
 class RanksDone:
-    """Every rank ended with exit code 0."""
+    """Every rank ended with exit code 0, or has finished its training."""
 
     attempt: int
+    reason: str = ""  # what still ran, and was ended; empty: every rank ended with exit code 0
 
 
 @dataclass(frozen=True, slots=True)

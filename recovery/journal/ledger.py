@@ -125,6 +125,7 @@ class OpenIncident:
     approved_by: str | None = None  # who approved the plan of this try
     opened_at: Moment = Moment()
     fault_age_s: float = 0.0
+    judged: Finding | None = None  # the newest failure's after the evidence; None: as it was
 
     def is_known_to_wait(self, plan: Plan, why: WaitReason, waits_for: WaitsFor) -> bool:
         """Return whether it is on record that such a plan waits for this, in whatever words."""

@@ -548,6 +548,6 @@ def _(record: PersonActed) -> str:
 def _(record: JobEnded) -> str:
     outcome = record.outcome
     if outcome.kind is OutcomeKind.DONE:
-        return "done: every rank ended with exit code 0"
+        return f"done: {outcome.reason}"
     left = "" if record.is_empty else " (not every process is proved gone)"
     return f"{outcome.kind.value.replace('_', ' ')}: {outcome.reason}{left}"

@@ -74,7 +74,7 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame, ranks that stand still and may go on
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame, ranks that stand still and may go on, jobs that were done while something still ran
 MINOR: Final = 16
 
 

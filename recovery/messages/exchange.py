@@ -15,6 +15,7 @@ from detectors.failed.said_error import SaidAtEnd
 from detectors.finding import Finding
 from detectors.hang.flight_dump import FlightDump
 from detectors.hang.python_stack import Frame
+from rankmend.script_end import ScriptEnd
 from rankmend.told_hidden import ToldHidden
 from rankmend.told_place import ToldPlace
 from recovery.checkpoints.model import WHOLE, HeldPart, PutBack, Share
@@ -229,6 +230,7 @@ class RankReport(QuickStruct, frozen=True):
     nccl: tuple[str, ...] = ()  # versions that it has loaded; empty: none, or not told
     # The process that made its steps has ended, and the program that had started it, such as a shell script, runs on.
     is_past_training: bool = False
+    script_end: ScriptEnd = ScriptEnd.RUNNING
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,12 @@ class JobWatch:
                 continue
             times_s = (seat.step_s,) if seat.step_s is not None else ()
             found.append(
-                replace(stand, is_done=stand.rank not in self.living, step_times_s=times_s)
+                replace(
+                    stand,
+                    is_done=stand.rank not in self.living,
+                    knows_exit=False,
+                    step_times_s=times_s,
+                )
             )
         return found
 

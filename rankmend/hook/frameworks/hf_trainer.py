@@ -51,7 +51,7 @@ class _Snapshots:
         """Return it with a snapshot behind it: an evaluation belongs to the step before, and may draw random numbers."""
 
         def wrapper(*arguments, **named):
-            result = log_save_evaluate(*arguments, **named)
+            result = log_save_evaluate(*arguments, **named)  # rankmend passes this on
             state = self._trainer.state
             step = state.global_step
             # At an epoch's last step it is called twice, the second time to evaluate the epoch.
@@ -73,7 +73,7 @@ class _Snapshots:
             restored = self._snapshots.restore() if is_first[0] else None
             is_first[0] = False
             if restored is None:
-                return train(*arguments, **named)
+                return train(*arguments, **named)  # rankmend passes this on
             self._taken = restored.step
             with tempfile.TemporaryDirectory(prefix="rankmend-trainer-") as folder:
                 with open(os.path.join(folder, _STATE_FILE), "w") as file:
@@ -84,7 +84,7 @@ class _Snapshots:
                     arguments = (folder, *arguments[1:])
                 else:
                     named["resume_from_checkpoint"] = folder
-                return train(*arguments, **named)
+                return train(*arguments, **named)  # rankmend passes this on
 
         return wrapper
 
@@ -95,7 +95,7 @@ class _Snapshots:
         def of_ours(original, loader):
             def wrapper(checkpoint, *arguments, **named):
                 if checkpoint != folder:
-                    return original(checkpoint, *arguments, **named)
+                    return original(checkpoint, *arguments, **named)  # rankmend passes this on
                 return load(loader)
 
             return wrapper

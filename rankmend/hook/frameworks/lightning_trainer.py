@@ -86,11 +86,11 @@ class _Snapshots:
 
         def wrapper(*arguments, **named):
             if self._is_restored or self._trainer.state.fn != "fit":
-                return resume_start(*arguments, **named)
+                return resume_start(*arguments, **named)  # rankmend passes this on
             self._is_restored = True
             restored = self._snapshots.restore()
             if restored is None:
-                return resume_start(*arguments, **named)
+                return resume_start(*arguments, **named)  # rankmend passes this on
             self._step = restored.step
             connector._ckpt_path = None
             connector._loaded_checkpoint = restored.state.pop("checkpoint")
@@ -108,7 +108,7 @@ class _Snapshots:
             if resumed is not None and resumed["is_made_in_setup"]:
                 self._set(resumed["before_iterator"])
             states, iterator = random_states.take(), _iterator(fit_loop._data_fetcher)
-            result = setup_data(*arguments, **named)
+            result = setup_data(*arguments, **named)  # rankmend passes this on
             if _iterator(fit_loop._data_fetcher) is not iterator:
                 self._before_iterator, self._is_made_in_setup = states, True
             return result
@@ -121,7 +121,7 @@ class _Snapshots:
         def wrapper(data_fetcher, *arguments, **named):
             resumed, self._resumed = self._resumed, None
             states, iterator = random_states.take(), _iterator(data_fetcher)
-            result = on_run_start(data_fetcher, *arguments, **named)
+            result = on_run_start(data_fetcher, *arguments, **named)  # rankmend passes this on
             if _iterator(data_fetcher) is not iterator:
                 self._before_iterator, self._is_made_in_setup = states, False
             if resumed is not None and not self._is_stateful():

@@ -212,6 +212,12 @@ def fold_evidence_collected(record: EvidenceCollected, ledger: Ledger) -> Ledger
     told = (record.incident_id, record.attempt)
     others = tuple(one for one in ledger.collected if one != told)
     ledger = replace(ledger, collected=(*others, told)[-_COLLECTED_MAX:])
+    incident = ledger.incident
+    newest = (
+        None if incident is None else (incident.state.incident_id, incident.last_failure.attempt)
+    )
+    if incident is not None and told == newest:
+        ledger = replace(ledger, incident=replace(incident, judged=record.finding))
     if record.attempt != ledger.failed_attempt or not record.is_sure or record.finding is None:
         return ledger
     return replace(ledger, node_run=_blamed(ledger.run_before, record.finding))

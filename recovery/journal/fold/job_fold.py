@@ -67,8 +67,9 @@ def fold_launcher_started(record: LauncherStarted, ledger: Ledger) -> Ledger:
     )
 
 
-def fold_ranks_done(_record: RanksDone, ledger: Ledger) -> Ledger:
-    outcome = JobOutcome(OutcomeKind.DONE, 0, "every rank ended with exit code 0")
+def fold_ranks_done(record: RanksDone, ledger: Ledger) -> Ledger:
+    reason = record.reason or "every rank ended with exit code 0"
+    outcome = JobOutcome(OutcomeKind.DONE, 0, reason)
     # The wish stays: the launcher itself gives children that outlive their ranks a moment.
     return replace(ledger, closing=Closing(outcome, Stop.KILL, 0.0))
 

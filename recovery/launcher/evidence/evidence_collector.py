@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 NOTES_MAX: Final = 32
 REPORTS_WITH_RANKS: Final = 3  # several, so that one may be lost
-# a message may have 8 MiB; a trimmed dump takes 4 kB and its groups
+# a message may have 8 MiB; a trimmed dump takes 12 kB and its groups
 TOLD_BYTES_MAX: Final = 2 << 20
 # Shares of the allowed time: reading the state of every thread may take the first, and the last is
 # reserved for writing the answers.
@@ -303,6 +303,9 @@ class _Collection:
         )
 
     def _bounded(self, told: list[RankEvidence]) -> tuple[RankEvidence, ...]:
+        if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
+            return tuple(told)
+        told = [replace(one, dump=one.dump.without_history()) if one.dump else one for one in told]
         if len(msgspec.json.encode(told)) <= TOLD_BYTES_MAX:
             return tuple(told)
         log.warning("stacks and dumps are too long for a report; they are in %s", self._folder.path)

@@ -149,6 +149,7 @@ class LaunchedRank:
             place=told.place,
             nccl=told.nccl,
             is_past_training=self.is_past_training,
+            script_end=told.script_end,
         )
 
     def _work(self, told: RankProgress) -> RankWork | None:

@@ -17,6 +17,7 @@ from detectors.hang.live import (
     hang_finding,
 )
 from rankmend.errors import ConfigError
+from rankmend.script_end import ScriptEnd
 
 LIMITS = HungLimits()
 MINUTE_S = 60.0
@@ -478,3 +479,74 @@ def test_rank_that_just_advanced_means_no_hang(data: st.DataObject, size: int) -
     fresh = replace(stands[0], is_done=False, advanced_age_s=1.0)
 
     assert hang_of([fresh, *stands[1:]]) is None
+
+
+# -- the end of a training
+
+
+def done(rank: int, **more: object) -> RankStand:
+    """A rank that has ended with 0 after as many steps as the others."""
+    return stand(rank, is_done=True, process_state="", **more)
+
+
+RETURNED = {"script_end": ScriptEnd.RETURNED, "section": "idle"}
+IDLE = {"section": "idle"}
+WAITS = "rank 2 ended with exit code 0 while ranks 0, 1 and 3 wait for it"
+RUNS = "rank 2 ended with exit code 0 while ranks 0, 1 and 3 still run"
+MADE = "rank 2 finished its training; ranks 0, 1 and 3 made as many steps and still run"
+ALL = "every rank has finished its training (rank 2 ended), and ranks 0, 1 and 3 still run"
+PLAIN = "the ranks are alive, and no rank is behind the others"
+
+
+@pytest.mark.parametrize(
+    ("odd", "others", "cause", "reason"),
+    [
+        (done(2), {}, HangCause.EXITED, WAITS),
+        (done(2), {"section": "wait"}, HangCause.EXITED, WAITS),
+        (done(2), {"steps_done": 36, **IDLE}, HangCause.EXITED, WAITS),
+        (done(2), {"collectives_entered": 1, **IDLE}, HangCause.EXITED, WAITS),
+        (done(2, **RETURNED), {}, HangCause.EXITED, WAITS),
+        (done(2), IDLE, HangCause.EXITED, RUNS),
+        (done(2, script_end=ScriptEnd.EXITED), IDLE, HangCause.EXITED, RUNS),
+        (done(2, **RETURNED), IDLE, HangCause.ENDING, MADE),
+        (done(2, **RETURNED), {"collectives_entered": 1, "has_pairs": True, **IDLE}, HangCause.ENDING, MADE),
+        (done(2, **RETURNED), {"section": "checkpoint"}, HangCause.EXITED, RUNS),
+        (done(2, **RETURNED), RETURNED, HangCause.FINISHED, ALL),
+        (done(2), RETURNED, HangCause.FINISHED, ALL),
+        (done(2), {**RETURNED, "script_end": ScriptEnd.EXITED}, HangCause.FINISHED, ALL),
+        (stand(2, **RETURNED), RETURNED, HangCause.FINISHED, "every rank has finished its training, and ranks 0, 1, 2 and 3 still run"),
+        (done(2), {**RETURNED, "script_end": ScriptEnd.FAILED}, HangCause.EXITED, "the script of ranks 0, 1 and 3 ended with an error, and they still run"),
+        # What proves nothing.
+        (done(2, steps_done=0, sections_entered=0), {}, HangCause.NOBODY, PLAIN),
+        (done(2, knows_exit=False), {}, HangCause.NOBODY, PLAIN),
+        (done(2, steps_done=36), IDLE, HangCause.NOBODY, PLAIN),
+        (done(2, steps_done=26), {}, HangCause.NOBODY, PLAIN),
+        (stand(2, **RETURNED), IDLE, HangCause.ENDING, "rank 2 finished its training; ranks 0, 1 and 3 made as many steps and ranks 0, 1, 2 and 3 still run"),
+        (stand(2, **IDLE), RETURNED, HangCause.ENDING, "ranks 0, 1 and 3 finished their training; rank 2 made as many steps and ranks 0, 1, 2 and 3 still run"),
+        (stand(2), RETURNED, HangCause.EXITED, "ranks 0, 1 and 3 left the training while rank 2 waits for them"),
+        (stand(2, **RETURNED), {"steps_done": 36, **IDLE}, HangCause.EXITED, "rank 2 left the training while ranks 0, 1 and 3 wait for it"),
+        (stand(2, is_past_training=True), IDLE, HangCause.NOBODY, PLAIN),
+    ],
+)  # fmt: skip
+def test_rank_that_has_ended_says_what_the_others_wait_for(
+    odd: RankStand, others: dict[str, object], cause: HangCause, reason: str
+) -> None:
+    odd = replace(odd, advanced_age_s=4000.0)
+    hang = seen(world(odd, advanced_age_s=4000.0, **others))
+
+    assert (hang.cause, hang.reason) == (cause, reason)
+
+
+def test_rank_that_ended_in_its_training_is_the_programs_fault_and_no_nodes() -> None:
+    hang = seen(world(done(2), advanced_age_s=4000.0))
+
+    finding = hang_finding(hang, job_id="j", attempt=1, node="n1")
+
+    assert (finding.blame, finding.ranks, finding.victims) == (Blame.PROGRAM, (), (0, 1, 3))
+    assert finding.summary == WAITS
+
+
+def test_stopped_rank_is_named_whoever_has_ended() -> None:
+    stopped = stand(1, process_state="T")
+
+    assert seen(world(stopped, done(2))).suspects == (1,)

@@ -392,6 +392,16 @@ def test_ranks_that_are_done_are_not_ordered_to_stop() -> None:
     assert ledger.closing.outcome.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [("", "every rank ended with exit code 0"), ("rank 0 still runs", "rank 0 still runs")],
+)
+def test_job_that_is_done_says_what_still_ran(reason: str, shown: str) -> None:
+    ledger = ledger_of(started(1, Cause.FIRST), RanksDone(1, reason))
+
+    assert (ledger.closing.outcome.kind, ledger.closing.outcome.reason) == (OutcomeKind.DONE, shown)
+
+
 def test_a_job_that_had_ended_is_resumed_and_not_taken_over() -> None:
     outcome = JobOutcome(OutcomeKind.STOPPED, 143, "stop")
     records = (
