@@ -40,7 +40,7 @@ class Finder(Protocol):
         ...
 
 
-class Beside(Protocol):
+class LooksBeside(Protocol):
     """What looks at something else while training runs."""
 
     def start(self) -> None: ...
@@ -50,7 +50,7 @@ class Beside(Protocol):
 class CheckpointWatch:
     """Ticket numbers tie a caller to the look that began after it asked."""
 
-    def __init__(self, finder: Finder, clock: Clock, beside: Beside | None = None) -> None:
+    def __init__(self, finder: Finder, clock: Clock, beside: LooksBeside | None = None) -> None:
         """``beside``: begins and ends with it."""
         self._finder = finder
         self._beside = beside

@@ -43,7 +43,7 @@ OWN = check_rate(len(os.sched_getaffinity(0)))
 def test_the_rate_reaches_the_watch(tmp_path: Path, asked: float | None, used: float) -> None:
     options = RunOptions(target="train.py", checkpoint_dir=tmp_path, check_rate_bytes_per_s=asked)
 
-    watch = make_watch(options, SystemClock())
+    watch = make_watch(options, SystemClock(), "job-1")
 
     assert watch is not None
     assert watch._settings.check_rate_bytes_per_s == used
