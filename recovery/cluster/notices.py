@@ -15,6 +15,7 @@ from detectors.wording import ranks_in_words
 from recovery.cluster.cluster_ledger import ClusterLedger
 from recovery.cluster.cluster_limits import DAY_S, ClusterPolicy
 from recovery.cluster.plan_verdict import HOUR_S, quarantine
+from recovery.journal.attempt_records import StandKind, StandStill
 from recovery.journal.cluster_records import Hold
 from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
@@ -166,6 +167,8 @@ def _of_job(job: RunningJob) -> Iterator[Notice]:
         )
     if incident is not None and incident.last_failure.finding.kind is Kind.RANK_HUNG:
         yield _hung(job, incident)
+    if ledger.standing is not None and ledger.standing.kind is StandKind.WAITS:
+        yield _waits_to_go_on(job, ledger.standing)
     yield from _slow(job)
     incident_id = incident.state.incident_id if incident is not None else ""
     unproved = [node for node in ledger.fence_waits if node in job.silent]
@@ -289,6 +292,20 @@ def _slow(job: RunningJob) -> Iterator[Notice]:
             need="trains on, slower",
             command=f"rankmend status {job_argument(job.name, job.job_id)}",
         )
+
+
+def _waits_to_go_on(job: RunningJob, standing: StandStill) -> Notice:
+    return Notice(
+        NoticeKind.RANK_HUNG,
+        Severity.WARNING,
+        f"job {job.name} stands still and is not restarted yet: {standing.reason}",
+        f"let the ranks go on (`kill -CONT` a stopped one), or end the job (`rankmend stop {job.name}`)",
+        job.job_id,
+        job.name,
+        rank=",".join(str(rank) for rank in sorted(standing.ranks)[:_SLOW_MAX]),
+        need="a restart would begin at step 0",
+        command=f"rankmend status {job.name}",
+    )
 
 
 def _hung(job: RunningJob, incident: OpenIncident) -> Notice:

@@ -14,7 +14,7 @@ from recovery.cluster.notices import (
     RunningJob,
     find_notices,
 )
-from recovery.journal.attempt_records import StartWaits
+from recovery.journal.attempt_records import StandKind, StandStill, StartWaits
 from recovery.journal.cluster_records import Acknowledged, Hold, NodeHeld, Spent
 from recovery.journal.incident_records import WaitCause, WaitsFor
 from recovery.journal.job_records import JobOutcome, OutcomeKind
@@ -78,6 +78,22 @@ def test_a_start_that_would_lose_the_optimizers_state_says_what_an_approval_woul
     assert notice.need == "the optimizer's state would be lost"
     assert "let the job go on from /c/model_9.pt" in notice.todo
     assert "step 0" not in notice.todo
+
+
+def test_a_job_that_waits_for_a_checkpoint_before_a_restart_is_told_until_it_goes_on() -> None:
+    waits = StandStill(3, StandKind.WAITS, (2,), "no rank advances; rank 2 is stopped")
+
+    (notice,) = told(running(Ledger(attempt=3, standing=waits)))
+
+    assert (notice.kind, notice.severity, notice.rank) == (
+        NoticeKind.RANK_HUNG,
+        Severity.WARNING,
+        "2",
+    )
+    assert "rank 2 is stopped" in notice.summary
+    assert "rankmend stop" in notice.todo
+    for kind in (StandKind.CONTINUED, StandKind.SUSPENDED, StandKind.ENDED):
+        assert not told(running(Ledger(attempt=3, standing=replace(waits, kind=kind))))
 
 
 def test_a_plan_that_waits_for_nodes_is_told_although_it_was_approved_and_asks_for_no_approval() -> (
