@@ -137,7 +137,6 @@ def _attach(flags):
     finally:
         _attaching.release()
     _offer_stacks()
-    _watch_end(writer)
     return True
 
 
@@ -292,12 +291,14 @@ def _tell_explicit():
         _writer.set_flags(0)  # neither counted by the hook nor relative
         step, _explicit = _writer.step, True
         nccl.tell(_writer)
-        _tell_imports()
+        _note_first_step()
     except Exception:  # the caller's step is told all the same
         pass
 
 
-def _tell_imports():
+def _note_first_step():
+    """Tell what the script has imported, and have its end reported: only now is there a training to end."""
+    _watch_end(_writer)
     try:
         if os.environ.get(_layout.ENV_IMPORTS_FILE):
             from rankmend.hook import imports

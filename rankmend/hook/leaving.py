@@ -10,27 +10,25 @@ Standard library and Python 3.8 only. Nothing here raises.
 import sys
 
 import rankmend
-from rankmend.hook import layout, on_import
+from rankmend.hook import layout
 
 _has_exited = False  # `sys.exit` was called, whether or not it ended the script
 _exit_code = None  # by this code
 
 
 def watch(writer):
-    """Have this writer report the end of the script, once it has the module `threading`: without, no thread runs on."""
+    """Have this writer report the end of the script."""
     try:
+        import threading
 
         def mark():
             if rankmend._writer is writer:  # no forked child
                 writer.mark_end(_how())
 
-        def begin(threading):
-            register = getattr(threading, "_register_atexit", None)
-            if register is None:  # Python 3.8
-                from atexit import register
-            register(mark)
-
-        on_import.when_imported("threading", begin)
+        register = getattr(threading, "_register_atexit", None)
+        if register is None:  # Python 3.8
+            from atexit import register
+        register(mark)
         if getattr(sys.exit, "__module__", "sys") == "sys":  # not replaced before
             sys.exit = _noting(sys.exit)
     except Exception:  # a hang at the end is then one like others

@@ -156,7 +156,7 @@ class Counter:
         self._tell_flags(writer)
         for number, at_ns in enumerate(held_ns, self._first):
             writer.step_at(number, at_ns)
-        rankmend._tell_imports()
+        rankmend._note_first_step()
 
     def _tell_flags(self, writer):
         relative = layout.FLAG_RELATIVE if self._is_relative else 0

@@ -166,10 +166,13 @@ def test_lost_rank_and_lost_node_end_with_the_parameters_of_an_undisturbed_run(
     job = submit(slurm, place, example("nodes_and_spares.sbatch"), f"--steps={STEPS}")
     wait_for(lambda: steps_told(output), "a step", output)
 
-    victims = [pid for node in slurm.nodes for pid in processes(place, node, ranks=True)]
+    ranks = {node: processes(place, node, ranks=True) for node in slurm.nodes}
+    working = [
+        node for node in slurm.nodes[1:] if ranks[node]
+    ]  # attempt 2 is forked in their places
+    victims = [pid for node in slurm.nodes for pid in ranks[node]]
     os.kill(victims[0], signal.SIGKILL)
     wait_for(lambda: "attempt 2 makes progress" in output.read_text(), "restarted", output)
-    working = [node for node in slurm.nodes[1:] if processes(place, node, ranks=True)]
     for pid in processes(place, working[0], ranks=False):
         os.kill(pid, signal.SIGKILL)
     wait_for((place / "result.json").exists, "done", output)
