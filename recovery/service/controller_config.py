@@ -48,7 +48,7 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 class JobsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     at_once_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 500
-    of_subject_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None  # half of all
+    of_subject_percent: Annotated[float, msgspec.Meta(gt=0, le=100)] = 50.0  # of these
     ended_kept_days: Annotated[float, msgspec.Meta(ge=0, le=3650)] = 90.0
     report_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 1.0
 

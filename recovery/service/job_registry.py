@@ -83,7 +83,7 @@ class JobRegistry:
         *,
         make_core: CoreMaker = make_core,
         jobs_max: int = 500,
-        of_subject_max: int | None = None,
+        of_subject_percent: float = 50.0,
         unreported_s: float = UNREPORTED_S,
         ended_kept_s: float = 90 * 86400.0,
         ended_max: int = ENDED_MAX,
@@ -103,7 +103,7 @@ class JobRegistry:
         self._make_core = make_core
         self._jobs_max = jobs_max
         self._unreported_s = unreported_s
-        self._of_subject_max = of_subject_max or max(1, jobs_max // 2)
+        self._of_subject_max = max(1, int(jobs_max * of_subject_percent / 100.0))
         self._ended_kept_s = ended_kept_s
         self._ended_max = ended_max
         self._alive = alive
@@ -285,7 +285,7 @@ class JobRegistry:
         own = sum(job.stored.owner == owner for job in self.running.values())
         if own >= self._of_subject_max:
             raise FullError(
-                f"{owner} has {own} running jobs; jobs.of_subject_max is {self._of_subject_max}"
+                f"{owner} has {own} running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)"
             )
 
     def _unreported(self) -> list[Job]:

@@ -152,7 +152,7 @@ class Service:
                 self._parts_for(desk, parts_for),
                 make_core=make_core,
                 jobs_max=config.jobs.at_once_max,
-                of_subject_max=config.jobs.of_subject_max,
+                of_subject_percent=config.jobs.of_subject_percent,
                 ended_kept_s=config.jobs.ended_kept_days * 86400.0,
                 # Another controller may have had the jobs since.
                 alive=read_heartbeat(state / WATCHED_FOLDER) if config.journal is None else None,

@@ -58,8 +58,8 @@ state_dir = @state_dir@
 [jobs]
 # Jobs at once; each has a journal, a thread and 6 descriptors. (restart)
 #at_once_max = 500
-# Jobs of one subject (the name of a launch token) at once; default: half of at_once_max. (restart)
-#of_subject_max = 250
+# The share of these that one subject, the name of a launch token, may have. (restart)
+#of_subject_percent = 50.0
 # Days for which the journal of an ended job is kept. (restart)
 #ended_kept_days = 90.0
 # Seconds between two reports of a launcher; 0.1 to 60.

@@ -425,7 +425,7 @@ def test_one_subject_takes_no_more_than_its_share_of_the_jobs(make: Callable[...
     assert [join("mallory", f"m{number}") for number in range(3)] == [
         "",
         "",
-        "mallory has 2 running jobs; jobs.of_subject_max is 2",
+        "mallory has 2 running jobs: its share of jobs.at_once_max (jobs.of_subject_percent)",
     ]
     assert [join("alice", f"a{number}") for number in range(3)] == [
         "",

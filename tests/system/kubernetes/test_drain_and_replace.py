@@ -197,12 +197,13 @@ class Story:
 
         eventually(is_so, state, pause_s=0.1)
 
+    def accuse(self, node: str, alertname: str, action: str, summary: str) -> None:
+        labels = {"alertname": alertname, "node": node, "severity": "critical", "action": action}
+        self.client.post_alerts([{"labels": labels, "annotations": {"summary": summary}}])
+
     def blame(self, node: str) -> None:
         """Have an agent find a lost GPU, and the rank there die of it."""
-        labels = {"alertname": "RankmendGpuLost", "node": node, "severity": "critical"}
-        labels["action"] = "reset_gpu"
-        summary = {"summary": "GPU 3 has fallen off the bus"}
-        self.client.post_alerts([{"labels": labels, "annotations": summary}])
+        self.accuse(node, "RankmendGpuLost", "reset_gpu", "GPU 3 has fallen off the bus")
         os.kill(int((self.folder / f"rank-on-{node}").read_text()), signal.SIGKILL)
 
     def is_settled(self, left: str) -> bool:
@@ -267,6 +268,8 @@ def test_a_lost_gpu_and_then_a_lost_node_are_replaced_and_nothing_foreign_is_tou
     assert "SIGKILL" in reason
 
     lost = min(story.trains_on())
+    # Without an alert a launcher that ends says nothing of its node.
+    story.accuse(lost, "RankmendAgentDown", "drain", "its agent does not answer")
     story.kubelets.lose(lost)
     story.wait(lambda: story.is_settled(lost), "the lost node is replaced")
     story.wait(lambda: all(one.outcome for one in story.requests()), "all requests have ended")
