@@ -180,7 +180,10 @@ _NO_CLASS: Final = frozenset(
     {SymptomKind.EXIT, SymptomKind.PROGRAM, SymptomKind.LAUNCH, SymptomKind.UNKNOWN}
 )
 _WITH_EVIDENCE: Final = frozenset(
-    {ChargeKind.KILLED, ChargeKind.CRASHED, ChargeKind.GPU_PROGRAM, ChargeKind.HANG_SEEN}
+    {
+        *(ChargeKind.KILLED, ChargeKind.CRASHED, ChargeKind.GPU_PROGRAM, ChargeKind.HANG_SEEN),
+        ChargeKind.ENDED,
+    }
 )
 """Kinds that count once a device, the kernel or the host has something to say of the node, too."""
 _OF_NODES: Final = frozenset({ChargeKind.HOST, ChargeKind.ALERT, ChargeKind.ENDED})
