@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.torch_here import needs_torch
+
 pytestmark = pytest.mark.process
 
 
@@ -70,7 +72,7 @@ def test_drill_whose_folder_is_removed_ends_soon_and_says_why(tmp_path: Path) ->
 def test_rank_that_stands_still_under_torchrun_is_named_and_nothing_is_touched(
     tmp_path: Path,
 ) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
 
     done = subprocess.run(
         [

@@ -21,6 +21,7 @@ from recovery.slurm.limits import SlurmLimits
 from tests.support.eventually import DEADLINE_S, eventually
 from tests.support.service import Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ STEPS = 100
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    pytest.importorskip("torch")
+    needs_torch()
     if reason := missing():
         pytest.skip(reason)
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), 4) as cluster:

@@ -14,6 +14,7 @@ import pytest
 from rankmend.watch.hook_folder import make_hook_folder
 from rankmend.watch.lines import WatchPlace, lines_for
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.site, pytest.mark.torch]
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def script(tmp_path: Path) -> list[str]:
-    pytest.importorskip("torch")
+    needs_torch()
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(SCRIPT))
     return [sys.executable, str(path)]

@@ -26,6 +26,7 @@ from tests.support.agent import running_agent
 from tests.support.eventually import eventually
 from tests.support.service import FullClient, Running, make_folder, running
 from tests.support.slurm import SlurmCluster, missing, slurm_cluster
+from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.site, pytest.mark.torch, pytest.mark.timeout(1200)]
 SCRIPT = (Path(__file__).resolve().parents[2] / "bench/jobs/watched_ddp.py").read_text()
@@ -100,7 +101,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    pytest.importorskip("torch")
+    needs_torch()
     if reason := missing():
         pytest.skip(reason)
     if shutil.which("mpirun") is None:

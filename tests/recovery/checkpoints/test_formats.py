@@ -31,6 +31,7 @@ from tests.support.checkpoint_saves import (
     valid_names,
     write,
 )
+from tests.support.torch_here import needs_torch
 
 pytestmark = pytest.mark.process
 
@@ -362,7 +363,7 @@ def test_a_dcp_save_with_a_marker_of_each_rank_tells_which_parts_lie_here(tmp_pa
 
 
 def test_a_dcp_shard_that_ends_before_its_last_item_is_torn(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     import torch
     import torch.distributed.checkpoint as dcp
 

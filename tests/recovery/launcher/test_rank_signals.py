@@ -23,6 +23,7 @@ from recovery.launcher.processes.process_tree import ProcessRef, read_state
 from recovery.launcher.ranks.launched import LaunchedRank
 from tests.support.eventually import eventually
 from tests.support.guardian_ward import PYTHON, Ward
+from tests.support.torch_here import needs_torch
 
 pytestmark = [pytest.mark.process, pytest.mark.safety]
 
@@ -141,7 +142,7 @@ def test_the_rank_gets_a_signal_once_and_keeps_its_workers(
 
 
 def test_every_rank_of_an_inner_torchrun_gets_it_once(ward: Ward) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     script = ward.folder / "rank.py"
     script.write_text(RANK)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

@@ -7,6 +7,8 @@ test ends the job and compares each checkpoint ever published with those of an u
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.faults.process import stop
 from tests.support.hosts import Host, why_not
+from tests.support.torch_here import needs_torch
 from tests.system.cluster.bed import (
     DDP,
     KILL_BOUND_S,
@@ -388,10 +391,21 @@ def test_agents_show_the_ranks_on_their_host_and_are_believed_by_the_controller(
     assert f'job_id="{job_id}"' not in page(spare)
 
 
+ROOT = Path(__file__).parents[3]
+COMPARED = """
+import sys, torch
+from tests.system.faults.jobs.ddp import undisturbed
+from tests.support.torch_here import needs_torch
+got, want = torch.load(sys.argv[1], weights_only=True), undisturbed()
+assert got.keys() == want.keys()
+assert all(torch.equal(got[name], want[name]) for name in want)
+"""
+
+
 def test_a_ddp_job_over_two_hosts_ends_with_the_parameters_of_an_undisturbed_run(
     cluster: Cluster,
 ) -> None:
-    torch = pytest.importorskip("torch")
+    needs_torch()
     training = Training(cluster, "2", DDP, [], slots=1, plane=1)
     result = training.folder / "result.pt"
     training.arguments = [f"--checkpoint-dir={training.checkpoints}", f"--result={result}"]
@@ -411,11 +425,7 @@ def test_a_ddp_job_over_two_hosts_ends_with_the_parameters_of_an_undisturbed_run
         }
     finally:
         training.close()
-    from tests.system.faults.jobs.ddp import undisturbed
-
-    got, want = torch.load(result, weights_only=True), undisturbed()
-    assert got.keys() == want.keys()
-    assert all(torch.equal(got[name], want[name]) for name in want)
+    subprocess.run([sys.executable, "-c", COMPARED, str(result)], cwd=ROOT, check=True)
 
 
 def test_the_job_ends_with_the_parameters_of_an_undisturbed_run(

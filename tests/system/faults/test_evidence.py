@@ -13,6 +13,7 @@ from recovery.journal.incident_records import Decided, EvidenceCollected
 from tests.support.eventually import eventually
 from tests.support.faults.mounts import hanging_mount
 from tests.support.faults.process import keep_stopped
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
@@ -35,7 +36,7 @@ def assert_in_time(job: Job) -> None:
 
 @pytest.fixture
 def make_hang(make_job: Make) -> Make:
-    pytest.importorskip("torch")
+    needs_torch()
 
     def make(how: str, rank: int, *flags: str) -> Job:
         job = make_job("torch_hang.py", how, str(rank), *flags, world_size=3)

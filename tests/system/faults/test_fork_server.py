@@ -10,6 +10,7 @@ import pytest
 
 from recovery.launcher.processes.process_tree import find_marked
 from tests.support.eventually import eventually
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import (
     EXAMPLES,
     Job,
@@ -115,7 +116,7 @@ def test_a_daemon_of_a_forked_rank_is_found_by_its_mark(
 
 @pytest.mark.torch
 def test_an_unchanged_pytorch_script_is_forked_and_still_seen(make_job: Make) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job("", world_size=2)
     job.script = EXAMPLES / "unchanged" / "train.py"
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
@@ -151,7 +152,7 @@ runpy.run_path("{script}", run_name="__main__")
 def test_pytorch_meets_in_a_forked_rank_the_variables_that_the_script_had_set(
     make_job: Make,
 ) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job("", world_size=2)
     job.script = job.folder / "sets_variables.py"
     train = EXAMPLES / "unchanged" / "train.py"

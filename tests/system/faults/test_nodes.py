@@ -19,6 +19,7 @@ from tests.support.faults.clock import WHY_NOT as WHY_NOT_CLOCK
 from tests.support.faults.clock import FakeClock
 from tests.support.hosts import Fleet, why_not
 from tests.support.power_bmc import PASSWORD, PowerBmc, write_credentials
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import EXAMPLES
 from tests.system.faults.nodes import POLICY, Nodes, journaled, run_controller, signal_all
 
@@ -292,7 +293,7 @@ def test_a_node_that_is_cut_off_stops_its_ranks_and_the_job_goes_on_without_it(
 def test_a_torch_job_meets_over_two_hosts_again_after_a_rank_was_killed(
     make: Callable[..., Nodes], tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     with Fleet(2, tmp_path) as fleet:
         hosts = {name: fleet[name] for name in ("h1", "h2")}
         nodes = make(

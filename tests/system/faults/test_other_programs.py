@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job, kill
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
@@ -59,7 +60,7 @@ def in_torchrun(folder: Path, python: str) -> tuple[Path, list[str]]:
 def test_steps_are_counted_behind_a_program_and_its_python_is_restarted_when_it_is_killed(
     make_job: Make, behind: Callable[[Path, str], tuple[Path, list[str]]]
 ) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job("", world_size=1, flags=["--no-python"])
     (job.folder / "train.py").write_text(SCRIPT)
     job.script, first = behind(job.folder, sys.executable)
@@ -87,7 +88,7 @@ def test_steps_are_counted_behind_a_program_and_its_python_is_restarted_when_it_
 
 
 def test_what_a_shell_script_does_after_its_training_is_no_hang(make_job: Make) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job(
         "", world_size=2, flags=["--no-python", "--hang-min=3", "--hang-max=3", "--hang-stopped=1"]
     )

@@ -7,6 +7,7 @@ import pytest
 
 from recovery.journal.job_records import OutcomeKind
 from recovery.launcher.processes.process_tree import find_marked
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job
 
 pytestmark = [pytest.mark.process, pytest.mark.torch]
@@ -16,7 +17,7 @@ CONTEXTS = ["fork", "spawn", "forkserver"]
 
 def with_workers(make_job: Make, context: str) -> Job:
     """Return a job that saves only when it is asked to end."""
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job("ddp.py", world_size=2)
     job.arguments = [
         f"--checkpoint-dir={job.checkpoints}",

@@ -10,6 +10,7 @@ from detectors.finding import Blame
 from recovery.journal.job_records import OutcomeKind
 from tests.support.faults.mounts import tmpfs
 from tests.support.real_ends import PRELUDE, REAL_ENDS, RealEnd
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job
 
 pytestmark = pytest.mark.process
@@ -26,7 +27,7 @@ def test_end_of_a_real_rank_has_its_class_culprit_and_blame(
     make_job: Callable[..., Job], tmp_path: Path, end: RealEnd
 ) -> None:
     if end.needs_torch:
-        pytest.importorskip("torch")
+        needs_torch()
     with ExitStack() as stack:
         job = make_job("", world_size=2, flags=["--max-restarts=0"])
         if end.needs_small_disk:

@@ -9,6 +9,7 @@ import pytest
 from recovery.launcher.guardian.packets import STANDBY_ATTEMPT
 from recovery.launcher.processes.process_tree import find_marked, read_state
 from tests.support.eventually import eventually
+from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import EXAMPLES, Job, assert_recovered, kill
 
 pytestmark = pytest.mark.process
@@ -165,7 +166,7 @@ def test_modules_that_are_none_are_refused(make_lockstep: Make, modules: str) ->
 
 @pytest.mark.torch
 def test_an_unchanged_pytorch_script_restarts_warm_and_is_still_seen(make_job: Make) -> None:
-    pytest.importorskip("torch")
+    needs_torch()
     job = make_job("", world_size=2, flags=["--standby=torch,torch._dynamo"])
     job.script = EXAMPLES / "unchanged" / "train.py"
     job.arguments = [f"--folder={job.checkpoints}", "--epochs=100000", "--steps-per-epoch=10"]
