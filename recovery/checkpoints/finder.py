@@ -523,7 +523,10 @@ def settle(verdict: CheckpointVerdict, changed_age_s: float, grace_s: float) -> 
     if changed_age_s >= grace_s:
         return verdict
     reason = f"still being written: changed {changed_age_s:.1f} s ago; so far {verdict.reason}"
-    return replace(verdict, is_valid=False, reason=reason, hindrance=Hindrance.WRITING)
+    young = verdict.is_valid
+    return replace(
+        verdict, is_valid=False, reason=reason, hindrance=Hindrance.WRITING, is_young=young
+    )
 
 
 def _check(

@@ -199,6 +199,9 @@ class CheckpointVerdict:
     unchecked_bytes: int = 0
     # Its bytes contradict their own checksums, and nobody changed the files meanwhile: no save under way, no rotation.
     has_wrong_sum: bool = False
+    is_young: bool = (
+        False  # whole as far as it goes, and changed so lately that it may still be written
+    )
 
     @property
     def is_checked(self) -> bool:

@@ -455,7 +455,7 @@ class Attempts:
             known = self._checkpoints.known()
         saves = self._situation.saves
         saves.note_known(known, now_s)
-        if any(one.is_valid for one in known):
+        if any(one.is_valid or one.is_young for one in known):
             self._situation.has_checkpoint = True
         seen = None
         if now_s - self._noted_at_s >= NOTE_S:

@@ -6,6 +6,7 @@ import pytest
 
 from detectors.finding import Blame
 from detectors.hang.live import HungLimits, RankStand, detect_hung
+from recovery.checkpoints.model import Hindrance
 from recovery.job.standstill import Patience, judge_standstill
 from recovery.journal.attempt_records import StandKind, StandStill
 from recovery.journal.incident_records import IncidentOpened
@@ -171,6 +172,29 @@ def test_job_that_has_saved_nothing_waits_before_it_is_thrown_back(training: Ben
     stand(training, 20)
 
     assert len(training.records(IncidentOpened)) == 1
+
+
+def test_save_of_a_moment_ago_is_something_to_restore(training: Bench) -> None:
+    """A job of a few seconds has saved nothing older than the time for which a writer may pause."""
+    young = replace(verdict(5), is_valid=False, hindrance=Hindrance.WRITING, is_young=True)
+    training.storage.is_watched = True
+    training.storage.verdicts = [young]
+
+    stop(training, 1)
+    stand(training, 14)
+
+    assert kinds(training) == [StandKind.CONTINUED]
+    assert len(training.records(IncidentOpened)) == 1
+
+
+def test_save_that_is_half_written_is_nothing_to_restore(training: Bench) -> None:
+    training.storage.is_watched = True
+    training.storage.verdicts = [replace(verdict(5), is_valid=False, hindrance=Hindrance.WRITING)]
+
+    stop(training, 1)
+    stand(training, 14)
+
+    assert kinds(training) == [StandKind.CONTINUED, StandKind.WAITS]
 
 
 def test_order_to_go_on_ends_with_the_attempt(saved: Bench) -> None:
