@@ -408,13 +408,18 @@ _OF_LIBRARIES: Final = re.compile(
 _OF_MACHINES: Final = re.compile(
     r"(?i)\b(?:cuda|cudnn|nccl|gpus?|nvml|nvidia|hip|rocm|driver|devices?)\b"
 )
+# What was read may be whole at the next start: a path that a later mount has, an empty file.
+_OF_INPUT: Final = re.compile(
+    r"(?:^|[\s'\"(=:])(?:~|\.{0,2})/[\w.-]+|\b\w+://|: (?:''|\"\"|b'')$|char 0\)|(?i:\bempty\b|\bno (?:files?|shards?|samples?|data)\b)"
+)
 
 
 def comes_again(error: ErrorText, *, has_state: bool) -> bool:
     """Return whether an error that every rank had before its first step comes again at each start.
 
     ``has_state``: the ranks began from a checkpoint, which may be what is wrong: then only an error in the program's
-    text does. A library that can't be loaded and an error of files never do: those can be a node's.
+    text does. A library that can't be loaded, an error of files and one that names a path or empty input never do: those can be a
+    node's or a storage's.
     """
     parts = read_parts(error)
     statements = [part.statement for part in parts]
@@ -425,8 +430,11 @@ def comes_again(error: ErrorText, *, has_state: bool) -> bool:
         return True
     if has_state or classify(error) not in (FailureCause.PROGRAM, FailureCause.EXCEPTION):
         return False
-    if any(_OUTAGE.search(text) or _OF_MACHINES.search(text) for text in statements):
-        return _OF_SHAPES.search(first) is not None
+    if any(
+        _OUTAGE.search(text) or _OF_MACHINES.search(text) or _OF_INPUT.search(text)
+        for text in statements
+    ):
+        return _OF_SHAPES.search(first) is not None or _USAGE.search(first) is not None
     patterns = (_OF_CODE, _OF_SHAPES, _USAGE)
     return any(pattern.search(first) for pattern in patterns)
 

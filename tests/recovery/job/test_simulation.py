@@ -27,6 +27,8 @@ WAYS_TO_GIVE_UP = (
     "; held for",
     "are still there",
     "no attempt can start",
+    "ended before any step",
+    "the program itself fails",
 )
 
 

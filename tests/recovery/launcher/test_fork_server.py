@@ -313,10 +313,11 @@ def test_processes_that_wait_for_a_rank_end_with_the_server(node: Node, stage: s
 def test_a_rank_is_forked_at_once_where_every_process_that_waited_has_ended(node: Node) -> None:
     node.make_ready(["json"])
     node.until(lambda: len(waiting(node)) == 2)
-    for pid in waiting(node):
+    killed = waiting(node)
+    for pid in killed:
         with contextlib.suppress(ProcessLookupError):  # the second may end with the first
             os.kill(pid, signal.SIGKILL)
-    node.until(lambda: not waiting(node))
+    node.until(lambda: not killed & waiting(node))
 
     assert node.fork(node.script("print('hello')"))
     (exited,) = node.of(Exited)

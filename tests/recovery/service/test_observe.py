@@ -27,6 +27,8 @@ match = "trusted-*"
 observe = false
 [hang]
 stopped_floor_s = 1
+floor_s = 1
+ceil_s = 1
 """
 LINKS = Links("https://wiki", "https://console")
 
@@ -130,14 +132,15 @@ def test_what_the_cluster_would_have_had_done_can_be_read(up: Running) -> None:
 def test_a_person_may_have_a_plan_carried_out_that_was_only_observed(up: Running) -> None:
     speaker = start_job(up, "watched-2")
     assert speaker.report is not None
-    stopped = tuple(replace(rank, process_state="T") for rank in speaker.report.ranks)
+    first, *others = speaker.report.ranks
+    stopped = (replace(first, process_state="T"), *others)
     client = up.client("admin")
 
     def waits() -> bool:
         speaker.say(ranks=stopped)
         return state(up, speaker.job_id) == "waiting"
 
-    eventually(waits, "a stand-still that is only observed")
+    eventually(waits, "a stand-still that is only observed", pause_s=0.2)  # 10 reports a second
     assert causes(up, speaker.job_id) == ["observe"]
     (plan,) = [one for one in client.plans() if one.job_id == speaker.job_id]
     client.command(speaker.job_id, PersonAct.APPROVE, incident_id=plan.incident_id)
