@@ -7,8 +7,8 @@ TORCH ?= torch==2.13.0
 # the environment says: the tests start hundreds of programs, and PyTorch takes twice as long where it is compiled each time.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install -qq --no-compile
-# Three workers a core: most of a test's time is spent waiting for processes.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 3 : 12)))
+# Two workers a core: more of them end no sooner, and make the load by which a test of processes fails by chance.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores * 2 : 8)))
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS) --no-loadscope-reorder \
     --run-again --durations=30
 REAL = --tier process --tier site
