@@ -19,6 +19,7 @@ from recovery.cluster.alert_shares import NOBODY, Sender
 from recovery.cluster.charge_verdict import take_back, weigh_charge
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_entry
 from recovery.cluster.cluster_limits import DAY_S, AlertRules, ClusterPolicy
+from recovery.cluster.doubtful_alerts import find_doubtful
 from recovery.cluster.gate import Answer, Judgement, PlanRequest
 from recovery.cluster.incoming_alerts import IncomingAlert
 from recovery.cluster.lemon_verdict import judge_lemon
@@ -120,6 +121,7 @@ class ClusterController:
         self.alerts = ActiveAlerts(policy.alerts)
         self._ran: dict[str, float] = {}  # node -> when it last ran ranks, by our own clock
         self._began_unix_s = clock.unix_s() - clock.now_s()
+        self._doubts: Mapping[str, str] = {}  # replaced as a whole
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
         self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
@@ -424,6 +426,8 @@ class ClusterController:
         )
         if taken.refused:
             self._note_refused(sender, taken.refusal)
+        if heard:
+            self._doubt(jobs_on)
         return taken, heard
 
     def _note_refused(self, sender: Sender, refusal: str) -> None:
@@ -449,12 +453,31 @@ class ClusterController:
         now_s = self.now_unix_s()
         heard = self.alerts.forget(now_s)
         self.alerts.locate(jobs_on, names)
+        self._doubt(jobs_on)
         self.told_names = read_names(self.alerts.active)
         accused = {alert.node for alert in self.alerts.active}
         for node in accused & jobs_on.keys():
             if self.ledger.window_of(node, now_s) is None:
                 heard += self.alerts.retell(node, jobs_on[node], now_s)
         return heard
+
+    def doubts(self) -> Mapping[str, str]:
+        """Return the alerts that accuse too much to be believed alone: why, by identity."""
+        return self._doubts
+
+    def _doubt(self, jobs_on: Mapping[str, tuple[JobNode, ...]]) -> None:
+        """See anew which alerts are doubted, and tell people of each rule once."""
+        nodes_of_jobs: dict[str, list[str]] = {}
+        for node, jobs in jobs_on.items():
+            for job in jobs:
+                nodes_of_jobs.setdefault(job.job_id, []).append(node)
+        active = max(self.nodes_active(), len(jobs_on))
+        percent = self.policy.budgets.nodes_held_percent
+        found = find_doubtful(self.alerts.active, nodes_of_jobs, active, percent, self.parts)
+        before = set(self._doubts.values())
+        self._doubts = found
+        for reason in sorted(set(found.values()) - before):
+            self._note(f"doubted, moves nothing by itself: {reason}", reason.partition(" ")[0])
 
     def accused(self) -> frozenset[str]:
         """Return the nodes that an active alert rules out, but for those in maintenance."""

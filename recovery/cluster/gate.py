@@ -68,6 +68,10 @@ class Pool(Protocol):
         """Return the shared parts that are known to be broken, each with what tells so, as "is ...\"."""
         ...
 
+    def doubts(self) -> Mapping[str, str]:
+        """Return the alerts that accuse too much to be believed alone: why, by identity."""
+        ...
+
     def accused(self) -> Collection[str]:
         """Return the nodes that an active alert rules out, whether they run ranks or not."""
         ...
@@ -113,6 +117,9 @@ class OpenPool:
 
     parts: FleetParts = NO_PARTS
     broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
+
+    def doubts(self) -> Mapping[str, str]:
+        return {}
 
     def accused(self) -> Collection[str]:
         return ()

@@ -5,11 +5,12 @@ between two ticks share one record. Every ignored alert is logged with the reaso
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
-from detectors.finding import Action, Severity
+from detectors.finding import Action, Finding, Kind, Severity
 from recovery.journal.ledger import KeptEvidence, Ledger
-from recovery.journal.node_records import EvidenceTaken
+from recovery.journal.node_records import EvidenceDoubted, EvidenceTaken
 from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,39 @@ def fatal(ledger: Ledger) -> tuple[KeptEvidence, ...]:
         kept
         for kept in ledger.evidence.values()
         if kept.attempt == ledger.attempt and kept.overruled_by is None and ends_use(kept.evidence)
+        if not kept.doubted
         # Ranks that moved after the alert no longer use this device.
         if (ranks := placed.get(kept.evidence.node)) and ranks.issuperset(kept.evidence.ranks)
     )
+
+
+def confirmed(ledger: Ledger, finding: Finding) -> Mapping[str, str]:
+    """Return the nodes that a doubted alert accuses and on which a rank has died, and what it says."""
+    if finding.kind is not Kind.RANK_FAILED:
+        return {}
+    return {
+        kept.evidence.node: in_words(kept)
+        for kept in ledger.evidence.values()
+        if kept.doubted and kept.attempt == ledger.attempt and kept.overruled_by is None
+        if kept.evidence.node == finding.node and ends_use(kept.evidence)
+    }
+
+
+def in_words(kept: KeptEvidence) -> str:
+    return f"{kept.evidence.alertname}: {kept.evidence.summary}"
+
+
+def doubts_due(ledger: Ledger, doubts: Mapping[str, str]) -> tuple[EvidenceDoubted, ...]:
+    """Return the records of what is doubted now and was not, or the other way round. ``doubts``: reasons, by identity."""
+    told = [
+        (identity, doubts.get(identity, ""))
+        for identity, kept in ledger.evidence.items()
+        if kept.attempt == ledger.attempt and bool(kept.doubted) != (identity in doubts)
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for identity, why in told:
+        by_reason.setdefault(why, []).append(identity)
+    return tuple(EvidenceDoubted(tuple(one), ledger.attempt, why) for why, one in by_reason.items())
 
 
 class AlertIntake:

@@ -27,7 +27,7 @@ from rankmend.milestones import ProcessMilestone, name_milestone
 from recovery.cluster.gate import Gate, OpenGate, OpenPool, Pool
 from recovery.job import shared_reasons
 from recovery.job.adoption import Waits
-from recovery.job.alert_intake import AlertIntake, fatal
+from recovery.job.alert_intake import AlertIntake, doubts_due, fatal
 from recovery.job.attempt_diagnosis import first_failure
 from recovery.job.attempt_health import AttemptHealth
 from recovery.job.attempts import AttemptFence, Attempts, Checkpoints
@@ -476,8 +476,10 @@ class Controller:
             self._situation.record(taken)
             self._intake.forget(taken)
             return True
-        if put_back := self._put_backs.due(ledger):
-            self._situation.record(*put_back)
+        doubted = doubts_due(ledger, self._pool.doubts()) if ledger.evidence else ()
+        news: list[Record] = [*doubted, *self._put_backs.due(ledger)]
+        if news:
+            self._situation.record(*news)
             return True
         wrong: list[Record] = [*self._replicas.due(ledger), *self._numbers.due(ledger, now_s)]
         if wrong:

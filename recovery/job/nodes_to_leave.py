@@ -1,6 +1,7 @@
 """Which nodes of an attempt the next one must leave, and which it leaves only for a spare. Pure."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from detectors.finding import Finding, Kind
 from recovery.journal.leaving import LeaveCause, LeaveReason
@@ -19,11 +20,12 @@ def find_nodes_to_leave(
     is_silent: Callable[[str], bool],
     unusable: Callable[[str], str | None],
     torn: Mapping[str, LeaveReason],
+    suspected: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Reasons, Reasons]:
     """Return the nodes that can't be used, and the suspects.
 
     ``accused``: nodes that an alert rules out, with its words; ``unusable``: why the cluster gives a node no
-    ranks, or None; ``torn``: nodes that others do not reach.
+    ranks, or None; ``torn``: nodes that others do not reach; ``suspected``: nodes that a doubted alert and a dead rank accuse.
     """
     must: Reasons = {}
     may: Reasons = {}
@@ -46,6 +48,8 @@ def find_nodes_to_leave(
             may[node] = LeaveReason(LeaveCause.NUMBERS)
         elif ledger.node_run[0] == node and ledger.node_run[1] >= policy.node_failures_max:
             may[node] = LeaveReason(LeaveCause.BLAMED, str(ledger.node_run[1]))
+        elif node in suspected:
+            may[node] = LeaveReason(LeaveCause.ALERT, suspected[node])
         elif node in torn:
             may[node] = torn[node]
     return must, may

@@ -10,7 +10,7 @@ from typing import Final
 from detectors.finding import HOST_SILENT, Blame, Finding, Kind, SymptomKind
 from detectors.node.charges import CHARGES, NodeCharge, Weight
 from recovery.cluster.gate import Gate, Judgement, PlanRequest, Pool
-from recovery.job.alert_intake import fatal
+from recovery.job.alert_intake import confirmed, fatal, in_words
 from recovery.job.attempts import Attempts
 from recovery.job.membership import size_for
 from recovery.job.node_charges import ChargedJob, charges_of, counting
@@ -68,10 +68,8 @@ class PlanProgress:
             finding,
             ledger,
             policy,
-            accused={
-                kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"
-                for kept in fatal(ledger)
-            },
+            accused={kept.evidence.node: in_words(kept) for kept in fatal(ledger)},
+            suspected=confirmed(ledger, finding),
             is_silent=lambda node: (
                 counts_silence and now_s - self._nodes.heard_at_s(node) >= policy.node_silent_s
             ),
@@ -169,10 +167,7 @@ class PlanProgress:
         What an alert accuses counts as a node that can't be used: the next plan would leave it.
         """
         preparation = self._attempts.preparation(self._settings.policy, now_s)
-        accused = {
-            kept.evidence.node: f"{kept.evidence.alertname}: {kept.evidence.summary}"
-            for kept in fatal(self._ledger)
-        }
+        accused = {kept.evidence.node: in_words(kept) for kept in fatal(self._ledger)}
         usable = preparation.usable().keys() - without - accused.keys()
         if size_for(self._settings, len(usable)) is not None:
             return None

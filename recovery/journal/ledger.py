@@ -174,6 +174,7 @@ class KeptEvidence:
     incident_id: str | None
     at: Moment = Moment()
     overruled_by: str | None = None  # who took the node back: it counts no more until it has ended
+    doubted: str = ""  # why it counts only where something else agrees
 
 
 @dataclass(frozen=True, slots=True)

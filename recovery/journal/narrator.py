@@ -53,6 +53,7 @@ from recovery.journal.job_records import (
 )
 from recovery.journal.limits import PlanStep
 from recovery.journal.node_records import (
+    EvidenceDoubted,
     EvidenceTaken,
     FenceWaits,
     FinderChosen,
@@ -527,6 +528,12 @@ def _(record: PlanWaits) -> str:
 @narrate.register
 def _(record: FenceWaits) -> str:
     return f"waiting for {names_in_words(record.nodes)}: {record.reason}"
+
+
+@narrate.register
+def _(record: EvidenceDoubted) -> str:
+    what = counted(len(record.identities), "alert")
+    return f"{what} doubted: {record.reason}" if record.reason else f"{what} count again"
 
 
 @narrate.register

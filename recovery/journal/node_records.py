@@ -102,6 +102,15 @@ class FenceWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceDoubted:
+    """Alerts of the newest attempt that accuse too much of the fleet, or of the job, to be believed alone; or that do so no more."""
+
+    identities: tuple[str, ...]
+    attempt: int
+    reason: str = ""  # empty: they count again
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceTaken:
     """Alerts about nodes of the job, each once an attempt, and what was made of them."""
 

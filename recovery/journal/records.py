@@ -56,6 +56,7 @@ from recovery.journal.job_records import (
     TailCut,
 )
 from recovery.journal.node_records import (
+    EvidenceDoubted,
     EvidenceTaken,
     FenceWaits,
     FinderChosen,
@@ -74,7 +75,7 @@ from recovery.journal.watched_records import WATCHED_KINDS, WatchedTimeRecord
 MAJOR: Final = 1
 
 
-# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame, ranks that stand still and may go on, jobs that were done while something still ran
+# 1: several nodes; 2: progress of steps that count from a checkpoint; 3: causes and symptoms as fields; 4: nodes without power; 5: snapshots; 6: losses and gradient norms; 7: watched jobs, Slurm; 8: parallel sizes, when ranks last stepped, saves stalled, launchers lived; work; 9: time of watched jobs, anatomy of steps; 10: work and steps of watched jobs, what is hidden; 11: probes of the network; 12: the symptom mixed_nccl, restores that a script did not use; 13: jobs that save nothing, waits for storage; 14: restored checkpoints that prove damaged, steps back to older checkpoints; 15: the symptoms storage and service; 16: held starts that name a model alone, what counts against nodes, corrected blame, ranks that stand still and may go on, jobs that were done while something still ran, doubted alerts
 MINOR: Final = 16
 
 
@@ -131,6 +132,7 @@ KnownRecord: TypeAlias = (
     | FinderChosen
     | PlanWaits
     | FenceWaits
+    | EvidenceDoubted
     | EvidenceTaken
     | PersonActed
     | ParallelDeclared
@@ -198,6 +200,7 @@ KINDS: Final[dict[str, type[KnownRecord]]] = {
     "plan_waits": PlanWaits,
     "fence_waits": FenceWaits,
     "evidence_taken": EvidenceTaken,
+    "evidence_doubted": EvidenceDoubted,
     "person_acted": PersonActed,
     "parallel_declared": ParallelDeclared,
     "replicas_differ": ReplicasDiffer,

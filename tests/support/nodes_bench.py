@@ -130,6 +130,10 @@ class Bench:
     parts = NO_PARTS
     broken_parts: Mapping[FleetPart, str] = MappingProxyType({})
     accused_nodes: Collection[str] = ()
+    doubted: Mapping[str, str] = MappingProxyType({})
+
+    def doubts(self) -> Mapping[str, str]:
+        return self.doubted
 
     def accused(self) -> Collection[str]:
         return self.accused_nodes

@@ -460,6 +460,9 @@ class Cluster:
     parts = NO_PARTS
     broken_parts = MappingProxyType({})
 
+    def doubts(self) -> dict[str, str]:
+        return {}
+
     def accused(self) -> tuple[str, ...]:
         return ()
 

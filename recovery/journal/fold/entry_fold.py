@@ -115,6 +115,7 @@ FOLDS: Final[tuple[Callable[..., Ledger], ...]] = (
     attempt_fold.fold_adopted,
     budget_fold.fold_budgets_reset,
     budget_fold.fold_records_lost,
+    node_fold.fold_evidence_doubted,
     incident_fold.fold_incident_opened,
     incident_fold.fold_try_failed,
     incident_fold.fold_evidence_collected,

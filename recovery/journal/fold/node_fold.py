@@ -9,6 +9,7 @@ from recovery.journal.ledger import KeptEvidence, Ledger, Member, Moment, Wish, 
 from recovery.journal.node_records import (
     CheckpointReader,
     EndedLauncher,
+    EvidenceDoubted,
     EvidenceTaken,
     FenceWaits,
     FinderChosen,
@@ -125,6 +126,14 @@ def fold_finder_chosen(record: FinderChosen, ledger: Ledger) -> Ledger:
 
 def fold_fence_waits(record: FenceWaits, ledger: Ledger) -> Ledger:
     return replace(ledger, fence_waits=record.nodes)
+
+
+def fold_evidence_doubted(record: EvidenceDoubted, ledger: Ledger) -> Ledger:
+    kept = {
+        identity: replace(one, doubted=record.reason) if identity in record.identities else one
+        for identity, one in ledger.evidence.items()
+    }
+    return replace(ledger, evidence=kept)
 
 
 def with_evidence(ledger: Ledger, record: EvidenceTaken, at: Moment) -> Ledger:

@@ -31,6 +31,7 @@ from recovery.journal.job_records import LauncherStarted, OutcomeKind, PersonAct
 from recovery.journal.leaving import LeaveCause
 from recovery.journal.limits import PlanStep, Policy
 from recovery.journal.node_records import (
+    EvidenceDoubted,
     EvidenceTaken,
     FinderChosen,
     LaunchersEnded,
@@ -1185,6 +1186,56 @@ def test_that_an_alert_is_over_proves_nothing(training: Bench) -> None:
     training.beat(3.0)
 
     assert training.placed == ["a", "c"]
+
+
+ALL = {f"{node}/0": "XidFatal accuses 2 of 2 nodes of one job within 10 minutes" for node in "ab"}
+
+
+def test_alerts_that_accuse_every_node_of_a_job_cost_it_a_restart_and_no_more() -> None:
+    """A rule gone mad: the job must not stand still because all of its nodes are accused."""
+    bench = Bench(replace(SETTINGS, nodes_min=2, nodes_max=2), names="ab")
+    bench.beat(1.0)
+    for step in (1, 2, 3, 4):
+        bench.beat(1.0, step)
+    for node in "ab":
+        bench.control.take_evidence(evidence(node))
+    bench.doubted = ALL
+    bench.beat(1.0, 5)
+
+    bench.kill("b")
+    bench.beat(3.0)
+
+    assert bench.placed == ["a", "b"]
+    assert len(bench.records(AttemptStarted)) == 2
+    (doubted,) = bench.records(EvidenceDoubted)
+    assert doubted.identities == ("a/0", "b/0")
+
+
+def test_doubted_alert_and_a_dead_rank_move_the_job_to_a_spare(training: Bench) -> None:
+    for node in "ab":
+        training.control.take_evidence(evidence(node))
+    training.doubted = ALL
+    training.beat(1.0, 5)
+
+    training.kill("b")
+    training.beat(3.0)
+
+    assert training.placed == ["a", "c"]
+
+
+def test_alert_that_is_doubted_no_more_counts_again(training: Bench) -> None:
+    for node in "b":
+        training.control.take_evidence(evidence(node))
+    training.doubted = {"b/0": ALL["b/0"]}
+    training.beat(1.0, 5)
+    training.doubted = {}
+    training.beat(1.0, 6)
+
+    training.kill("a")
+    training.beat(3.0)
+
+    assert [one.reason for one in training.records(EvidenceDoubted)] == [ALL["b/0"], ""]
+    assert "b" not in training.placed
 
 
 def test_a_thousand_alerts_are_one_incident_with_one_plan(training: Bench) -> None:

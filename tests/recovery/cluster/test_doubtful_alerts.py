@@ -1,0 +1,112 @@
+"""An alert that accuses a large part of the fleet, or of a job, is doubted; one that accuses what failed is not."""
+
+from dataclasses import replace
+
+import pytest
+
+from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts, HungPart, SharedKind
+from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode
+from recovery.cluster.alert_shares import Sender
+from recovery.cluster.cluster_limits import AlertRules
+from recovery.cluster.doubtful_alerts import WINDOW_S, count_causes, find_doubtful
+from recovery.cluster.incoming_alerts import IncomingAlert
+
+NOW = 1_800_000_000.0
+FLEET = [f"n{number}" for number in range(40)]
+RACK, FEED = FleetPart(SharedKind.RACK, "r1"), FleetPart(SharedKind.POWER_FEED, "f1")
+
+
+def alerts_about(
+    nodes: list[str],
+    name: str = "RankmendGpuLost",
+    action: str = "replace",
+    severity: str = "critical",
+    apart_s: float = 1.0,
+    sender: str = "prometheus",
+) -> tuple[ActiveAlert, ...]:
+    book = ActiveAlerts(AlertRules())
+    jobs_on = {node: (JobNode("job-1", (0,)),) for node in FLEET}
+    for number, node in enumerate(nodes):
+        labels = {"alertname": name, "node": node, "severity": severity, "action": action}
+        firing = IncomingAlert(labels, {}, NOW + number * apart_s, True)
+        book.receive([firing], jobs_on, NOW + number * apart_s, sender=Sender(sender))
+    return book.active
+
+
+def parts_of(below: dict[FleetPart, list[str]]) -> FleetParts:
+    on: dict[str, tuple[HungPart, ...]] = {}
+    for part, nodes in below.items():
+        for node in nodes:
+            on[node] = (*on.get(node, ()), HungPart(part))
+    return FleetParts(on)
+
+
+def doubted(alerts: tuple[ActiveAlert, ...], parts: FleetParts = NO_PARTS) -> list[str]:
+    found = find_doubtful(alerts, {"job-1": FLEET[:20]}, len(FLEET), 10.0, parts)
+    return sorted(one.node for one in alerts if one.target.key in found)
+
+
+def test_rule_that_accuses_every_node_is_doubted_with_what_it_accuses() -> None:
+    alerts = alerts_about(FLEET)
+
+    found = find_doubtful(alerts, {}, len(FLEET), 10.0, NO_PARTS)
+
+    assert len(found) == len(FLEET)
+    assert set(found.values()) == {"RankmendGpuLost accuses 40 of 40 nodes within 10 minutes"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_doubted"),
+    [
+        (FLEET[30:31], False),
+        (FLEET[30:34], False),  # 10 %
+        (FLEET[30:35], True),
+        (FLEET[:1], False),  # of a job of 20
+        (FLEET[:2], False),
+        (FLEET[:3], True),
+    ],
+)
+def test_share_of_the_fleet_or_of_a_job_is_doubted(nodes: list[str], *, is_doubted: bool) -> None:
+    assert doubted(alerts_about(nodes)) == (sorted(nodes) if is_doubted else [])
+
+
+def test_both_nodes_of_a_small_job_are_doubted_and_one_of_them_is_not() -> None:
+    both, one = alerts_about(["n1", "n2"]), alerts_about(["n1"])
+
+    for alerts, count in ((both, 2), (one, 0)):
+        found = find_doubtful(alerts, {"job-1": ["n1", "n2"]}, len(FLEET), 10.0, NO_PARTS)
+        assert len(found) == count
+
+
+def test_nodes_of_one_rack_or_feed_have_one_cause() -> None:
+    rack = parts_of({RACK: FLEET[:10], FEED: FLEET[8:20]})
+
+    assert count_causes(FLEET[:10], rack) == 1
+    assert count_causes(FLEET[:20], rack) == 1, "two nodes are below both"
+    assert count_causes(FLEET[:22], rack) == 3
+    assert count_causes(FLEET[:3], NO_PARTS) == 3
+    assert doubted(alerts_about(FLEET[:20]), rack) == []
+
+
+@pytest.mark.parametrize(
+    "alerts",
+    [
+        alerts_about(FLEET[:10], severity="warning"),
+        alerts_about(FLEET[:10], action="watch"),
+        alerts_about(FLEET[:10], apart_s=WINDOW_S / 2 + 1.0),
+        tuple(
+            alert
+            for number, node in enumerate(FLEET[:10])
+            for alert in alerts_about([node], sender=f"node:{number}")
+        ),
+        tuple(
+            alert
+            for number, node in enumerate(FLEET[:10])
+            for alert in alerts_about([node], name=f"Rule{number}")
+        ),
+        tuple(replace(alert, is_firing=False) for alert in alerts_about(FLEET[:10])),
+    ],
+    ids=["warnings", "no end of use", "over hours", "agents themselves", "other rules", "over"],
+)
+def test_what_is_no_flood_of_one_rule_is_believed(alerts: tuple[ActiveAlert, ...]) -> None:
+    assert doubted(alerts) == []
