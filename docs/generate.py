@@ -26,7 +26,9 @@ from detectors.slow.cause_signs import SlowSection  # noqa: E402
 from detectors.slow.cause_table import CAUSES  # noqa: E402
 from recovery.fabric.fabric_gauges import FAMILIES as FABRIC_FAMILIES  # noqa: E402
 from recovery.journal.incident_machine import diagram  # noqa: E402
+from recovery.journal.witnesses import ENOUGH, IN_WORDS, OutsideAct, Witness  # noqa: E402
 from recovery.service.measures import Measures  # noqa: E402
+from recovery.service.roles import WITNESS_OF  # noqa: E402
 from tests.support.kill_points import markdown_table as kill_points  # noqa: E402
 
 
@@ -147,6 +149,25 @@ def charges() -> str:
     return _table(("evidence", "counts", "because"), rows)
 
 
+def witnesses() -> str:
+    """Return which act outside a job each witness allows, and with which role its word is given."""
+    roles = {
+        witness: ", ".join(f"`{role.value}`" for role, one in WITNESS_OF.items() if one is witness)
+        for witness in Witness
+    }
+    roles[Witness.LAUNCHER] = "`launch`"
+    rows = [
+        (
+            IN_WORDS[one],
+            roles[one] or "-",
+            *("yes" if one in ENOUGH[act] else "no" for act in OutsideAct),
+        )
+        for one in Witness
+    ]
+    acts = (act.value.replace("_", " ") for act in OutsideAct)
+    return _table(("who says so", "role", *acts), rows)
+
+
 PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/metrics.md", "agent"): lambda: markdown_table(FAMILIES.values()),
     ("docs/reference/metrics.md", "controller"): controller_metrics,
@@ -160,6 +181,7 @@ PARTS: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("docs/reference/kernel-log.md", "ways"): kernel_ways,
     ("docs/reference/thresholds.md", "causes"): causes,
     ("docs/reference/thresholds.md", "charges"): charges,
+    ("docs/operate/security.md", "witnesses"): witnesses,
     ("docs/use/frameworks.md", "kills"): kill_points,
     ("docs/operate/incidents.md", "incident"): lambda: f"```mermaid\n{diagram()}\n```\n",
 }

@@ -56,6 +56,7 @@ RIGHTS: Final = {
     PodPart.CONTROLLER: (
         *(Right(verb, "nodes") for verb in ("get", "list", "patch")),
         *(Right(verb, "pods") for verb in ("get", "list")),
+        Right("get", "namespaces"),
     ),
 }
 _ACCOUNTS: Final = {

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from detectors.node.charges import CHARGES, ChargeVerdict, NodeCharge, Weight
+from detectors.finding import SymptomKind
+from detectors.node.charges import CHARGES, ChargeKind, ChargeVerdict, NodeCharge, Weight
 from detectors.parts.fleet_parts import NO_PARTS, FleetPart, FleetParts
 from rankmend.clock import Clock
 from rankmend.errors import ConfigError, JournalError
-from recovery.cluster.active_alerts import ActiveAlerts, JobNode, TakenAlerts
+from recovery.cluster.active_alerts import ActiveAlert, ActiveAlerts, JobNode, TakenAlerts
 from recovery.cluster.alert_shares import NOBODY, Sender
 from recovery.cluster.charge_verdict import take_back, weigh_charge
 from recovery.cluster.cluster_ledger import ClusterLedger, fold_cluster, fold_entry
@@ -58,6 +59,7 @@ from recovery.journal.cluster_records import (
 from recovery.journal.open_journal import JournalMovedError
 from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
+from recovery.journal.witnesses import OutsideAct, Witness, allows, refuse, strongest
 from recovery.messages.outside import NodeEvidence
 
 log = logging.getLogger(__name__)
@@ -124,6 +126,10 @@ class ClusterController:
         self._doubts: Mapping[str, str] = {}  # replaced as a whole
         self._refused_at_s: dict[str, float] = {}  # sender -> when that was last told
         self.on_leave: Callable[[PlanRequest], None] = lambda _request: None
+        # Whose a job is; empty: nobody but the operator runs jobs here.
+        self.owner_of: Callable[[str], str] = lambda _job_id: ""
+        # Whether the manager of nodes has said that a subject has an allocation or pods on a node.
+        self.is_on_node: Callable[[str, str], bool] = lambda _node, _subject: False
         self.notes: tuple[ClusterNote, ...] = ()  # what people must hear of; the newest last
         self.listed: Mapping[
             str, str
@@ -176,7 +182,8 @@ class ClusterController:
 
     def _judge(self, request: PlanRequest) -> Answer:
         now_s = self.now_unix_s()
-        answer = judge(request, self._job_names(request.job_id), self.ledger, self.policy, now_s)
+        name, owner = self._job_names(request.job_id), self.owner_of(request.job_id)
+        answer = judge(request, name, self.ledger, self.policy, now_s, owner)
         if answer.judgement is not Judgement.ALLOWED or not counts_as_spent(request):
             return answer
         if self.ledger.is_spent(request.job_id, request.incident_id, request.try_number):
@@ -188,6 +195,7 @@ class ClusterController:
             request.step.value,
             request.without,
             not request.is_standing,
+            owner,
         )
         try:
             self._write(spent)
@@ -201,6 +209,55 @@ class ClusterController:
         if request.without:
             self.on_leave(request)
         return answer
+
+    def witnesses_of(self, node: str, job_id: str) -> frozenset[Witness]:
+        """Return who, beside the launchers of this job, says that something is wrong with the node."""
+        owner = self.owner_of(job_id)
+        if self.policy.single_tenant or not owner:
+            return frozenset({Witness.SINGLE_TENANT})
+        found = set()
+        if any(self._is_witness(alert, node, owner) for alert in self.alerts.active):
+            found.add(Witness.ALERT)
+        since_s = self.now_unix_s() - self.policy.quarantine.window_s
+        blames = [one for one in self.ledger.past(node).blames if one.unix_s >= since_s]
+        if {one.subject for one in blames if one.subject} - {owner}:
+            found.add(Witness.SUBJECTS)
+        if self.is_on_node(node, owner):
+            found.add(Witness.SCHEDULER)
+        return frozenset(found)
+
+    def is_vouched(self, request: PlanRequest, node: str) -> bool:
+        """Return whether somebody beside the job's launchers speaks for a plan that leaves the node."""
+        found = request.finding
+        if found.is_persons or request.approved_by is not None:
+            return True
+        if found.symptom.kind is SymptomKind.ALERT and found.node == node:
+            return True
+        return allows(
+            OutsideAct.DRAIN, self.witnesses_of(node, request.job_id) - {Witness.SCHEDULER}
+        )
+
+    def _is_witness(self, alert: ActiveAlert, node: str, owner: str) -> bool:
+        """Return whether an alert rules the node out by the word of another than the job's owner."""
+        is_sure = alert.is_firing and alert.ends_use and not alert.is_doubtful
+        is_others = alert.sender.name != owner and alert.target.key not in self._doubts
+        return alert.node == node and is_sure and is_others
+
+    def _vouched(self, node: str) -> ClusterLedger:
+        """Return the ledger in which only those blames count against the node that not only one subject's launchers vouch for."""
+        past, window_s = self.ledger.past(node), self.policy.quarantine.window_s
+        since_s = self.now_unix_s() - window_s
+        subjects = {one.subject for one in past.blames if one.subject and one.unix_s >= since_s}
+        counts = tuple(
+            one
+            for one in past.blames
+            if self.policy.single_tenant
+            or not one.subject
+            or len(subjects) > 1
+            or allows(OutsideAct.QUARANTINE, {one.witness})
+            or self.is_on_node(node, one.subject)
+        )
+        return self.ledger.with_blames(node, counts)
 
     def unusable(self, node: str, /) -> str | None:
         return unusable(node, self.ledger, self.now_unix_s())
@@ -236,7 +293,20 @@ class ClusterController:
             )
         if counted.counts and counted.is_new:
             summary, ids = charge.summary[:_TEXT_MAX], (charge.job_id, charge.incident_id)
-            self._write(NodeBlamed(charge.node, *ids, summary, charge.fault, counted.kind))
+            witnesses = self.witnesses_of(charge.node, charge.job_id)
+            if counted.kind in (ChargeKind.ALERT, ChargeKind.BESIDE):
+                witnesses |= {Witness.ALERT}
+            self._write(
+                NodeBlamed(
+                    charge.node,
+                    *ids,
+                    summary,
+                    charge.fault,
+                    counted.kind,
+                    self.owner_of(charge.job_id),
+                    strongest(OutsideAct.QUARANTINE, witnesses),
+                )
+            )
         return counted
 
     def take_back(self, job_id: str, incident_ids: Sequence[str], reason: str, /) -> None:
@@ -258,7 +328,12 @@ class ClusterController:
 
     def _quarantine(self, blamed: NodeCharge) -> None:
         node, now_s = blamed.node, self.now_unix_s()
-        held = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
+        held = quarantine(node, self.nodes_active(), self._vouched(node), self.policy, now_s)
+        if held is None:
+            alone = quarantine(node, self.nodes_active(), self.ledger, self.policy, now_s)
+            if isinstance(alone, NodeHeld):
+                self._note_alone(NotDoneAct.QUARANTINE, OutsideAct.QUARANTINE, blamed)
+            return
         observed = self.policy.why_observed(self._job_names(blamed.job_id), (node,))
         if isinstance(held, NodeHeld) and observed is not None:
             self._note_not_done(NotDoneAct.QUARANTINE, blamed, held.reason)
@@ -274,7 +349,7 @@ class ClusterController:
         found = judge_lemon(
             node,
             self.nodes_active(),
-            self.ledger,
+            self._vouched(node),
             self.policy,
             self.now_unix_s(),
             is_observed=observed is not None,
@@ -298,6 +373,17 @@ class ClusterController:
             self._write(record)
             self._note(f"observe mode: would {act.value} {about.node}: {reason}", about.node)
 
+    def _note_alone(
+        self, act: NotDoneAct, outside: OutsideAct, about: NodeCharge | PowerOffAsked
+    ) -> None:
+        """Journal once that an act rests on launchers of one subject alone, and so is not done."""
+        reason = refuse(outside, about.node, self.owner_of(about.job_id))
+        record = NotDone(act, about.node, about.job_id, about.incident_id, reason, False)
+        known = [(one.act, one.node, one.incident_id) for _at_s, one in self.ledger.not_done]
+        if (act, about.node, about.incident_id) not in known:
+            self._write(record)
+            self._note(reason, about.node)
+
     def allow_power_off(self, asked: PowerOffAsked) -> bool:
         """Journal that a lost node is about to lose its power, and return True; False: it must not."""
         try:
@@ -317,6 +403,15 @@ class ClusterController:
                 raise
             except JournalError as error:
                 refusal = f"the cluster's journal can't be written: {error}"
+        is_alone = not allows(OutsideAct.POWER_OFF, self.witnesses_of(asked.node, asked.job_id))
+        if refusal is None and is_alone:
+            try:
+                self._note_alone(NotDoneAct.POWER_OFF, OutsideAct.POWER_OFF, asked)
+            except JournalMovedError:
+                raise
+            except JournalError as error:
+                log.warning("not in the cluster's journal", extra={"error": str(error)})
+            return False
         if refusal is None:
             try:
                 self._write(asked)

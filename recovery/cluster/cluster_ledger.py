@@ -34,6 +34,7 @@ from recovery.journal.cluster_records import (
 )
 from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
 from recovery.journal.records import Entry
+from recovery.journal.witnesses import Witness
 
 _BLAMES_KEPT: Final = 100  # per node
 _ACKNOWLEDGED_KEPT: Final = 10_000  # as many as ended jobs are known
@@ -52,6 +53,8 @@ class NodeBlame:
     summary: str
     kind: str = ""  # value of a Kind; empty: not known
     evidence: ChargeKind = ChargeKind.UNKNOWN
+    subject: str = ""
+    witness: Witness = Witness.LAUNCHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,10 @@ class ClusterLedger:
             if is_open and any(fnmatchcase(node, pattern) for pattern in window.nodes):
                 return window
         return None
+
+    def with_blames(self, node: str, blames: tuple[NodeBlame, ...]) -> "ClusterLedger":
+        """Return the ledger in which these are all that counts against the node."""
+        return _with(self, node, replace(self.past(node), blames=blames))
 
     def blames_since(self, node: str, since_unix_s: float) -> int:
         """Return how many incidents have accused the node since then."""
@@ -187,7 +194,16 @@ def _(record: NodeBlamed, ledger: ClusterLedger, unix_s: float) -> ClusterLedger
     if any(one.incident_id == record.incident_id for one in past.blames):
         return ledger
     summary, kind, evidence = record.summary, record.kind, record.evidence
-    blame = NodeBlame(unix_s, record.job_id, record.incident_id, summary, kind, evidence)
+    blame = NodeBlame(
+        unix_s,
+        record.job_id,
+        record.incident_id,
+        summary,
+        kind,
+        evidence,
+        record.subject,
+        record.witness,
+    )
     return _with(ledger, record.node, replace(past, blames=(*past.blames, blame)[-_BLAMES_KEPT:]))
 
 

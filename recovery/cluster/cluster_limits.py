@@ -221,6 +221,9 @@ class ClusterPolicy:
     observe: bool = False  # decides, and does nothing
     nodes: tuple[NodeRules, ...] = ()
     fabric_probe: ProbeRules = field(default_factory=ProbeRules)
+    single_tenant: bool = (
+        False  # all users are one party: a launcher's word counts outside its job, too
+    )
 
     def approval_for(self, job_name: str) -> Approval:
         found = self.approval

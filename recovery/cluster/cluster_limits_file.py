@@ -82,7 +82,9 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
     """Return what the tables say; an unknown key or a value of a wrong type is a SettingError."""
     refuse_unknown("the file", (), tables, _TOP)
     cluster = table_of(tables, "cluster")
-    refuse_unknown("[cluster]", ("cluster",), cluster, ("approval", "dry_run", "observe"))
+    refuse_unknown(
+        "[cluster]", ("cluster",), cluster, ("approval", "dry_run", "observe", "single_tenant")
+    )
     policy = _laid_over(Policy(), table_of(tables, "policy"), table_of(tables, "hang"), ())
     jobs = tables.get("jobs", [])
     if not isinstance(jobs, list) or not all(isinstance(one, dict) for one in jobs):
@@ -102,6 +104,7 @@ def parse_policy(tables: dict[str, Any]) -> PolicyFile:
             _flag(cluster.get("observe", False), ("cluster", "observe"), "[cluster]"),
             _nodes(tables.get("nodes", [])),
             convert_table(table_of(tables, "fabric_probe"), ProbeRules, ("fabric_probe",)),
+            _flag(cluster.get("single_tenant", False), ("cluster", "single_tenant"), "[cluster]"),
         ),
         policy,
         tuple(rules for rules, _override in read),

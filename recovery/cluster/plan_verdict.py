@@ -5,6 +5,7 @@ person would say: observe mode and a pause first, then dry run and approval, the
 started again, and ranks that are fenced are stopped, whatever has been spent.
 """
 
+from collections import Counter
 from typing import Final
 
 from detectors.wording import counted
@@ -25,8 +26,9 @@ def judge(
     ledger: ClusterLedger,
     policy: ClusterPolicy,
     now_unix_s: float,
+    subject: str = "",
 ) -> Answer:
-    """Return whether the plan may be carried out now, and the reason."""
+    """Return whether the plan may be carried out now, and the reason. ``subject``: the job's owner."""
     if request.finding.is_persons:
         return Answer(Judgement.ALLOWED, "a person asked for it")
     is_end = (
@@ -41,7 +43,7 @@ def judge(
         return Answer(Judgement.ALLOWED, "escalation to a person")
     if ledger.is_spent(request.job_id, request.incident_id, request.try_number):
         return Answer(Judgement.ALLOWED, "already allowed")
-    spent = _over_budget(request, ledger, policy, now_unix_s)
+    spent = _over_budget(request, ledger, policy, now_unix_s, subject)
     if spent is not None and request.approved_by is None:
         return Answer(Judgement.REFUSED, spent)
     why = "no rule forbids it" if request.approved_by is None else _approved(request)
@@ -99,13 +101,17 @@ def _approval(what: str, approval: Approval) -> Answer:
 
 
 def _over_budget(
-    request: PlanRequest, ledger: ClusterLedger, policy: ClusterPolicy, now_unix_s: float
+    request: PlanRequest,
+    ledger: ClusterLedger,
+    policy: ClusterPolicy,
+    now_unix_s: float,
+    subject: str,
 ) -> str | None:
     """Return which budget of the cluster forbids the plan; never one that restores safety."""
     if request.is_standing:
         return None
     budgets = policy.budgets
-    stops = _stops_within_an_hour(ledger, now_unix_s)
+    stops = _stops_that_count(ledger, budgets.stops_per_hour_max, subject, now_unix_s)
     if stops >= budgets.stops_per_hour_max:
         return (
             f"{stops} training jobs were stopped within the last hour; "
@@ -121,6 +127,20 @@ def _over_budget(
             f"{budgets.moves_per_job_day_max} are allowed (moves_per_job_day_max)"
         )
     return None
+
+
+def _stops_that_count(
+    ledger: ClusterLedger, stops_max: int, subject: str, now_unix_s: float
+) -> int:
+    """Return the stops within an hour; one other subject's fill at most half of the budget, whatever its launchers report."""
+    counts = Counter(
+        one.subject
+        for unix_s, one in ledger.spent
+        if one.stops_training and unix_s > now_unix_s - HOUR_S
+    )
+    own = counts.pop(subject, 0)
+    share = max(1, stops_max // 2)
+    return own + sum(min(count, share) if name else count for name, count in counts.items())
 
 
 def _stops_within_an_hour(ledger: ClusterLedger, now_unix_s: float) -> int:

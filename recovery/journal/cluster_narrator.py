@@ -76,8 +76,10 @@ def narrate_cluster(record: ClusterRecord) -> str:  # noqa: PLR0911, PLR0912 - a
             about = job if not record.nodes else f"{job}, for {names_in_words(record.nodes)}"
             return f"{asks} Slurm: {record.action} about {about}{_why(record.reason)}"
         case NotDone():
+            if not record.is_observed:
+                return f"not done: {record.reason}"
             is_power = record.act is NotDoneAct.POWER_OFF
-            act = "switch off the power of" if is_power else "quarantine"
+            act = "switch off the power of" if is_power else record.act.value.replace("_", " ")
             return f"observe mode: would {act} {record.node}{_why(record.reason)}"
         case CauseTold():
             return _told(record)

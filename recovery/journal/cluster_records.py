@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 from detectors.node.charges import ChargeKind
 from recovery.journal.probe_records import FabricProbeAsked, FabricProbeEnded
+from recovery.journal.witnesses import Witness
 
 
 class Hold(Enum):
@@ -25,6 +26,8 @@ class NodeBlamed:
     summary: str
     kind: str = ""  # value of the finding's Kind; empty from an older controller
     evidence: ChargeKind = ChargeKind.UNKNOWN  # why it counts
+    subject: str = ""  # the job's owner; empty: of an older controller, or nobody but the operator
+    witness: Witness = Witness.LAUNCHER  # who else says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Spent:
     step: str
     nodes: tuple[str, ...]  # nodes that the job leaves
     stops_training: bool  # the job was still training
+    subject: str = ""  # the job's owner; empty: of an older controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +170,19 @@ class NotDoneAct(Enum):
 
     QUARANTINE = "quarantine"
     POWER_OFF = "power_off"
+    KEEP_OUT = "keep_out"
 
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """Observe mode: what would have been done to a node, and was not."""
+    """What would have been done to a node, and was not: observe mode, or only launchers' word for it."""
 
     act: NotDoneAct
     node: str
     job_id: str
     incident_id: str
     reason: str
+    is_observed: bool = True  # False: nobody but the job's launchers accuses the node
 
 
 @dataclass(frozen=True, slots=True)

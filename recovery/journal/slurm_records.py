@@ -53,6 +53,8 @@ class SlurmAsked:
     slurm_step: str = ""
     shared_by: tuple[str, ...] = ()
     pods_of: str = ""
+    subject: str = ""  # who must have an allocation or pods on a node; empty: it needs no such word
+    vouched: tuple[str, ...] = ()  # nodes that need no such word
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class SlurmNodeEnded:
     node: str
     outcome: SlurmOutcome
     text: str
+    subject: str = (
+        ""  # whom the manager has on the node; empty: it was not asked, or has nothing of theirs
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from recovery.slurm.managed_node import ManagedNode
 
 CORDON: Final = "rankmend.io/cordon"  # annotation of a node: our reason, with the request's mark
 JOB: Final = "rankmend.io/job"  # label of a pod: the job's name in rankmend
+SUBJECT: Final = "rankmend.io/subject"  # label of a namespace, set by the cluster's administrator: whose pods these are
 FIELD_MANAGER: Final = "rankmend"
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _MIRROR: Final = (

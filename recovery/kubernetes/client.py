@@ -23,6 +23,7 @@ from rankmend.kubernetes_api import (
 from recovery.kubernetes.answers import (
     CORDON,
     JOB,
+    SUBJECT,
     PodInKubernetes,
     read_node,
     read_pod,
@@ -33,6 +34,7 @@ from recovery.slurm.marks import mark_in
 PAGE: Final = 500
 PODS_MAX: Final = 5_000  # of one question
 NODES_MAX: Final = 20_000
+NAMESPACES_MAX: Final = 100  # with pods on one node
 LIST_OVER: Final = 50  # nodes; more are found in the list of all, page by page
 
 
@@ -113,6 +115,22 @@ class KubernetesClient:
         if len(found) > PODS_MAX:
             raise KubernetesError(f"{node} has more than {PODS_MAX} pods")
         return found
+
+    def subjects_on(self, node: str) -> frozenset[str]:
+        """Return the subjects of the namespaces that have pods on the node."""
+        pods = self.pods_on(node, may_be_old=True)
+        namespaces = {one.namespace for one in pods if not one.is_over and not one.is_of_node}
+        found = {self.subject_of(one) for one in sorted(namespaces)[:NAMESPACES_MAX]}
+        return frozenset(found - {""})
+
+    def subject_of(self, namespace: str) -> str:
+        """Return whose pods a namespace has, by the label that only the cluster's administrators set; empty: it says nobody's."""
+        try:
+            told = self._api.call("GET", f"/api/v1/namespaces/{quote(namespace, safe='')}")
+        except KubernetesUnknownError:
+            return ""
+        labels = (told.get("metadata") or {}).get("labels") or {}
+        return str(labels.get(SUBJECT, ""))
 
     def pod(self, reference: str) -> PodInKubernetes | None:
         """Return the pod of this UID, or None where it is gone: another of the same name is not it."""

@@ -1,6 +1,7 @@
 """Works on requests about pods: those of a job on a node that it has left, one after another."""
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from rankmend.kubernetes_api import KubernetesBudgetError
@@ -11,6 +12,7 @@ from recovery.journal.slurm_records import (
     SlurmActs,
     SlurmOutcome,
 )
+from recovery.kubernetes.answers import SUBJECT, PodInKubernetes
 from recovery.kubernetes.client import KubernetesClient
 from recovery.kubernetes.limits import KubernetesLimits
 from recovery.kubernetes.pod_moves import PodFacts, next_pod_move
@@ -82,13 +84,9 @@ class PodWork:
         if not node.is_drained:
             # What replaces them would come back to the node.
             return MoveEnd(SlurmOutcome.REFUSED, f"{node.name} is not cordoned")
-        found = self._client.pods_on(node.name, job)
-        # One of a DaemonSet would be back at once, and one of a file on the node never goes.
-        pods = [one for one in found if not one.is_over and not one.is_of_node]
-        if len(pods) > _PODS_MAX:
-            return MoveEnd(
-                SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node.name}"
-            )
+        pods = self._pods_of(work, node.name)
+        if isinstance(pods, MoveEnd):
+            return pods
         now_unix_s = self._bench.clock.unix_s()
         lately = _evicted(ledger, now_unix_s - HOUR_S)
         if pods and lately + len(pods) > self._limits.evictions_per_hour_max:
@@ -99,6 +97,22 @@ class PodWork:
             )
         self._bench.write(PodsSeen(work.request.key, tuple(one.reference for one in pods)))
         return None
+
+    def _pods_of(self, work: Work, node: str) -> list[PodInKubernetes] | MoveEnd:
+        """Return the pods that are meant, or why none is touched."""
+        job, owner = work.request.pods_of, work.request.subject
+        found = self._client.pods_on(node, job)
+        # One of a DaemonSet would be back at once, and one of a file on the node never goes.
+        pods = [one for one in found if not one.is_over and not one.is_of_node]
+        if owner:
+            spaces = {one.namespace for one in pods}
+            theirs = {one for one in spaces if self._client.subject_of(one) == owner}
+            if pods and not theirs:
+                return MoveEnd(SlurmOutcome.REFUSED, _say_foreign(spaces, owner))
+            pods = [one for one in pods if one.namespace in theirs]
+        if len(pods) > _PODS_MAX:
+            return MoveEnd(SlurmOutcome.REFUSED, f"{len(pods)} pods of job {job} are on {node}")
+        return pods
 
     def _move_pod(self, work: Work, pod: str, node: ManagedNode, memory: Memory) -> str:
         """Return what the pod waits for."""
@@ -132,6 +146,13 @@ class PodWork:
             memory.error = str(error)
             return memory.error
         return f"pod {pod}: its eviction is read back"
+
+
+def _say_foreign(namespaces: Collection[str], owner: str) -> str:
+    names = ", ".join(sorted(namespaces)[:4])
+    return (
+        f"the pods are not known to be {owner}'s: namespace {names} has no label {SUBJECT}={owner}"
+    )
 
 
 def _evicted(ledger: SlurmLedger, since_unix_s: float) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Collection
 from typing import Final
 
 from rankmend.errors import JournalError, RankmendError
@@ -67,8 +68,11 @@ class DeskService:
             return FOLLOW_S
         return self.desk.turn() if self._epoch == before else self.desk.take_over()
 
-    def leave_nodes(self, request: PlanRequest) -> None:
-        """Have the nodes drained that a job leaves and that evidence counts against. Never raises: the recovery of the job goes on."""
+    def leave_nodes(self, request: PlanRequest, owner: str, vouched: Collection[str]) -> None:
+        """Have the nodes drained that a job leaves and that evidence counts against. Never raises: the recovery of the job goes on.
+
+        ``owner``: of the job, whom the manager must have on each node that is not among ``vouched``.
+        """
         nodes = request.without if request.suspect is None else request.suspect
         if not nodes:
             return
@@ -77,6 +81,8 @@ class DeskService:
             SchedulerAction.DRAIN,
             nodes,
             reason=f"{request.finding.summary} ({request.incident_id})",
+            subject=owner,
+            vouched=tuple(node for node in nodes if node in vouched),
         )
         try:
             self.desk.ask(asked)

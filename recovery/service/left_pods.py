@@ -1,11 +1,12 @@
 """Pods of jobs on nodes that these have left: asks Kubernetes to evict them. For the deciding thread.
 
 Only once the job runs without the node: then its ranks there are proved gone, and its launcher there has none to save. The
-owner of the job consents by a label of the pods, `rankmend.io/job`, whose value is the job's name.
+owner of the job consents by a label of the pods, `rankmend.io/job`, whose value is the job's name. A name is nobody's
+own, so the pods' namespace must be the owner's, by a label that only the cluster's administrators set.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from rankmend.errors import ConfigError, RankmendError
@@ -22,9 +23,12 @@ ASKED_MAX: Final = 20_000
 
 
 class LeftPods:
-    def __init__(self, jobs: JobRegistry, desk: RequestDesk) -> None:
+    def __init__(
+        self, jobs: JobRegistry, desk: RequestDesk, is_single_tenant: Callable[[], bool]
+    ) -> None:
         self._jobs = jobs
         self._desk = desk
+        self._is_single_tenant = is_single_tenant
         self._asked: dict[str, None] = {}  # keys
         self._looked_at_s = float("-inf")
 
@@ -35,8 +39,9 @@ class LeftPods:
         for job in self._jobs.running.values():
             if job.controller is None:
                 continue
-            name = job.stored.join.name
-            for request in eviction_requests(job.job_id, name, job.controller.ledger):
+            name, owner = job.stored.join.name, job.stored.owner
+            subject = "" if self._is_single_tenant() else owner
+            for request in eviction_requests(job.job_id, name, job.controller.ledger, subject):
                 if request.key not in self._asked and self._was_drained(request.nodes[0]):
                     self._ask(request)
 
@@ -59,8 +64,13 @@ class LeftPods:
             del self._asked[next(iter(self._asked))]
 
 
-def eviction_requests(job_id: str, name: str, ledger: Ledger) -> Iterator[SchedulerRequest]:
-    """Yield a request for each node that a job has left, while ranks of its newest attempt run elsewhere."""
+def eviction_requests(
+    job_id: str, name: str, ledger: Ledger, subject: str = ""
+) -> Iterator[SchedulerRequest]:
+    """Yield a request for each node that a job has left, while ranks of its newest attempt run elsewhere.
+
+    ``subject``: the owner to whom the pods' namespace must belong; empty: all users are one party.
+    """
     if ledger.wish is not Wish.RANKS or not ledger.is_attempt_open:
         return
     placed = {one.node for one in ledger.placement}
@@ -72,4 +82,5 @@ def eviction_requests(job_id: str, name: str, ledger: Ledger) -> Iterator[Schedu
                 (node,),
                 reason=f"the job has left the node: {member.left}"[:300],
                 pods_of=name,
+                subject=subject,
             )

@@ -1,11 +1,14 @@
 """Subjects, their roles, and the errors that refuse them. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Final
 
 from rankmend.errors import RankmendError
+from recovery.journal.witnesses import Witness
 from recovery.messages.outside import Refusal
 
 
@@ -18,6 +21,18 @@ class Role(Enum):
 
 
 TOKEN_ROLES: Final = tuple(role for role in Role if role is not Role.REPORT)
+
+
+WITNESS_OF: Final[Mapping[Role, Witness]] = MappingProxyType(
+    {
+        Role.LAUNCH: Witness.LAUNCHER,
+        Role.REPORT: Witness.ALERT,
+        Role.ALERT: Witness.ALERT,
+        Role.READ: Witness.LAUNCHER,
+        Role.ACT: Witness.PERSON,
+    }
+)
+"""What the word of a subject with this role is worth outside a job: `recovery.journal.witnesses`."""
 
 
 @dataclass(frozen=True, slots=True)

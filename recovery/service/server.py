@@ -140,6 +140,8 @@ class Service:
                 self._bmc_check = BmcCheck(directory, readings, clock, self._known_nodes)
             self.slurm, self.kubernetes = self._open_managers(undo)
             desk.on_leave = self._leave_nodes
+            desk.owner_of = self._owner_of
+            desk.is_on_node = self._is_on_node
             desk.parts = read_fleet_parts(config.discovery)
             desk.listed = listed_nodes(config.discovery)
             jobs = JobRegistry(
@@ -299,7 +301,9 @@ class Service:
                 lambda job: job.stored.owner,
             )
         if self.kubernetes is not None:
-            self.worker.left_pods = LeftPods(jobs, self.kubernetes.desk)
+            self.worker.left_pods = LeftPods(
+                jobs, self.kubernetes.desk, lambda: desk.policy.single_tenant
+            )
             self.kubernetes.hear_signals(lambda: sorted(self._known_nodes()), self._take_alerts)
 
     def _managers(self) -> list[DeskService]:
@@ -307,8 +311,22 @@ class Service:
         return [one for one in (self.slurm, self.kubernetes) if one is not None]
 
     def _leave_nodes(self, request: PlanRequest) -> None:
+        desk = self.worker.desk
+        owner = self._owner_of(request.job_id)
+        vouched = {node for node in request.without if desk.is_vouched(request, node)}
         for manager in self._managers():
-            manager.leave_nodes(request)
+            manager.leave_nodes(request, owner, vouched)
+
+    def _owner_of(self, job_id: str) -> str:
+        """Return the subject of a job; empty where there are no tokens, so everybody is the same one."""
+        if self.api.doorman.tokens is None:
+            return ""
+        known = self.worker.jobs.everywhere.get(job_id)
+        return known.owner if known is not None and known.owner else "nobody known"
+
+    def _is_on_node(self, node: str, subject: str) -> bool:
+        """Return whether Slurm or Kubernetes has had something of the subject's on the node when it was asked."""
+        return any(one.desk.ledger.has_seen(node, subject) for one in self._managers())
 
     def _may_act(self, request: SchedulerRequest) -> str:
         """Return why a request to a manager of nodes waits, or nothing. For any thread: what it reads is replaced as a whole."""

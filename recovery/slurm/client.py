@@ -34,6 +34,14 @@ class SlurmClient:
         text = self._run(["sinfo", "--noheader", "--Node", "--format=%N"])
         return len(set(text.split()))
 
+    def subjects_on(self, node: str) -> frozenset[str]:
+        """Return the users, by name and number, whose jobs have the node."""
+        words = ["squeue", "--all", "--noheader", f"--nodelist={node}", "--format=%u %U"]
+        try:
+            return frozenset(self._run(words).split())
+        except SlurmUnknownError:
+            return frozenset()
+
     def jobs(self, number: str) -> list[JobInSlurm]:
         """Return the job with this number; several for an array; none where Slurm does not know it."""
         try:

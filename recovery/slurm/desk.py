@@ -135,6 +135,8 @@ class RequestDesk:
                 request.slurm_step,
                 tuple(name[:200] for name in request.shared_by[:SHARED_MAX]),
                 request.pods_of,
+                request.subject[:200],
+                request.vouched[:NODES_MAX],
             )
             self._hand_in(asked)
         log.info("asked of %s", self.limits.manager, extra=fields_of(request))

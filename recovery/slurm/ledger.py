@@ -118,6 +118,14 @@ class SlurmLedger:
         """Return the nodes that are drained by us."""
         return [node for node, past in self.nodes.items() if past.is_ours]
 
+    def has_seen(self, node: str, subject: str) -> bool:
+        """Return whether the manager has had something of this subject's on the node when it was asked."""
+        return any(
+            (ended := work.nodes.get(node)) is not None and ended.subject == subject
+            for work in self.works.values()
+            if subject and work.request.subject == subject
+        )
+
     def history(self, node: str) -> NodeHistory:
         return self.nodes.get(node, NodeHistory())
 
@@ -172,6 +180,8 @@ def _(record: SlurmAsked, ledger: SlurmLedger, unix_s: float) -> SlurmLedger:
         record.slurm_step,
         record.shared_by,
         record.pods_of,
+        record.subject,
+        record.vouched,
     )
     kept = dict(ledger.works)
     over = len(kept) - _ENDED_KEPT

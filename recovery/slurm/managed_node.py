@@ -47,6 +47,10 @@ class NodeManager(Protocol):
 
     def node_count(self) -> int: ...
 
+    def subjects_on(self, node: str, /) -> frozenset[str]:
+        """Return whose work the node runs: Slurm's users, by name and number; in Kubernetes the subjects of its pods' namespaces."""
+        ...
+
     def drain(self, node: str, reason: str, /) -> None:
         """Have the node take nothing new; ``reason`` carries our mark."""
         ...

@@ -12,6 +12,7 @@ from recovery.journal.slurm_records import (
     SlurmNodeEnded,
     SlurmOutcome,
 )
+from recovery.journal.witnesses import OutsideAct, refuse
 from recovery.slurm.bench import Bench, Memory, text_of
 from recovery.slurm.bounds import refuse_drain
 from recovery.slurm.ledger import SlurmLedger, Work
@@ -66,7 +67,8 @@ class NodeWork:
             move = self._forbid_node(work, node, move)
         if isinstance(move, MoveEnd):
             text = text_of(move, memory)
-            self._bench.write(SlurmNodeEnded(key, node, move.outcome, text))
+            subject = _confirmed(work, node, move.outcome)
+            self._bench.write(SlurmNodeEnded(key, node, move.outcome, text, subject))
             is_back = action is SchedulerAction.RESUME and move.outcome is SlurmOutcome.DONE
             if is_back and self._bench.ledger.history(node).is_ours:
                 self._bench.write(
@@ -85,6 +87,9 @@ class NodeWork:
         return f"{node}: {move.act.value} is read back"
 
     def _forbid_node(self, work: Work, node: str, move: Do) -> Do | MoveEnd:
+        if self._is_foreign(work, node, move):
+            owner, manager = work.request.subject, self._bench.limits.manager
+            return MoveEnd(SlurmOutcome.REFUSED, refuse(OutsideAct.DRAIN, node, owner, manager))
         if not self._bench.limits.allows(work.request.action):
             return MoveEnd(SlurmOutcome.DRY, f"would {move.act.value} {node}")
         if move.act is SlurmAct.DRAIN and not work.did(move.act, node):
@@ -93,6 +98,13 @@ class NodeWork:
             if why is not None:
                 return MoveEnd(SlurmOutcome.REFUSED, f"{node} is not drained: {why}")
         return move
+
+    def _is_foreign(self, work: Work, node: str, move: Do) -> bool:
+        """Return whether only launchers accuse a node on which the manager has nothing of their owner's."""
+        is_first = move.act is SlurmAct.DRAIN and not work.did(move.act, node)
+        if not is_first or not _needs_word(work, node):
+            return False
+        return work.request.subject not in self._bench.client.subjects_on(node)
 
     def look_at_drains(self) -> Mapping[str, ManagedNode]:
         """See which of our drains somebody has ended, and return the nodes as their manager tells them."""
@@ -119,6 +131,16 @@ class NodeWork:
         for node, seen in self._bench.client.nodes(wanted).items() if wanted else ():
             if seen.is_drained and (node, seen.reason) not in known:
                 self._bench.write(SlurmDrainSeen(node, seen.reason_by, seen.reason))
+
+
+def _needs_word(work: Work, node: str) -> bool:
+    return bool(work.request.subject) and node not in work.request.vouched
+
+
+def _confirmed(work: Work, node: str, outcome: SlurmOutcome) -> str:
+    """Return the owner whom the manager had on the node: it was asked before anything was done, or would have been."""
+    is_done = outcome is SlurmOutcome.DRY or bool(work.did(SlurmAct.DRAIN, node))
+    return work.request.subject if _needs_word(work, node) and is_done else ""
 
 
 def _drain_over(

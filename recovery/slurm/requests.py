@@ -34,6 +34,9 @@ class SchedulerRequest:
         str, ...
     ] = ()  # other jobs of ours in the same Slurm job, which a requeue would end
     pods_of: str = ""  # EVICT: the job, as its pods' label has it
+    # DRAIN, EVICT: the job's owner. The manager must have something of theirs on the node: launchers alone accuse it.
+    subject: str = ""
+    vouched: tuple[str, ...] = ()  # DRAIN: nodes for which another witness speaks
 
 
 class Scheduler(Protocol):

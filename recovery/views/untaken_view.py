@@ -34,8 +34,9 @@ def _untaken(
             )  # fmt: skip
     for unix_s, kept in cluster.not_done:
         name = name_of(kept.job_id)
+        why = "observe" if kept.is_observed else "launchers_alone"
         yield wire.UntakenView(
-            unix_s, "cluster", kept.act.value, "observe", kept.reason, kept.job_id, name, kept.incident_id, [kept.node]
+            unix_s, "cluster", kept.act.value, why, kept.reason, kept.job_id, name, kept.incident_id, [kept.node]
         )  # fmt: skip
     for work in () if slurm is None else slurm.works.values():
         if work.ended is not None and work.ended.outcome is SlurmOutcome.DRY:

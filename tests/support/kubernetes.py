@@ -127,9 +127,10 @@ class Cluster:
             if error.status != 404:
                 raise
 
-    def add_namespace(self, name: str) -> str:
+    def add_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
+        body = {"metadata": {"name": name, "labels": dict(labels or {})}}
         try:
-            self.core.create_namespace({"metadata": {"name": name}}, _request_timeout=30)
+            self.core.create_namespace(body, _request_timeout=30)
         except ApiException as error:
             if error.status != 409:
                 raise

@@ -38,6 +38,7 @@ class FakeApi:
         self._version = itertools.count(1)
         self.nodes = {name: self._new_node(name) for name in nodes}
         self.pods: dict[str, dict[str, Any]] = {}
+        self.subjects: dict[str, str] = {}  # of namespaces
         self.effects: list[str] = []  # what was changed, in order
         self.budget = 100  # evictions that are allowed
         self.eviction = "v1beta1"  # version that the server has
@@ -137,6 +138,10 @@ class FakeApi:
         return self._pod(method, parts, body)
 
     def _pod(self, method: str, parts: list[str], body: Any) -> dict[str, Any]:
+        if len(parts) == 4:  # its namespace
+            subject = self.subjects.get(parts[3])
+            labels = {} if subject is None else {"rankmend.io/subject": subject}
+            return {"metadata": {"name": parts[3], "labels": labels}}
         pod = self.pods.get(parts[5])
         if pod is None:
             raise KubernetesUnknownError("/".join(parts))

@@ -25,12 +25,15 @@ def without(rules: list[dict[str, Any]], resource: str, verb: str) -> list[dict[
 
 
 def run_story(site: Site) -> list[str]:
-    """Cordon, evict, delete and uncordon; return what went wrong."""
+    """Cordon, evict, delete and uncordon for a job of ann, whose namespace it is; return what went wrong."""
+    path = f"/api/v1/namespaces/{site.namespace}"
+    labels = {"metadata": {"labels": {"rankmend.io/subject": "ann"}}}
+    site.cluster.call("PATCH", path, labels, "application/merge-patch+json")
     site.cluster.add_pod(site.namespace, "train-0", site.node, {"rankmend.io/job": "train"})
     site.cluster.set_ready(site.node, "Unknown")
     works = [
-        site.finish(DRAIN, "inc-1"),
-        site.finish(EVICT, "evict-1", pods_of="train"),
+        site.finish(DRAIN, "inc-1", subject="ann"),
+        site.finish(EVICT, "evict-1", pods_of="train", subject="ann"),
         site.finish(RESUME, "back-1"),
     ]
     ended = [one.ended for one in works if one.ended is not None]

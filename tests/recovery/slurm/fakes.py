@@ -34,8 +34,12 @@ class FakeSlurm:
     def __init__(self, *nodes: str) -> None:
         self.state = dict.fromkeys(nodes, "IDLE")
         self.reason = dict.fromkeys(nodes, "")
+        self.users: dict[str, str] = {}  # whose jobs have a node, as "name number"
 
     def __call__(self, words: Sequence[str]) -> str:
+        if words[0] == "squeue":
+            (node,) = (word.partition("=")[2] for word in words if word.startswith("--nodelist="))
+            return self.users.get(node, "")
         if words[0] == "sinfo":
             return "\n".join(self.state)
         if words[:3] == ["scontrol", "show", "node"]:

@@ -58,6 +58,7 @@ class Story:
         self.kubelets = Kubelets(cluster, SPACE, NODES, folder)
 
     def _configure(self) -> None:
+        self.cluster.add_namespace(SPACE, {"rankmend.io/subject": "launch"})
         token = self.cluster.add_account(
             SPACE, "controller", shipped_rules(), shipped_rules(EVICTS)
         )

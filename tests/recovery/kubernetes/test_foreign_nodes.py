@@ -1,0 +1,160 @@
+"""A launch token of mallory, who has no right in Kubernetes, against the node and the pods of alice's job, on a real API server.
+
+He joins a job of the same name from a "node" gpu-1 and reports device faults there. Nothing of alice's may be touched; a finding of her
+node's agent then cordons the node, and still evicts nobody's pods but those of the job's owner.
+"""
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recovery.messages.exchange import Endpoint, RankError, RankExit, RankReport
+from recovery.service.roles import Role
+from recovery.service.tokens import add_token, make_token
+from tests.recovery.kubernetes.conftest import EVICTS, shipped_rules
+from tests.support.eventually import eventually
+from tests.support.kubernetes import Cluster
+from tests.support.service import Running, Speaker, join_of, make_folder, running
+
+pytestmark = [pytest.mark.site, pytest.mark.safety]
+PORTS = itertools.count(31_000)
+ECC = "CUDA error: uncorrectable ECC error encountered"
+POLICY = "[policy]\nevidence_wait_s = 0\n"
+
+
+class Forger:
+    """Launchers that obey orders and report faults of a node on which they don't run."""
+
+    def __init__(self, up: Running, node: str, others: tuple[str, ...]) -> None:
+        client = up.client("mallory")
+        self.node = node
+        self.died: set[int] = set()
+        self.speakers = {}
+        for name in (node, *others):
+            request = join_of(name, key="job:x", name="llama", nodes_max=3, launcher_id=f"L-{name}")
+            self.speakers[name] = Speaker(client, name, client.join(request).job_id, f"L-{name}")
+            self.speakers[name].say()
+
+    def turn(self) -> None:
+        """Obey what is ordered, take a step, and let rank 0 on the node die once in each attempt."""
+        for one in self.speakers.values():
+            self._obey(one)
+        victim = self.speakers[self.node].report
+        if victim is None or not victim.ranks or victim.attempt in self.died:
+            return
+        if victim.ranks[0].steps_done > 8:
+            self.died.add(victim.attempt)
+            text = f"RuntimeError: {ECC}"
+            ended = RankExit(0.1, 1, None, False, False, RankError("RuntimeError", ECC, text), ())
+            dead = replace(victim.ranks[0], process_state="", exit=ended)
+            self.speakers[self.node].say(ranks=(dead, *victim.ranks[1:]))
+
+    def _obey(self, one: Speaker) -> None:
+        order, report = one.ask(wait_s=0.1), one.report
+        assert report is not None
+        if order is None:
+            if report.ranks and report.attempt not in self.died:
+                stepped = tuple(
+                    replace(
+                        rank,
+                        step=(rank.step or 0) + 1,
+                        steps_done=rank.steps_done + 1,
+                        step_age_s=0.05,
+                        first_section_age_s=1.0,
+                    )
+                    for rank in report.ranks
+                )
+                one.say(ranks=stepped)
+            else:
+                one.say()
+        elif order.ranks and report.attempt != order.attempt:
+            ranks = tuple(
+                RankReport(rank, place, 1000 + rank, "R", attached_age_s=0.1)
+                for place, rank in enumerate(order.ranks)
+            )
+            one.say(revision=order.revision, attempt=order.attempt, ranks=ranks)
+        elif not order.ranks:
+            one.say(
+                revision=order.revision,
+                ranks=(),
+                empty_through=max(order.attempt, report.empty_through),
+                rendezvous=Endpoint("127.0.0.1", next(PORTS)),
+            )
+        else:
+            one.say(revision=order.revision)
+
+
+def make_files(cluster: Cluster, folder: Path) -> None:
+    token = cluster.add_account(
+        "foreign-controller", "controller", shipped_rules(), shipped_rules(EVICTS)
+    )
+    config = make_folder(folder)
+    server = {"server": cluster.url, "certificate-authority": str(cluster.ca_file)}
+    kubeconfig = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": server}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    }
+    (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+    (folder / "policy.toml").write_text(POLICY)
+    text = config.read_text().replace("#policy_file = ", f'policy_file = "{folder}/policy.toml" # ')
+    table = f'\n[kubernetes]\nenabled = true\nact = true\nkubeconfig = "{folder}/kubeconfig"\n'
+    config.write_text(text.replace("\n[kubernetes]\n", table))
+    secret, entry = make_token("mallory", [Role.LAUNCH])
+    add_token(folder / "tokens.toml", entry)
+    (folder / "mallory.token").write_text(f"{secret}\n")
+    (folder / "mallory.token").chmod(0o600)
+
+
+def test_forged_faults_touch_no_node_and_no_pod_of_another_tenant(
+    kubernetes_cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster, folder = kubernetes_cluster, tmp_path / "c"
+    for number in range(1, 13):
+        cluster.add_node(f"foreign-{number}")
+    alice = cluster.add_namespace("foreign-alice", {"rankmend.io/subject": "alice"})
+    cluster.add_pod(alice, "train-1", "foreign-1", {"rankmend.io/job": "llama"})
+    make_files(cluster, folder)
+
+    with running(folder) as up:
+        forger = Forger(up, "foreign-1", ("m-a", "m-b"))
+        desk = up.service.kubernetes.desk  # type: ignore[union-attr]
+
+        def is_refused() -> bool:
+            forger.turn()
+            return any(
+                one.outcome.value == "refused"
+                for work in desk.ledger.works.values()
+                for one in work.nodes.values()
+            )
+
+        eventually(is_refused, lambda: f"a drain is refused: {desk.ledger.works}", pause_s=0.2)
+        shown = up.client("admin").kubernetes().requests
+
+        assert not cluster.core.read_node("foreign-1").spec.unschedulable
+        assert "by the word of launchers of mallory alone" in shown[0].text
+
+        labels = {
+            "alertname": "RankmendGpuLost",
+            "node": "foreign-1",
+            "severity": "critical",
+            "action": "reset_gpu",
+        }
+        up.client("admin").post_alerts(
+            [{"labels": labels, "annotations": {"summary": "GPU 3 is lost"}}]
+        )
+        requests = len(desk.ledger.works)
+
+        def has_ended() -> bool:
+            forger.turn()
+            return len(desk.ledger.works) > requests and not desk.ledger.open
+
+        eventually(has_ended, lambda: f"what follows has ended: {desk.ledger.works}", pause_s=0.2)
+
+    assert cluster.is_there(alice, "train-1")
+    pod = cluster.core.read_namespaced_pod("train-1", alice)
+    assert pod.metadata.deletion_timestamp is None
