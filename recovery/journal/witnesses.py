@@ -64,7 +64,7 @@ ENOUGH: Final[Mapping[OutsideAct, frozenset[Witness]]] = MappingProxyType(
 IN_WORDS: Final[Mapping[Witness, str]] = MappingProxyType(
     {
         Witness.LAUNCHER: "the job's launchers alone",
-        Witness.PERSON: "a person with the role `act` or `admin`",
+        Witness.PERSON: "a person",
         Witness.ALERT: "an alert about the node, by a sender other than the job's owner",
         Witness.SCHEDULER: "Slurm or Kubernetes: the job's owner has an allocation or pods on the node",
         Witness.SUBJECTS: "jobs of two subjects that blame the node",
