@@ -7,7 +7,7 @@ from agent.collectors.gpu import GpuCollector, GpuStateCollector
 from agent.collectors.host import HostCollector
 from agent.metrics import Metric
 from agent.sampling.collection import CollectorOutcome, CollectorView
-from detectors.node.inventory import Device, DeviceKind
+from detectors.node.inventory import Device, DeviceKind, each_once
 
 Views = Mapping[str, CollectorView]  # by collector
 
@@ -50,11 +50,12 @@ def answered_gpus(views: Views) -> list[Device] | None:
     listed = {
         series.labels for name in ("success", "lost") for series in states[name] if series.value
     }
-    return [
+    found = [
         Device(DeviceKind.GPU, about["uuid"], f"gpu{about['gpu']}", about["pci_bus_id"])
         for about in (dict(labels) for labels in sorted(listed))
         if about["uuid"]
     ]
+    return each_once(found)
 
 
 def _series(views: Views, collector: str, metric: str) -> list[Metric]:

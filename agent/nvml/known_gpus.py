@@ -43,10 +43,15 @@ class _Gpu:
 
 
 class KnownGpus:
-    """The GPUs of one node by index."""
+    """The GPUs of one node, by the index that the driver gives them now.
+
+    A card is its UUID: an index is a place that another card takes once one is lost, reset or handed to a virtual machine.
+    Source: NVML's reference, nvmlDeviceGetHandleByIndex (the order may change between boots and driver loads).
+    """
 
     def __init__(self) -> None:
         self._gpus: dict[int, _Gpu] = {}
+        self._away: dict[str, _Gpu] = {}  # by UUID: cards that the driver lists no more
         self._revision = 0  # number of the newest group of values
         self._event_types: tuple[str, ...] = ()
 
@@ -54,11 +59,16 @@ class KnownGpus:
         """Note the types of events that the driver reports."""
         self._event_types = tuple(name for bit, name in EVENT_TYPES.items() if mask & bit)
 
+    def open(self, count: int) -> None:
+        """Note that the driver was opened anew and lists so many GPUs: none has an index beyond."""
+        for index in [index for index in self._gpus if index >= count]:
+            self._put_away(index)
+
     def add_values(self, message: GpuMessage, now_s: float) -> GpuChange:
         """Take one group of values; return whether the GPU was lost or came back."""
         gpu = self._gpu(message.gpu, now_s)
-        if message.uuid and gpu.uuid and message.uuid != gpu.uuid:  # another card in its place
-            self._gpus[message.gpu] = gpu = _Gpu()
+        if message.uuid and message.uuid != gpu.uuid:
+            gpu = self._place(message.gpu, message.uuid)
         gpu.uuid = message.uuid or gpu.uuid
         gpu.pci_bus_id = message.pci_bus_id or gpu.pci_bus_id
         gpu.heard_at_s = now_s
@@ -112,6 +122,25 @@ class KnownGpus:
         if not 0 <= index < GPUS_MAX:
             raise SourceError(f"there is no GPU {index}")
         return self._gpus.setdefault(index, _Gpu(heard_at_s=now_s))
+
+    def _place(self, index: int, uuid: str) -> _Gpu:
+        """Return the card of this UUID, which has this index now, with what is known of it; one that was unnamed gets its name."""
+        before = next((at for at, one in self._gpus.items() if one.uuid == uuid), None)
+        known = self._away.pop(uuid, None) if before is None else self._gpus.pop(before)
+        if self._gpus[index].uuid:  # another card was in its place
+            self._put_away(index)
+            self._gpus[index] = _Gpu()
+        if known is not None:
+            self._gpus[index] = known
+        return self._gpus[index]
+
+    def _put_away(self, index: int) -> None:
+        """Keep the counts of a card that has no index now: they go on once it is back."""
+        gone = self._gpus.pop(index)
+        if gone.uuid:
+            self._away[gone.uuid] = gone
+        while len(self._away) > GPUS_MAX:
+            del self._away[next(iter(self._away))]
 
     def _view(self, index: int, gpu: _Gpu, now_s: float, is_skipped: bool) -> GpuView:
         return GpuView(

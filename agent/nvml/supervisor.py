@@ -241,6 +241,7 @@ class GpuSupervisor:
                 if not 0 <= node.count <= GPUS_MAX:
                     raise SourceError(f"the driver lists {node.count} GPUs")
                 self._count = node.count
+                self._gpus.open(node.count)
                 self._gpus.set_event_types(node.event_mask)
             case GpuMessage() as values:
                 self._add_values(values, now_s)

@@ -100,8 +100,18 @@ class DeviceMemory:
         return [one.device for one in self.known if self.standing(one.device) in wanted]
 
 
+def each_once(devices: Iterable[Device]) -> list[Device]:
+    """Return the devices without those whose identity another one has already: one card that is listed twice is one card."""
+    return list({(one.kind, one.identity): one for one in reversed(list(devices))}.values())[::-1]
+
+
 def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
-    """Return what is remembered after a look."""
+    """Return what is remembered after a look.
+
+    A memory that holds something twice heals: what is there now, else what was seen last, is kept.
+    """
+    memory = replace(memory, known=_known_once(memory.known))
+    look = replace(look, found={kind: each_once(found) for kind, found in look.found.items()})
     matches = _matches(memory, look)
     taken = {device for device in matches.values() if device is not None}
     new = [
@@ -145,6 +155,11 @@ def update(memory: DeviceMemory, look: InventoryLook) -> DeviceMemory:
     size = memory.memory_bytes if look.memory_bytes is None else look.memory_bytes
     size_max = max(memory.memory_bytes_max, size or 0)
     return DeviceMemory(tuple(known), _once_a_card(known, standings), dropped, size_max, size)
+
+
+def _known_once(known: Iterable[KnownDevice]) -> tuple[KnownDevice, ...]:
+    """Return each identity once: the record that was seen last, in the order in which they were first met."""
+    return tuple({(one.device.kind, one.device.identity): one for one in known}.values())
 
 
 def _newest(
