@@ -20,7 +20,7 @@ from detectors.finding import Severity
 from detectors.kernel.event_policy import PolicyTable
 from detectors.kernel.log_cases import KernelFinding
 from detectors.kernel.log_verdict import judge as judge_log
-from detectors.node.checks import Check, for_one_scan
+from detectors.node.checks import SCAN_LOOKS, Check, for_one_scan
 from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
     DriverEvents,
@@ -174,9 +174,9 @@ class FindingsCollector:
         known = list_findings(self._state, Snapshot({}), now_s)
         self.newest = FindingsView(now_s, known, checks=len(self._checks))
 
-    def scan_only(self) -> None:
-        """Judge by two looks and no history, for one scan of a node."""
-        self._checks = for_one_scan(self._checks)
+    def scan_only(self, looks: int = SCAN_LOOKS) -> None:
+        """Judge by so many looks and no history, for one scan of a node."""
+        self._checks = for_one_scan(self._checks, looks)
 
     def reload(self, checks: Sequence[Check], silenced: Sequence[str]) -> None:
         """Take over another policy; findings of checks that are gone end."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from rankmend.clock import Clock
 
 LOOK_S: Final = 2.0
+LOOKS: Final = 10  # 20 s: less than any load lasts. What asks for more is a warning
 COLLECT_S_MAX: Final = 1.0
 _CHUNK_BYTES: Final = 64
 
@@ -20,7 +21,7 @@ Page = Mapping[str, Any]
 
 
 class ScanFindings(Protocol):
-    def scan_only(self) -> None: ...
+    def scan_only(self, looks: int, /) -> None: ...
     def page(self, now_s: float) -> dict[str, Any]: ...
 
 
@@ -47,7 +48,7 @@ def watch_health(
         return {"before": before, "page": ask() or page}
     logging.disable(logging.ERROR)
     agent = make_agent(clock)
-    agent.findings.scan_only()
+    agent.findings.scan_only(LOOKS)
     try:
         agent.collect_once(COLLECT_S_MAX)
         before = _ids(agent.findings.page(clock.now_s()))

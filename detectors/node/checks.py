@@ -120,14 +120,25 @@ class Check:
         return self.condition.measure is not Measure.VALUE and not self.counts_from_zero
 
 
-def for_one_scan(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Return the checks that two looks can make, with two bad looks where they ask for more.
+SCAN_LOOKS: Final = 2  # of a scan, a second apart
 
-    What needs time, such as the growth of a counter whose past is not known, is left out.
+
+def for_one_scan(checks: Iterable[Check], looks: int = SCAN_LOOKS) -> tuple[Check, ...]:
+    """Return the checks that a scan of so many looks can make.
+
+    A check that asks for more looks is at most a warning about now: nobody has seen that its fault lasts. A link in training and
+    a GPU that registers after a boot look like broken ones for a moment. What needs time, such as the growth of a counter whose past is not known,
+    is left out.
     """
-    return tuple(
-        replace(check, persistence=replace(check.persistence, bad_looks=looks, of_looks=looks))
-        for check in checks
-        if not check.needs_time
-        for looks in (min(2, check.persistence.bad_looks),)
+    return tuple(_in_scan(check, looks) for check in checks if not check.needs_time)
+
+
+def _in_scan(check: Check, looks: int) -> Check:
+    wanted = check.persistence.bad_looks
+    least = wanted if wanted <= looks else SCAN_LOOKS
+    check = replace(check, persistence=replace(check.persistence, bad_looks=least, of_looks=least))
+    if wanted <= looks or check.severity is not Severity.CRITICAL:
+        return check
+    return replace(
+        check, severity=Severity.WARNING, action=Action.WATCH, summary=f"now: {check.summary}"
     )

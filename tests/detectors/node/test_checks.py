@@ -189,6 +189,36 @@ def test_one_scan_leaves_out_what_needs_time_and_asks_for_two_looks_at_most() ->
     assert checks[1].persistence.bad_looks == 1
 
 
+def test_a_fault_that_must_last_longer_than_the_scan_is_at_most_a_warning_about_now() -> None:
+    before = {check.name: check for check in load_checks(FAMILIES)}
+    scanned = {check.name: check for check in for_one_scan(before.values())}
+    watched = {check.name: check for check in for_one_scan(before.values(), 10)}
+
+    long = {name for name in scanned if before[name].persistence.bad_looks > 2}
+    assert {
+        "nic_port_dropped",
+        "gpu_fabric_not_joined",
+        "gpu_silent",
+        "gpu_count_low",
+        "nic_slow",
+    } <= long
+    for name, check in scanned.items():
+        is_weaker = name in long and before[name].severity is Severity.CRITICAL
+        assert check.severity is (Severity.WARNING if is_weaker else before[name].severity)
+        assert check.action is (Action.WATCH if is_weaker else before[name].action)
+        assert check.summary == ("now: " if is_weaker else "") + before[name].summary
+    assert watched["gpu_nvlink_down"].severity is Severity.CRITICAL
+    assert watched["gpu_nvlink_down"].persistence.bad_looks == 10
+    assert watched["nic_port_dropped"].severity is Severity.WARNING
+
+
+@pytest.mark.parametrize("check", load_checks(FAMILIES), ids=lambda check: check.name)
+def test_no_shipped_summary_tells_a_duration_that_nobody_measured(check: Check) -> None:
+    has_duration = re.search(r"\b\d+ ?(?:s|min|minutes?|hours?)\b", check.summary)
+
+    assert not has_duration or check.window_s, check.summary
+
+
 @pytest.mark.parametrize("check", load_checks(FAMILIES), ids=lambda check: check.name)
 def test_shipped_row_says_where_its_figures_come_from(check: Check) -> None:
     assert len(check.source) > 15
