@@ -172,6 +172,7 @@ class GpuStateCollector:
             labels = (("call", call.name), ("gpu", gpu))
             yield Metric("rankmend_gpu_call_stuck_seconds", call.age_s, labels)
         yield Metric("rankmend_gpu_collector_released", int(view.released_s is not None))
+        yield Metric("rankmend_gpu_driver_mismatch", int(view.is_mismatched))
         yield Metric("rankmend_gpu_collector_restarts_total", view.restarts)
         if view.sweep_s is not None:
             yield Metric("rankmend_gpu_sweep_seconds", view.sweep_s)

@@ -35,6 +35,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "How long a driver call has not come back; gpu is empty where the call is about none.",
     ),
     gauge("gpu_collector_released", "", (), "1 while an operator has released the GPUs, else 0."),
+    gauge(
+        "gpu_driver_mismatch",
+        "",
+        (),
+        "1 while this host's NVML and the driver's kernel module are of two versions.",
+    ),
     counter("gpu_collector_restarts", "", (), "Collector processes started after the first."),
     gauge("gpu_sweep_seconds", "seconds", (), "How long reading all GPUs took the last time."),
     # one GPU

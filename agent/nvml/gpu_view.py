@@ -60,3 +60,6 @@ class MonitorView:
     released_s: float | None
     sweep_s: float | None
     pid: int | None
+    is_mismatched: bool = (
+        False  # the host's own NVML says that it and the kernel module are of two versions
+    )

@@ -43,6 +43,7 @@ from rankmend.errors import SourceError, StorageError
 PAUSE_S: Final = 6.0  # ticks come each second: after such a gap the agent itself was stopped
 IDLE_S_MAX: Final = 60.0  # without a question: the GPU collectors have been disabled
 END_S_MAX: Final = 1.0  # for the children to end when the agent ends
+_MISMATCH_CODE: Final = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _NO_DRIVER_CODES: Final = frozenset({9, 12})  # NVML_ERROR_DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class GpuSupervisor:
         self._asked_at_s = 0.0
         self._state = MonitorState.STARTING
         self._problem = "no answer yet"
-        self._has_swept = False
+        self._has_swept = self._is_mismatched = False
         self._sweep_s: float | None = None
         self._count: int | None = None
         self._has_new_events = False
@@ -116,6 +117,7 @@ class GpuSupervisor:
             released_s=None if released_at_s is None else now_s - released_at_s,
             sweep_s=self._sweep_s,
             pid=children.collector.pid if children.collector else None,
+            is_mismatched=self._is_mismatched,
         )
 
     # ---- orders
@@ -240,7 +242,7 @@ class GpuSupervisor:
             case NodeMessage() as node:
                 if not 0 <= node.count <= GPUS_MAX:
                     raise SourceError(f"the driver lists {node.count} GPUs")
-                self._count = node.count
+                self._count, self._is_mismatched = node.count, False
                 self._gpus.open(node.count)
                 self._gpus.set_event_types(node.event_mask)
             case GpuMessage() as values:
@@ -255,6 +257,7 @@ class GpuSupervisor:
                 is_absent = failed.code in _NO_DRIVER_CODES
                 state = MonitorState.ABSENT if is_absent else MonitorState.BROKEN
                 self._count = None
+                self._is_mismatched = failed.code == _MISMATCH_CODE
                 self._set_state(state, f"NVML: {failed.error}")
 
     def _add_values(self, message: GpuMessage, now_s: float) -> None:

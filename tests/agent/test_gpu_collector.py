@@ -97,6 +97,11 @@ def test_values_carry_the_labels_of_the_gpu() -> None:
     assert read_state(VIEW)[f"gpu_success{{{DEVICE}}}"] == 1
 
 
+def test_a_driver_that_was_replaced_is_shown() -> None:
+    assert read_state(VIEW)["gpu_driver_mismatch"] == 0
+    assert read_state(replace(VIEW, is_mismatched=True))["gpu_driver_mismatch"] == 1
+
+
 def test_values_that_are_too_old_are_dropped_and_the_age_stays() -> None:
     stale = replace(
         GPU, index=1, age_s=10.1, groups={"fast": GroupView(10.1, GPU.groups["fast"].values, 3)}

@@ -307,6 +307,19 @@ def test_child_that_sends_nonsense_is_replaced(world: World, message: dict[str, 
     assert world.view().state is MonitorState.BROKEN
 
 
+def test_only_the_hosts_own_library_tells_that_the_driver_was_replaced(world: World) -> None:
+    child = world.newest(1)
+    child.say(kind="failed", code=18, error="Driver/library version mismatch")
+    world.look()
+    is_mismatched, state = world.view().is_mismatched, world.view().state
+
+    child.say(kind="failed", code=999, error="Unknown Error")
+    world.look()
+
+    assert (is_mismatched, state) == (True, MonitorState.BROKEN)
+    assert not world.view().is_mismatched
+
+
 def test_nobody_asking_lets_go_of_the_gpus_and_asking_takes_them_up(world: World) -> None:
     child = world.newest(1)
     world.pass_time(100, is_asked=False)

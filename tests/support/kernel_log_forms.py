@@ -101,6 +101,10 @@ FORMS = [
         (EventKind.DRIVER_MISMATCH, None, "", "", None, ""),
     ),
     (
+        "NVRM: API mismatch: the client 'nvidia-smi' (pid 4711) has the version 570.86.10, but",
+        (EventKind.DRIVER_MISMATCH, None, "", "", 4711, "nvidia-smi"),
+    ),
+    (
         "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
         (EventKind.PCIE_CORRECTED, None, "Physical Layer", "0000:01:00.0", None, ""),
     ),

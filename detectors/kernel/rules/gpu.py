@@ -137,9 +137,9 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
     ),
     rule(
         "NVRM: API mismatch",
-        r"NVRM: API mismatch",
+        r"NVRM: API mismatch(?:: [Tt]he client '(?P<process>.{1,64}?)' \(pid (?P<pid>\d{1,10})\))?",
         _K.DRIVER_MISMATCH,
-        "open-gpu-kernel-modules: nv-reg.h; module and libraries of two versions",
+        "open-gpu-kernel-modules: nv-reg.h; one program's libraries and the module are of two versions",
     ),
     rule(
         "nvidia-peermem",
