@@ -82,6 +82,8 @@ class SensorKind:
     divisor: int  # from the file's unit to the base unit
     metric: str
     limits: tuple[tuple[str, str], ...] = ()  # file to metric
+    low: float = float("-inf")  # what no machine can have, in the base unit, is a sensor's fault
+    high: float = float("inf")
 
 
 def _limits(subject: str, unit: str, *names: str) -> tuple[tuple[str, str], ...]:
@@ -93,26 +95,45 @@ KINDS: Final = {
         1000,
         "rankmend_thermal_temperature_celsius",
         _limits("thermal", "celsius", "lcrit", "min", "max", "crit", "emergency"),
+        *(
+            -55.0,
+            150.0,
+        ),  # what the sensors themselves measure: data sheets of LM75, TMP461, ADT7461
     ),
-    "fan": SensorKind(1, "rankmend_thermal_fan_rpm", _limits("thermal_fan", "rpm", "min", "max")),
+    "fan": SensorKind(
+        1,
+        "rankmend_thermal_fan_rpm",
+        _limits("thermal_fan", "rpm", "min", "max"),
+        *(
+            0.0,
+            60_000.0,
+        ),  # the fastest server fans turn 40,000 times a minute; an open input counts 1,350,000 / n
+    ),
     "in": SensorKind(
         1000,
         "rankmend_hwmon_voltage_volts",
         _limits("hwmon_voltage", "volts", "lcrit", "min", "max", "crit"),
+        *(-1_000.0, 1_000.0),  # racks are fed with 800 V
     ),
     "curr": SensorKind(
         1000,
         "rankmend_hwmon_current_amperes",
         _limits("hwmon_current", "amperes", "max", "crit"),
+        *(-10_000.0, 10_000.0),
     ),
     "power": SensorKind(
         1_000_000,
         "rankmend_hwmon_power_watts",
         _limits("hwmon_power", "watts", "max", "crit", "cap"),
+        *(-1e6, 1e6),
     ),
     "energy": SensorKind(1_000_000, "rankmend_hwmon_energy_joules_total"),
-    "humidity": SensorKind(100_000, "rankmend_hwmon_humidity_ratio"),
+    "humidity": SensorKind(100_000, "rankmend_hwmon_humidity_ratio", (), 0.0, 1.0),
 }
+# Chips of mainboards measure in eight bits: an input without a sensor reads their ends, 127 and -62 to -128 C.
+# Sources: lm-sensors#533, it87#59, netdata#23673; the kernel's drivers nct6775, it87, w83627ehf, f71882fg.
+_BOARD_CHIP: Final = re.compile(r"(?:nct[67]\d|it8\d|w83[67]\d|f71\d|f818|sch5\d|dme1737|asus)")
+_BOARD_LOW_C, _BOARD_HIGH_C = -40.0, 126.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +187,33 @@ class HwmonReader:
         if sensor.enable_path and self._flag(sensor.enable_path) == 0:
             return
         yield from sensor.fixed
-        is_faulty = False
-        if sensor.fault_path and (fault := self._flag(sensor.fault_path)) is not None:
-            is_faulty = bool(fault)
+        value, is_read = self._value_of(sensor)
+        fault = self._flag(sensor.fault_path) if sensor.fault_path else None
+        if value is not None and not _can_be(sensor, value):
+            value, is_read, fault = None, False, 1
+        if fault is not None:
             yield Metric("rankmend_hwmon_fault", fault, sensor.labels)
         for name, path in sensor.alarms:
             if (alarm := self._flag(path)) is not None:
-                yield Metric("rankmend_hwmon_alarm", alarm, (*sensor.labels, ("alarm", name)))
+                # A chip raises the alarms of an input that nothing is connected to, too.
+                told = alarm and not (fault and not is_read)
+                yield Metric("rankmend_hwmon_alarm", int(told), (*sensor.labels, ("alarm", name)))
         if sensor.kind is None or sensor.value_path is None:
             return
+        is_well = is_read and not fault
+        yield Metric("rankmend_thermal_sensor_success", int(is_well), sensor.labels)
+        if is_well and value is not None:
+            yield Metric(sensor.kind.metric, value, sensor.labels)
+
+    def _value_of(self, sensor: HwmonSensor) -> tuple[float | None, bool]:
+        """Return the value in the base unit, and whether it could be read; a sensor of alarms alone has none."""
+        if sensor.kind is None or sensor.value_path is None:
+            return None, True
         try:
             value = parse_integer(self._files.read(sensor.value_path))
         except (NoSourceError, SourceError):
-            is_faulty = True
-        yield Metric("rankmend_thermal_sensor_success", 0 if is_faulty else 1, sensor.labels)
-        if not is_faulty:
-            yield Metric(sensor.kind.metric, value / sensor.kind.divisor, sensor.labels)
+            return None, False
+        return value / sensor.kind.divisor, True
 
     def _flag(self, path: str) -> int | None:
         try:
@@ -235,6 +267,16 @@ class HwmonReader:
             alarms=alarms,
             fixed=tuple(fixed),
         )
+
+
+def _can_be(sensor: HwmonSensor, value: float) -> bool:
+    """Return whether a machine can have such a value: else its sensor is faulty, or not connected."""
+    kind, device = sensor.kind, dict(sensor.labels)["device"]
+    if kind is None:
+        return True
+    if kind is KINDS["temp"] and _BOARD_CHIP.match(device):
+        return _BOARD_LOW_C < value < _BOARD_HIGH_C
+    return kind.low <= value <= kind.high
 
 
 def _attributes(chip: Path) -> dict[str, dict[str, Path]]:

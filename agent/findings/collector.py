@@ -24,6 +24,7 @@ from detectors.node.checks import SCAN_LOOKS, Check, for_one_scan
 from detectors.node.findings import blocked_checks, judge, list_findings, release, restore
 from detectors.node.kernel_findings import (
     DriverEvents,
+    by_recovery_action,
     driver_events,
     driver_groups,
     kernel_observations,
@@ -231,7 +232,8 @@ class FindingsCollector:
         if self._kernel_policy is None:
             return []
         self._driver_events = driver_events(self._driver_events, snapshot)
-        found = judge_log(driver_groups(self._driver_events), self._kernel_policy, now_s)
+        judged = judge_log(driver_groups(self._driver_events), self._kernel_policy, now_s)
+        found = by_recovery_action(judged, snapshot)
         return list(kernel_observations(found, state, snapshot, now_s, XID_COLLECTOR))
 
     def _without_unknown(self, state: NodeState) -> NodeState:

@@ -106,8 +106,14 @@ def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
     code, words = group.code, group.sub_code.split()
     assert code is not None
     row = policy_of(policy, EventKind.XID, code)
-    if len(words) < 3 or not group.last.registers:
+    if len(words) < 3:
         return row
+    if not group.last.registers:
+        return (
+            row
+            if words[2] != "Nonfatal"
+            else _mild(row, "the driver: Nonfatal; the line has no registers")
+        )
     for together in nvlink5_codes(code, words[1], group.last.registers):
         found = [policy.get((EventTable.NVLINK5, one)) for one in together]
         known = [one for one in found if one is not None]
@@ -122,6 +128,11 @@ def _nvlink5_row(group: EventGroup, policy: PolicyTable) -> EventPolicy:
             asks_driver=False,
         )
     return row
+
+
+def _mild(row: EventPolicy, source: str) -> EventPolicy:
+    """Return the row as a warning; a verdict of the driver (XID 154) still overrides it."""
+    return replace(row, severity=Severity.WARNING, action=Action.WATCH, source=source)
 
 
 def _case_of(groups: tuple[EventGroup, ...], row: EventPolicy) -> LogCase:

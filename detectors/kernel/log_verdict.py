@@ -19,6 +19,7 @@ from detectors.kernel.event_policy import (
     policy_of_verdict,
 )
 from detectors.kernel.log_cases import SEVERITY_ORDER, KernelFinding, LogCase, cases_of
+from detectors.kernel.nvlink4 import ECC_MAX, IN_WORDS, NvlinkError, read_nvlink_error
 
 # A row is remapped, a context removed and a verdict changed in the handler of the first error, but
 # a program that hangs is removed when somebody kills it: NCCL's watchdog does after 600 s.
@@ -98,10 +99,37 @@ def _by_words(case: LogCase) -> LogCase:
     if finding.kind is EventKind.SXID:
         if all(word.startswith("nonfatal") for word in words):
             return _with(case, _lower(finding.severity), Action.WATCH, "the driver: non-fatal")
-    elif finding.code == 74 and all(word.endswith("ignorable") for word in words):
-        reason = "NVIDIA WORKFLOW_NVLINK_ERR: only ignorable bits"
-        return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    elif finding.kind is EventKind.XID and finding.code == 74:
+        return _by_registers(case)
     return case
+
+
+def _follows(case: LogCase) -> bool:
+    """Return whether all NVLink errors are secondary ones."""
+    errors = {read_nvlink_error(group.last.registers) for group in case.groups}
+    return errors <= {NvlinkError.SECONDARY, NvlinkError.IGNORABLE}
+
+
+def _by_registers(case: LogCase) -> LogCase:
+    """Judge an NVLink error of Hopper by the worst of its registers."""
+    counts: dict[NvlinkError, int] = {}
+    for group in case.groups:
+        if group.last.registers:
+            error = read_nvlink_error(group.last.registers)
+            counts[error] = max(group.count, counts.get(error, 0))
+        else:
+            counts[NvlinkError.OTHER] = group.count
+    worst = max(counts, key=list(NvlinkError).index)
+    finding, reason = case.finding, f"NVIDIA WORKFLOW_NVLINK_ERR: {IN_WORDS[worst]}"
+    if worst is NvlinkError.IGNORABLE:
+        return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
+    if worst is NvlinkError.THRESHOLD:
+        return _with(case, Severity.INFO, Action.WATCH, reason, hardware=False)
+    if worst is NvlinkError.ECC and counts[worst] > ECC_MAX:
+        return _with(case, Severity.CRITICAL, Action.CONTACT_SUPPORT, reason, hardware=True)
+    if worst is NvlinkError.OTHER:
+        return case
+    return _with(case, finding.severity, finding.action, reason)
 
 
 def _by_company(  # noqa: PLR0911 - one return for each rule
@@ -117,6 +145,10 @@ def _by_company(  # noqa: PLR0911 - one return for each rule
             return _with(case, Severity.INFO, Action.NONE, reason, hardware=False)
     elif code in (171, 172) and 48 in codes:
         return _with(case, Severity.INFO, Action.NONE, "details of XID 48: see that finding")
+    elif code == 74 and _follows(case) and codes - {74, 154}:
+        others = _text(codes - {74, 154})
+        reason = f"NVIDIA WORKFLOW_NVLINK_ERR: follows XID {others}: see that finding"
+        return _with(case, Severity.WARNING, Action.WATCH, reason, hardware=False)
     elif code == 63 and codes & _MEMORY:
         reason = f"remaps the row of XID {_text(codes & _MEMORY)}: see that finding"
         return _with(case, Severity.INFO, Action.NONE, reason)

@@ -19,7 +19,7 @@ _V2_RXPIPE, _V2_MASK, _V2_RAISED = 0x06, 0x7F, 1 << 7  # since R575
 
 def nvlink5_reason(registers: Sequence[int]) -> int:
     """Return why a link went down; 0 for errors that have no such reason."""
-    return (registers[0] >> _REASON_SHIFT) & _REASON_BITS
+    return (registers[0] >> _REASON_SHIFT) & _REASON_BITS if registers else 0
 
 
 def nvlink5_codes(xid: int, unit: str, registers: Sequence[int]) -> Iterator[tuple[str, ...]]:

@@ -6,12 +6,14 @@ The rest ends by itself. The driver's verdict in XID 154 overrides other actions
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from detectors.finding import Action, Severity
 from detectors.kernel.event import EventKind, KernelEvent
 from detectors.kernel.event_groups import EventGroup
 from detectors.kernel.log_cases import KernelFinding, account_of
+from detectors.kernel.nvlink5 import XIDS as NVLINK5_XIDS
 from detectors.node.checks import Component
 from detectors.node.node_state import CheckLook, Labels, NodeState, Snapshot, finding_id
 from detectors.node.rank_places import pci_address
@@ -22,6 +24,8 @@ STICKY_RESET_S: Final = 10_800.0  # NVSentinel health-events-analyzer: 3 h
 REBOOTS_MAX: Final = 2  # gpud xid/threshold.go: then hardware inspection
 VERDICT_XID: Final = 154
 GPU_INFO: Final = "rankmend_gpu_info"
+RECOVERY_ACTION: Final = "rankmend_gpu_recovery_action_id"
+NVLINK_XIDS: Final = frozenset({74, *NVLINK5_XIDS})
 XID_EVENTS: Final = "rankmend_gpu_xid_events_total"
 COLLECTOR: Final = "kernel_log"
 _K = EventKind
@@ -94,6 +98,28 @@ def driver_groups(events: DriverEvents) -> Iterator[EventGroup]:
             last_number=0,
             bursts=((at_s, at_s),),
         )
+
+
+def by_recovery_action(
+    findings: Iterable[KernelFinding], snapshot: Snapshot
+) -> Iterator[KernelFinding]:
+    """Yield findings about events whose text nobody has: the driver's own verdict says how bad an NVLink error was.
+
+    Its text says Nonfatal or Fatal, and its registers more. Where only the event is known, a driver that asks for no recovery (NVML
+    field 230, NONE) has survived it. Source: NVSentinel#1357, where DCGM said fatal and the kernel Nonfatal.
+    """
+    reading = snapshot.readings.get(RECOVERY_ACTION)
+    asks_nothing = {
+        f"{pci_address(dict(series.labels)['pci_bus_id'])}.0"
+        for series in (reading.series if reading else ())
+        if series.value == 0
+    }
+    for finding in findings:
+        if finding.code in NVLINK_XIDS and finding.device in asks_nothing:
+            reason = "the driver asks for no recovery, and the kernel's line can't be read here"
+            yield replace(finding, severity=Severity.WARNING, action=Action.WATCH, reason=reason)
+        else:
+            yield finding
 
 
 def kernel_observations(

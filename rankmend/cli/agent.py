@@ -1,7 +1,7 @@
 """`rankmend agent`: run the node agent, or print what it would serve."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -51,6 +51,7 @@ def agent(
 ) -> None:
     """Collect this node's and its ranks' signals and serve them to Prometheus."""
     if context.invoked_subcommand is not None:
+        _refuse_lost_options(context)
         return
     import signal
 
@@ -60,6 +61,23 @@ def agent(
         if not once:  # before the slow imports: an uncaught SIGHUP ends the process
             inbox.catch({signal.SIGHUP})
         _run(config_path, once, flags, inbox)
+
+
+_INHERITED: Final = frozenset({"socket", "config_path"})  # by the commands to a running agent
+
+
+def _refuse_lost_options(context: click.Context) -> None:
+    """Raise UsageError for an option of the agent itself that the command behind it would not see."""
+    command = context.invoked_subcommand
+    takes = frozenset() if command == "init" else _INHERITED
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is click.core.ParameterSource.COMMANDLINE and option.name not in takes:
+            name = option.opts[0]
+            raise click.UsageError(
+                f"{name} is an option of `rankmend agent` itself, which `rankmend agent {command}` does not take. "
+                f"Give the options of {command} behind it: rankmend agent {command} --help"
+            )
 
 
 def _run(
@@ -223,6 +241,24 @@ def _heading(counts: "dict[str, int | float]") -> list[str]:
     return lines
 
 
+def _socket_of_group() -> Path | None:
+    """Return the socket that stands before the command: `rankmend agent --socket S release`, or `--config F`, whose agent is meant."""
+    parent = click.get_current_context().parent
+    given = parent.params if parent is not None else {}
+    if given.get("socket"):
+        return Path(given["socket"])
+    if not given.get("config_path"):
+        return None
+    from agent import config as configuration
+    from rankmend.errors import ConfigError
+
+    try:
+        named = configuration.load(given["config_path"]).socket
+    except ConfigError as error:
+        raise failure(error) from error
+    return None if named is None else Path(named)
+
+
 def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     """Send a command to the running agent and print its answer."""
     import os
@@ -232,6 +268,7 @@ def _tell(socket_path: Path | None, request: dict[str, object]) -> None:
     from rankmend.errors import SourceError
 
     usual = socket_paths(os.environ)
+    socket_path = socket_path or _socket_of_group()
     paths = [control_path(path) for path in ([socket_path] if socket_path else usual)]
     path = next((path for path in paths if path.exists()), paths[0])
     try:

@@ -140,3 +140,58 @@ def test_any_text_is_a_whole_number_or_refused(text: str) -> None:
         assert isinstance(parse_integer(text), int)
     except SourceError:
         assert not (text.isascii() and text.isdigit() and len(text) < 20)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "is_faulty"),
+    [
+        ("temp2_input", "3892313987", True),  # an ASUS board: an open input of nct6793
+        ("temp2_input", "127000", True),  # the end of eight bits
+        ("temp2_input", "127500", True),
+        ("temp2_input", "-62000", True),
+        ("temp2_input", "-128000", True),
+        ("temp2_input", "-40000", True),
+        ("temp2_input", "126000", False),
+        ("temp2_input", "105000", False),  # hot, and said to be
+        ("temp2_input", "-5000", False),
+        ("fan1_input", "1350000", True),
+        ("fan1_input", "38000", False),
+        ("fan1_input", "0", False),
+        ("fan1_input", "-1", True),
+        ("in0_input", "2147483647", True),
+        ("in0_input", "0", False),
+    ],
+)
+def test_a_reading_that_no_machine_can_have_is_a_faulty_sensor_and_neither_hot_nor_an_alarm(
+    sys: Path, file: str, text: str, is_faulty: bool
+) -> None:
+    sensor = file.partition("_")[0]
+    (sys / CHIP / file).write_text(text)
+
+    values = collect(sys)
+
+    labels = f"nct6775-nct6775.656,{sensor}"
+    assert values[f"thermal_sensor_success{{{labels}}}"] == (not is_faulty)
+    assert values.get(f"hwmon_fault{{{labels}}}", 0) == is_faulty
+    metrics = {
+        "temp": "thermal_temperature_celsius",
+        "fan1": "thermal_fan_rpm",
+        "in0": "hwmon_voltage_volts",
+    }
+    metric = next(name for start, name in metrics.items() if sensor.startswith(start))
+    assert (f"{metric}{{{labels}}}" in values) != is_faulty
+    alarms = [value for name, value in values.items() if name.startswith(f"hwmon_alarm{{{labels},")]
+    assert not (is_faulty and any(alarms))
+
+
+def test_other_chips_may_be_as_hot_as_their_sensors_measure(sys: Path) -> None:
+    chip = sys / CHIP
+    (chip / "name").write_text("nvme\n")
+    (chip / "temp2_input").write_text("127000")
+
+    hot = collect(sys)
+    (chip / "temp2_input").write_text("151000")
+    impossible = collect(sys)
+
+    assert hot["thermal_temperature_celsius{nvme-nct6775.656,temp2}"] == 127
+    assert "thermal_temperature_celsius{nvme-nct6775.656,temp2}" not in impossible

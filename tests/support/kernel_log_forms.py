@@ -65,7 +65,7 @@ FORMS = [
     (
         "NVRM: Xid (PCI:0000:3b:00): 74, pid=1, name=x, NVLink: fatal error detected on link 6"
         "(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
-        (EventKind.XID, 74, "link 6", "0000:3b:00.0", 1, "x"),
+        (EventKind.XID, 74, "link 6 connection", "0000:3b:00.0", 1, "x"),
     ),
     (
         "NVRM: Xid (PCI:0000:3b:00): 74, NVLink: fatal error detected on link 6(0x800001, 0x0, 0x0)",

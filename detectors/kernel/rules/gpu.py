@@ -5,20 +5,20 @@ from dataclasses import replace
 from typing import Final
 
 from detectors.kernel.event import PCI, EventKind, KernelEvent, Rule, rule
+from detectors.kernel.nvlink4 import read_nvlink_error
 from detectors.kernel.nvlink5 import nvlink5_reason
 
 _K = EventKind
 
 _NVLINK5: Final = range(144, 151)
 _NVLINK5_DETAIL: Final = re.compile(
-    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal) +XC ?\d+ +i ?\d+ +Link +(-?\d{1,4}) "
-    r"*[(\[]((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})[)\]]"
+    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal)(?: +XC ?\d+)?(?: +i ?\d+)?(?: +Link +(-?\d{1,4}))?"
+    r"(?: *[(\[]((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12}))?",
+    re.IGNORECASE,
 )
 _NVLINK_DETAIL: Final = re.compile(
     r"link (\d{1,3}) ?\(((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12})\)", re.IGNORECASE
 )
-# NVIDIA XID catalog, WORKFLOW_NVLINK_ERR: bits 0, 23 and 30 of the first register
-_NVLINK_IGNORABLE: Final = 1 << 0 | 1 << 23 | 1 << 30
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]{1,8}")
 _SM: Final = re.compile(r"\(GPC (\d{1,3}), TPC (\d{1,3})")
 _CAUSED_BY: Final = re.compile(r"caused by previous Xid (\d{1,5})")
@@ -39,14 +39,15 @@ def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
         event = replace(event, pid=pid, process=process)
         detail = detail[found.end() :]
     if event.code in _NVLINK5 and (found := _NVLINK5_DETAIL.match(detail)):
-        registers = tuple(int(word, 16) for word in _HEX.findall(found[4]))
+        registers = tuple(int(word, 16) for word in _HEX.findall(found[4] or ""))
         status = f" status {registers[1]:#x}" if len(registers) > 1 and registers[1] else ""
-        sub_code = f"{nvlink5_reason(registers)} {found[1]} {found[2]} link {found[3]}{status}"
+        unit, how = found[1].upper(), found[2].capitalize()
+        sub_code = f"{nvlink5_reason(registers)} {unit} {how} link {found[3] or '-'}{status}"
         return replace(event, sub_code=sub_code, registers=registers)
     if event.code == 74 and (found := _NVLINK_DETAIL.search(detail)):
         registers = tuple(int(word, 16) for word in _HEX.findall(found[2]))
-        harmless = " ignorable" if _is_ignorable(registers) else ""
-        return replace(event, sub_code=f"link {found[1]}{harmless}", registers=registers)
+        error = read_nvlink_error(registers)
+        return replace(event, sub_code=f"link {found[1]} {error.value}", registers=registers)
     if event.code == 13 and (found := _SM.search(detail)):
         return replace(event, sub_code=f"GPC {found[1]} TPC {found[2]}")
     if event.code == 45 and (found := _CAUSED_BY.search(detail)):
@@ -54,11 +55,6 @@ def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     if event.code == 154 and (found := _VERDICT.search(detail)):
         return replace(event, sub_code=f"{int(found[2], 16)} {found[3]}")
     return event
-
-
-def _is_ignorable(registers: tuple[int, ...]) -> bool:
-    """Whether an XID 74 has no bits but those that NVIDIA says can be ignored."""
-    return bool(registers[0]) and not registers[0] & ~_NVLINK_IGNORABLE and not any(registers[1:])
 
 
 _SXID_MORE: Final = re.compile(r"(?:Severity \d|Engine instance|Data \{)")

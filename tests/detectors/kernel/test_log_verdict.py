@@ -611,3 +611,108 @@ def test_every_event_is_in_exactly_one_finding(
     assert sum(finding.count for finding in findings) == len(messages)
     keys = [(finding.kind, finding.code, finding.device) for finding in findings]
     assert len(keys) == len(set(keys))
+
+
+# --- NVLink
+
+
+RESET, SUPPORT = (Severity.CRITICAL, Action.RESET_GPU), (Severity.CRITICAL, Action.CONTACT_SUPPORT)
+MILD, GOES_ON = (Severity.WARNING, Action.WATCH), (Severity.INFO, Action.WATCH)
+NOTHING = (Severity.INFO, Action.NONE)
+X74 = "NVRM: Xid (PCI:0000:19:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link {}({})"
+
+
+def registers(**bits: int) -> str:
+    """Return the seven registers of an XID 74; ``r1=20``: bit 20 of the first."""
+    values = [0] * 7
+    for name, bit in bits.items():
+        values[int(name[1]) - 1] |= 1 << bit
+    return ", ".join(f"{value:#x}" for value in values)
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"),
+    [
+        ({"r1": 0}, NOTHING),
+        ({"r1": 23}, NOTHING),
+        ({"r1": 30}, NOTHING),
+        ({"r5": 20}, GOES_ON),
+        ({"r5": 23}, GOES_ON),
+        ({"r5": 26}, GOES_ON),
+        ({"r5": 29}, GOES_ON),
+        ({"r1": 0, "r5": 29}, GOES_ON),
+        ({"r5": 18}, RESET),
+        ({"r5": 28}, RESET),
+        ({"r1": 4}, RESET),
+        ({"r3": 6}, RESET),
+        ({"r1": 8}, RESET),
+        ({"r1": 21}, RESET),
+        ({"r1": 20}, RESET),
+        ({"r4": 18}, RESET),
+        ({"r1": 2}, RESET),  # no bit of the workflow
+        ({"r2": 20}, RESET),  # a register that is not valid
+        ({"r5": 20, "r1": 4}, RESET),
+        ({}, RESET),
+    ],
+    ids=str,
+)
+def test_the_registers_of_an_nvlink_error_decide(
+    bits: dict[str, int], expected: tuple[Severity, Action]
+) -> None:
+    assert verdicts(findings_of(X74.format(6, registers(**bits)))) == {74: expected}
+
+
+def test_ecc_errors_of_one_link_are_hardware_from_the_third_on() -> None:
+    line = X74.format(6, registers(r1=4))
+    elsewhere = X74.format(7, registers(r1=4))
+
+    assert verdicts(findings_of(line, line, elsewhere)) == {74: RESET}
+    assert verdicts(findings_of(line, line, line)) == {74: SUPPORT}
+
+
+def test_a_secondary_nvlink_error_beside_another_xid_is_left_to_that_finding() -> None:
+    line = X74.format(6, registers(r4=16))
+    other = "NVRM: Xid (PCI:0000:19:00): 48, pid=1, name=x, DBE (double bit error)"
+
+    found = verdicts(findings_of(other, line))
+
+    assert found[74] == MILD
+    assert found[48][0] is Severity.CRITICAL
+
+
+def test_the_operator_reads_which_connection_to_check() -> None:
+    (found,) = findings_of(X74.format(6, registers(r1=8)))
+
+    assert found.sub_codes == ("link 6 connection",)
+    assert "check the link's connections" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("145, RLW_REMAP Nonfatal XC0 i0 Link 02", MILD),
+        ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03", MILD),
+        ("144, SAW_MVB Nonfatal XC0 i0 Link -1", MILD),
+        ("146, TLW_RX nonfatal Link 4", MILD),
+        ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 03", RESET),
+        ("145, RLW_REMAP Fatal", RESET),
+        ("150, MSE_WATCHDOG", RESET),
+        ("145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 05 (0x04084507 0x00000004 0x0 0x0 0x0 0x0", (Severity.WARNING, Action.RESTART_APP)),
+        ("145, RLW_SRC_TRACK Nonfatal XC1 i0 Link 05 (0x04084507 0x00000004 0x0 0x0 0x0 0x0)", (Severity.WARNING, Action.RESTART_APP)),
+    ],
+)  # fmt: skip
+def test_what_the_driver_calls_nonfatal_is_at_most_a_warning_with_or_without_registers(
+    text: str, expected: tuple[Severity, Action]
+) -> None:
+    code = int(text.partition(",")[0])
+
+    assert verdicts(findings_of(f"NVRM: Xid (PCI:0018:01:00): {text}")) == {code: expected}
+
+
+def test_a_verdict_of_the_driver_still_overrides_a_nonfatal_line() -> None:
+    found = findings_of(
+        "NVRM: Xid (PCI:0018:01:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 02",
+        "NVRM: Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+    )
+
+    assert verdicts(found)[154] == RESET

@@ -1,0 +1,71 @@
+"""What an NVLink error of Hopper (XID 74) says in its seven registers. Pure.
+
+Source: NVIDIA, "Analyzing Xid Errors with the Xid Catalog", resolution WORKFLOW_NVLINK_ERR:
+docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The first, third, fourth and fifth register count. Bits that it does not
+name are a bug to be reported, so they never lower a finding.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+
+class NvlinkError(Enum):
+    """The class of an error, the mildest first; the worst of its bits decides."""
+
+    IGNORABLE = "ignorable"
+    THRESHOLD = "threshold"  # of corrected ECC errors: operation goes on
+    SECONDARY = "secondary"  # follows another error, of this GPU or another
+    REPEATED = "if-repeated"  # of no matter unless seen again
+    ECC = "ecc"  # hardware, if seen more than twice on one link
+    SIGNAL = "signal"  # marginal signal: connections
+    CONNECTION = "connection"  # connections, then diagnostics
+    OTHER = "other"  # bits that NVIDIA does not name, or names as a bug
+
+
+IN_WORDS: Final = {
+    NvlinkError.IGNORABLE: "only bits that can be ignored",
+    NvlinkError.THRESHOLD: "a threshold of corrected ECC errors was exceeded, none was uncorrectable: operation goes on",
+    NvlinkError.SECONDARY: "it follows another error as a rule; alone it is a bug to report",
+    NvlinkError.REPEATED: "of no matter unless it is seen again",
+    NvlinkError.ECC: "ECC or parity: hardware, if seen more than twice on one link",
+    NvlinkError.SIGNAL: "a marginal signal: check the link's connections, then run field diagnostics",
+    NvlinkError.CONNECTION: "check the link's connections and seat it anew; then run diagnostics",
+    NvlinkError.OTHER: "bits that NVIDIA's workflow does not explain",
+}
+ECC_MAX: Final = 2  # times on one link, before it is hardware
+
+
+def _bits(*numbers: int) -> int:
+    return sum(1 << number for number in numbers)
+
+
+# (register, counted from 0; bits; class)
+_TABLE: Final = (
+    (0, _bits(0, 23, 30), NvlinkError.IGNORABLE),
+    (0, _bits(1, 20), NvlinkError.SECONDARY),
+    (0, _bits(4, 5), NvlinkError.ECC),
+    (0, _bits(8, 9, 12, 16, 17, 24, 28), NvlinkError.CONNECTION),
+    (0, _bits(21, 22), NvlinkError.SIGNAL),
+    (0, _bits(27, 29), NvlinkError.REPEATED),
+    (2, _bits(0, 1, 2, 6), NvlinkError.ECC),
+    (2, _bits(16, 17, 18, 19), NvlinkError.REPEATED),
+    (3, _bits(16, 17, 18), NvlinkError.SECONDARY),
+    (4, _bits(18, 19, 21, 22, 24, 25, 27, 28), NvlinkError.ECC),
+    (4, _bits(20, 23, 26, 29), NvlinkError.THRESHOLD),
+)
+_RANK: Final = {kind: place for place, kind in enumerate(NvlinkError)}
+
+
+def read_nvlink_error(registers: Sequence[int]) -> NvlinkError:
+    """Return the class of an XID 74 by its registers; without any bit nothing is known."""
+    found = []
+    for number, value in enumerate(registers):
+        left = value
+        for register, bits, kind in _TABLE:
+            if register == number and value & bits:
+                found.append(kind)
+                left &= ~bits
+        if left:
+            return NvlinkError.OTHER
+    return max(found, key=_RANK.__getitem__, default=NvlinkError.OTHER)
