@@ -233,8 +233,8 @@ class FindingsCollector:
             return []
         self._driver_events = driver_events(self._driver_events, snapshot)
         judged = judge_log(driver_groups(self._driver_events), self._kernel_policy, now_s)
-        found = by_recovery_action(judged, snapshot)
-        return list(kernel_observations(found, state, snapshot, now_s, XID_COLLECTOR))
+        weighed = by_recovery_action(judged, snapshot)
+        return list(kernel_observations(weighed, state, snapshot, now_s, XID_COLLECTOR))
 
     def _without_unknown(self, state: NodeState) -> NodeState:
         names = {check.name for check in self._checks}

@@ -4,6 +4,41 @@ from detectors.kernel.event import EventKind
 
 FORMS = [
     # text, kind, code, sub-code, device, pid, process
+    *(
+        (
+            text,
+            (EventKind.GPU_MEMORY_UNCORRECTED, None, "ERREVENT_ATHUB_INTERRUPT", device, None, ""),
+        )
+        for text, device in (
+            (
+                "amdgpu 0000:29:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+                "0000:29:00.0",
+            ),
+            (
+                "amdgpu 0000:29:00.0: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+                "0000:29:00.0",
+            ),
+            (
+                "amdgpu 0000:29:00.0: amdgpu: {3}Uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+                "0000:29:00.0",
+            ),
+        )
+    ),
+    *(
+        (f"amdgpu 0000:c5:00.0: {text}", (EventKind.GPU_HUNG, None, unit, "0000:c5:00.0", None, ""))
+        for text, unit in (
+            (
+                "amdgpu: SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x00000012 SMN_C2PMSG_82:0x00000005",
+                "SMU",
+            ),
+            ("SMU: No response msg_reg: 12 resp_reg: 0", "SMU"),
+            ("amdgpu: Failed to export SMU metrics table!", "SMU"),
+            ("amdgpu: Msg issuing pre-check failed and SMU may be not in the right state!", "SMU"),
+            ("amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "MES"),
+            ("amdgpu: MES(1) failed to respond to msg=INVALIDATE_TLBS", "MES"),
+            ("amdgpu: MES failed to response msg=2", "MES"),
+        )
+    ),
     (
         "NVRM: Xid (PCI:0000:9b:00): 119, pid=2024380, name=nvidia-smi, Timeout after 6s of waiting "
         "for RPC response from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC) (0x2081 0x4).",

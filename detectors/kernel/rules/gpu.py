@@ -190,6 +190,27 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
         "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c since 6.8",
     ),
     rule(
+        "ERREVENT_ATHUB_INTERRUPT",
+        _AMD
+        + r"(?:\{\d{1,20}\} ?)?[Uu]ncorrectable hardware error ?\((?P<sub_code>ERREVENT_ATHUB_INTERRUPT)\) detected",
+        _K.GPU_MEMORY_UNCORRECTED,
+        "drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c, amdgpu_ras_global_ras_isr: fatal; all GPUs of the hive are reset",
+    ),
+    rule(
+        "SMU",
+        _AMD + r"(?:SMU: (?:I'm not done with your previous command|No response msg_reg)"
+        r"|Failed to export SMU metrics table|Msg issuing pre-check failed and SMU may be not in the right state)",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/pm/swsmu/smu_cmn.c: its system management unit does not answer",
+        sub_code="SMU",
+    ),
+    rule(
+        "MES",
+        _AMD + r"(?P<sub_code>MES)(?:\(\d{1,3}\))? failed to respon(?:d to|se) msg=",
+        _K.GPU_HUNG,
+        "drivers/gpu/drm/amd/amdgpu/mes_v11_0.c, mes_v12_0.c: its scheduler of queues does not answer",
+    ),
+    rule(
         "RAS records:",
         _AMD + r"(?P<sub_code>RAS records):\d{1,9} exceed threshold:\d{1,9}",
         _K.GPU_WORN_OUT,
