@@ -160,6 +160,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
     _counter("retired_pages", "", "Memory pages retired, ever.", "cause"),
     _gauge("retired_pages_pending", "", "1 when a page waits for a reboot to be retired."),
     _gauge("repair_pending", "", "1 when a repair waits for a reset.", "kind"),
+    _gauge(
+        "sram_threshold_exceeded",
+        "",
+        "1 when the SRAM has had more uncorrectable errors than NVIDIA allows.",
+    ),
+    _gauge("memory_unrepairable", "", "1 when the driver calls the memory unrepairable."),
     _gauge("pcie_generation", "", "PCIe generation now; falls when idle."),
     _gauge("pcie_generation_max", "", "Highest PCIe generation of GPU and slot."),
     _gauge("pcie_width_lanes", "lanes", "PCIe lanes now."),

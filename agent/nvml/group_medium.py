@@ -38,8 +38,23 @@ def read_medium(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
     if repair is not None:
         yield "repair_pending", ("channel",), repair[0]
         yield "repair_pending", ("tpc",), repair[1]
+    yield from _memory_flags(calls, gpu)
     yield from _links(calls, gpu)
     yield from _fabric(calls, gpu)
+
+
+def _memory_flags(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:
+    """Return the two flags by which NVIDIA takes a GPU out; older bindings and drivers have neither."""
+    nvml, name = calls.nvml, "nvmlDeviceGetSramEccErrorStatus"
+    if (make := getattr(nvml, "c_nvmlEccSramErrorStatus_v1_t", None)) is not None:
+        status = make()
+        call = partial(calls.in_call, name, gpu.index, gpu.handle, ctypes.byref(status))
+        if calls.attempt(gpu, (name,), call) is not None:
+            yield "sram_threshold_exceeded", (), int(status.bThresholdExceeded != 0)
+    name = "nvmlDeviceGetUnrepairableMemoryFlag_v1"
+    if hasattr(nvml, name):
+        flag = calls.read(gpu, name)
+        yield from one("memory_unrepairable", None if flag is None else int(flag != 0))
 
 
 def _links(calls: NvmlCalls, gpu: SampledGpu) -> Iterator[Value]:

@@ -112,6 +112,23 @@ def test_links_that_lead_to_no_gpu_name_no_peer(
     assert not [key for key in values_of(opened(), "slow") if key.startswith("nvlink_peer")]
 
 
+@pytest.mark.parametrize("is_set", [0, 1])
+def test_the_flags_by_which_nvidia_takes_a_gpu_out_are_read(node: StubNode, is_set: int) -> None:
+    node.set(0, "nvmlDeviceGetSramEccErrorStatus", is_set)
+    node.set(0, "nvmlDeviceGetUnrepairableMemoryFlag_v1", is_set)
+
+    medium = values_of(opened(), "medium")
+
+    assert medium["sram_threshold_exceeded"] == is_set
+    assert medium["memory_unrepairable"] == is_set
+
+
+def test_a_driver_without_these_flags_has_no_such_series(node: StubNode) -> None:
+    medium = values_of(opened(), "medium")
+
+    assert not {"sram_threshold_exceeded", "memory_unrepairable"} & medium.keys()
+
+
 def test_clique_is_told_with_its_cluster(node: StubNode) -> None:
     node.join_fabric(0, CLUSTER, 7)
 

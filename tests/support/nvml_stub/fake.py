@@ -40,6 +40,7 @@ class FakeNvml:
             "nvmlDeviceGetMemoryInfo": self._memory,
             "nvmlDeviceGetMemoryInfo_v2": self._memory_v2,
             "nvmlDeviceGetGpuFabricInfoV": self._fabric,
+            "nvmlDeviceGetSramEccErrorStatus": self._sram,
             "nvmlDeviceGetPciInfo_v3": self._pci,
             "nvmlDeviceGetNvLinkRemotePciInfo_v2": self._far_pci,
             "nvmlDeviceGetMigDeviceHandleByIndex": self._mig_handle,
@@ -159,6 +160,12 @@ class FakeNvml:
         for number, (pid, memory) in enumerate(pairs):
             place[number].pid, place[number].usedGpuMemory = pid, memory
         return 0
+
+    def _sram(self, handle: Any, place: Any) -> int:
+        code, text = self._answer(f"{_index(handle)}/nvmlDeviceGetSramEccErrorStatus")
+        if not code:
+            place._obj.bThresholdExceeded = int(text)
+        return code
 
     def _pci(self, handle: Any, place: Any) -> int:
         code, text = self._answer(f"{_index(handle)}/nvmlDeviceGetPciInfo")

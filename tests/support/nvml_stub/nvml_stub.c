@@ -416,6 +416,21 @@ int nvmlDeviceGetRepairStatus(void *d, u32 *out) {
     if (!code) { out[1] = v[0]; out[2] = v[1]; }
     return code;
 }
+int nvmlDeviceGetSramEccErrorStatus(void *d, u32 *version) {
+    struct { u32 version; u64 counts[11]; u32 is_exceeded; } *out = (void *)version;
+    long long v;
+    if (*version != 0x01000068) return 25;
+    int code = numbers(d, "nvmlDeviceGetSramEccErrorStatus", -1, -1, -1, &v, 1);
+    if (!code) out->is_exceeded = (u32)v;
+    return code;
+}
+int nvmlDeviceGetUnrepairableMemoryFlag_v1(void *d, u32 *out) {
+    long long v;
+    if (out[0] != 0x01000008) return 25;
+    int code = numbers(d, "nvmlDeviceGetUnrepairableMemoryFlag_v1", -1, -1, -1, &v, 1);
+    if (!code) out[1] = (u32)v;
+    return code;
+}
 int nvmlDeviceGetGpuFabricInfoV(void *d, u32 *version) {
     struct { u32 version; unsigned char cluster[16]; u32 status, clique; unsigned char state[4]; u32 mask; } *out =
         (void *)version;
