@@ -24,6 +24,10 @@ FORMS = [
             ),
         )
     ),
+    (
+        "habanalabs hl3: Device heartbeat failed! PCI link is down",
+        (EventKind.GPU_LOST, None, "", "hl3", None, ""),
+    ),
     *(
         (f"amdgpu 0000:c5:00.0: {text}", (EventKind.GPU_HUNG, None, unit, "0000:c5:00.0", None, ""))
         for text, unit in (

@@ -296,6 +296,12 @@ GPU_RULES: Final[tuple[Rule, ...]] = (
     ),
     # --- Habana (Gaudi)
     rule(
+        "PCI link is down",
+        _HABANA + r"Device heartbeat failed! PCI link is down",
+        _K.GPU_LOST,
+        "drivers/accel/habanalabs/common/device.c, hl_device_heartbeat",
+    ),
+    rule(
         "Device heartbeat failed",
         _HABANA + r"(?P<sub_code>Device heartbeat failed)",
         _K.GPU_HUNG,

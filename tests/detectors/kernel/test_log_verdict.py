@@ -64,7 +64,7 @@ def verdicts(findings: list[KernelFinding]) -> dict[int | None, tuple[Severity, 
         (106, Severity.INFO, Action.NONE, False),  # a test message
         (119, Severity.CRITICAL, Action.RESET_GPU, False),
         (121, Severity.WARNING, Action.WATCH, True),
-        (163, Severity.WARNING, Action.RESET_GPU, True),
+        (163, Severity.WARNING, Action.WATCH, True),
         (99_000, Severity.WARNING, Action.WATCH, False),  # unknown: not critical
     ],
 )
@@ -347,7 +347,7 @@ def test_162_cancels_the_163_before_it_only() -> None:
     again = findings_of(xid(162), xid(163))
 
     assert verdicts(cancelled)[163] == (Severity.INFO, Action.NONE)
-    assert verdicts(again)[163] == (Severity.WARNING, Action.RESET_GPU)
+    assert verdicts(again)[163] == (Severity.WARNING, Action.WATCH)
 
 
 def test_gpu_lost_and_gsp_lines_are_told_with_their_xid() -> None:
