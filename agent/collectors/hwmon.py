@@ -23,6 +23,7 @@ from agent.metrics import SENSOR_LABELS, Family, Metric, counter, gauge
 from agent.sources.kept_files import KeptFiles
 from rankmend.errors import NoSourceError, SourceError
 
+TURNS_RPM: Final = 100  # below, chips count no turns
 SCAN_RUNS: Final = 30  # 5 minutes at 10 s: a limit is set once at boot, if at all
 _ATTRIBUTE: Final = re.compile(
     r"(?P<sensor>(?P<kind>temp|fan|in|curr|power|energy|humidity|intrusion)\d{1,4})_(?P<what>[a-z_]+)"
@@ -165,6 +166,7 @@ class HwmonReader:
         self._sensors: tuple[HwmonSensor, ...] = ()
         self._chips: tuple[tuple[str, str], ...] = ()
         self._runs_left = 0
+        self._turned: set[Labels] = set()  # fans that have turned
 
     def read(self) -> Iterator[Metric]:
         """Return the values of every sensor, or raise NoSourceError where there is no chip."""
@@ -204,6 +206,11 @@ class HwmonReader:
         yield Metric("rankmend_thermal_sensor_success", int(is_well), sensor.labels)
         if is_well and value is not None:
             yield Metric(sensor.kind.metric, value, sensor.labels)
+            if sensor.kind is KINDS["fan"]:
+                if value >= TURNS_RPM:
+                    self._turned.add(sensor.labels)
+                has_turned = sensor.labels in self._turned
+                yield Metric("rankmend_thermal_fan_turned", int(has_turned), sensor.labels)
 
     def _value_of(self, sensor: HwmonSensor) -> tuple[float | None, bool]:
         """Return the value in the base unit, and whether it could be read; a sensor of alarms alone has none."""

@@ -46,6 +46,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     gauge("thermal_fan_rpm", "revolutions per minute", SENSOR_LABELS, "Speed of a fan."),
     gauge(
+        "thermal_fan_turned", "", SENSOR_LABELS, "1 once the fan has turned since the agent began."
+    ),
+    gauge(
         "thermal_fan_min_rpm",
         "revolutions per minute",
         SENSOR_LABELS,

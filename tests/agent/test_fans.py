@@ -26,6 +26,7 @@ class Board:
             metrics = [
                 Metric("rankmend_thermal_fan_rpm", rpm, FAN),
                 Metric("rankmend_thermal_fan_min_rpm", 2_000, FAN),
+                Metric("rankmend_thermal_fan_turned", 1, FAN),
                 Metric("rankmend_thermal_temperature_celsius", celsius, CHIP),
                 Metric("rankmend_thermal_max_celsius", 80, CHIP),
             ]

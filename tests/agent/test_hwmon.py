@@ -195,3 +195,15 @@ def test_other_chips_may_be_as_hot_as_their_sensors_measure(sys: Path) -> None:
 
     assert hot["thermal_temperature_celsius{nvme-nct6775.656,temp2}"] == 127
     assert "thermal_temperature_celsius{nvme-nct6775.656,temp2}" not in impossible
+
+
+def test_only_a_fan_that_has_turned_can_stop(sys: Path) -> None:
+    """A header without a fan reads 0 for ever, and may have a lower limit."""
+    reader = HwmonReader(sys / "class/hwmon")
+    labels = "thermal_fan_turned{nct6775-nct6775.656,fan1}"
+
+    def turned(rpm: int) -> float:
+        (sys / CHIP / "fan1_input").write_text(str(rpm))
+        return values_of(list(reader.read()))[labels]
+
+    assert [turned(0), turned(60), turned(420), turned(0)] == [0, 0, 1, 1]
