@@ -27,6 +27,7 @@ NODES_MAX: Final = 20_000  # the service's limit, too (recovery/api/wire.py)
 MEETING_PORT: Final = 29400  # torchrun's own default for c10d
 _DISK_TROUBLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 GRACE_S: Final = 60.0
+PREFIX_TEMPLATE: Final = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 _SHUTDOWN_TIMEOUT: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _NEVER_S = 1e12
 NEVER_HUNG = HungLimits(
@@ -358,7 +359,9 @@ def make_output_plan(options: RunOptions, world_size: int) -> OutputPlan:
         parse_filters(options.duplicate_stdout_filters),
         parse_filters(options.duplicate_stderr_filters),
     )
-    return OutputPlan(folder, redirects, tee, shown, options.prefix, filters)
+    plan = OutputPlan(folder, redirects, tee, shown, options.prefix, filters, role=options.role)
+    template = os.environ.get(PREFIX_TEMPLATE)
+    return plan if template is None else replace(plan, prefix_template=template)
 
 
 def parse_filters(text: str | None) -> tuple[bytes, ...]:

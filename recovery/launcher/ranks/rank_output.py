@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
+from string import Template
 from typing import Final, Protocol
 
 from rankmend.errors import ConfigError
@@ -60,11 +61,21 @@ class OutputPlan:
 
     # folder of this run, with files in attempt_<n>/<local rank>/{stdout,stderr}.log
     log_folder: Path | None
-    redirects: tuple[Streams, ...]  # to a file instead of the console
+    redirects: tuple[Streams, ...]  # to a file instead of the console, unless it is in `tee`, too
     tee: tuple[Streams, ...]  # to a file as well as the console
     shown_local_ranks: frozenset[int] | None  # on the console; None: all
     is_prefixed: bool
     filters: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())  # stdout, stderr: copied
+    # Before each line, with $role_name, $rank and $local_rank as torchrun fills them in.
+    prefix_template: str = "[rank $rank] "
+    role: str = "default"
+
+    def prefix_of(self, rank: int, local_rank: int) -> bytes:
+        """Return what stands before each line of a rank; a name that nobody knows stays as it is."""
+        if not self.is_prefixed:
+            return b""
+        names = {"role_name": self.role, "rank": rank, "local_rank": local_rank}
+        return Template(self.prefix_template).safe_substitute(names).encode()
 
 
 class Shown(Protocol):
@@ -189,15 +200,17 @@ class Output:
         self, attempt: int, rank: int, local_rank: int, number: int
     ) -> tuple[_Stream, int]:
         plan, mine = self._plan, Streams(number)
-        is_redirected = bool(plan.redirects[local_rank] & mine)
-        is_shown = not is_redirected and (
+        is_redirected, is_teed = (
+            bool(streams[local_rank] & mine) for streams in (plan.redirects, plan.tee)
+        )
+        is_shown = (is_teed or not is_redirected) and (
             plan.shown_local_ranks is None or local_rank in plan.shown_local_ranks
         )
         file = None
-        if plan.log_folder is not None and (is_redirected or plan.tee[local_rank] & mine):
+        if plan.log_folder is not None and (is_redirected or is_teed):
             name = "stdout.log" if number == 1 else "stderr.log"
             file = LogFile(plan.log_folder / f"attempt_{attempt}" / str(local_rank) / name)
-        prefix = f"[rank {rank}] ".encode() if plan.is_prefixed else b""
+        prefix = plan.prefix_of(rank, local_rank)
         terminal = self._console.terminal(number) if is_shown else None
         if terminal is None:
             read_end, write_end = os.pipe2(os.O_CLOEXEC)

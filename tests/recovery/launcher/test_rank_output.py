@@ -1,5 +1,6 @@
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,60 @@ def test_redirected_output_goes_to_the_file_only_and_teed_output_to_both(tmp_pat
     assert (tmp_path / "attempt_1" / "0" / "stdout.log").read_bytes() == b"zero\n"
     assert (tmp_path / "attempt_1" / "1" / "stdout.log").read_bytes() == b"one\n"
     assert console.shown[1] == b"[rank 1] one\n"
+
+
+@pytest.mark.parametrize(
+    ("redirects", "tee", "shown"),
+    [
+        (
+            "3",
+            "0:3",
+            b"[rank 0] out\n",
+        ),  # all to files, rank 0 also to the console: what people type
+        ("3", "3", b"[rank 0] out\n[rank 1] out\n"),
+        ("3", "1:1", b"[rank 1] out\n"),
+        ("3", "0", b""),
+        ("0", "3", b"[rank 0] out\n[rank 1] out\n"),
+    ],
+)
+def test_a_teed_stream_is_shown_although_it_is_redirected(
+    tmp_path: Path, redirects: str, tee: str, shown: bytes
+) -> None:
+    console = FakeConsole()
+    output = Output(make_plan(tmp_path, redirects=redirects, tee=tee), console)
+
+    write_and_close(output, 0, b"out\n")
+    write_and_close(output, 1, b"out\n")
+    output.close()
+
+    lines = sorted(bytes(console.shown.get(1, b"")).splitlines(keepends=True))
+    assert b"".join(lines) == shown
+    for local_rank in (0, 1):
+        file = tmp_path / "attempt_1" / str(local_rank) / "stdout.log"
+        assert file.read_bytes() == b"out\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("[${role_name}|${rank}]: ", b"[trainer|5]: out\n"),
+        ("[$role_name$local_rank]:", b"[trainer1]:out\n"),
+        ("$nobody ", b"$nobody out\n"),
+        ("", b"out\n"),
+    ],
+)
+def test_the_prefix_is_torchruns_template_where_one_is_set(template: str, line: bytes) -> None:
+    console = FakeConsole()
+    plan = replace(make_plan(), prefix_template=template, role="trainer")
+    output = Output(plan, console)
+
+    out_fd, err_fd = output.open_rank(1, 5, 1)
+    os.write(out_fd, b"out\n")
+    os.close(out_fd)
+    os.close(err_fd)
+    output.close()
+
+    assert console.shown[1] == line
 
 
 def test_ranks_left_out_by_the_filter_are_not_shown_and_keep_their_last_lines() -> None:
