@@ -3,7 +3,7 @@
     python -m tests.check [--changed] [--without-lint]
 
 The unit tests run in as many processes as there are cores, each with files of its own: workers that share all files
-would each import all of them, which costs as much as the tests. ``--changed`` runs the unit tests of what differs from
+would each import all of them, which costs as much as the tests. The files are dealt out by the seconds that they took last time. ``--changed`` runs the unit tests of what differs from
 the last commit: the changed test files, and those that import a changed module, themselves or through `tests/support`.
 """
 
@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
+from tests.support.file_seconds import known_seconds
 from tests.support.tiers import Tier, tier_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +31,7 @@ PACKAGES = ("agent", "detectors", "recovery", "rankmend", "bench", "deploy", "do
 # A change here may change every test.
 FOR_ALL = {"pyproject.toml", "tests/conftest.py", "tests/support/tiers.py"}
 PYTEST_NOTHING_COLLECTED = 5
+LARGE_KNOWN_SHARE = 12.0  # where the times of the files are known
 LARGE_SHARE = 4.0  # of a large shard, in small ones: each shard imports rankmend anew, 1.5 s
 
 
@@ -47,18 +50,26 @@ def unit_files() -> list[Path]:
     return sorted(files, key=lambda path: (-path.stat().st_size, path))
 
 
-def shards(files: Sequence[Path], count: int) -> list[list[Path]]:
-    """Deal the files out by their bytes: to ``count`` large shards, then to as many small ones.
+def shards(
+    files: Sequence[Path], count: int, seconds: Mapping[str, float] = MappingProxyType({})
+) -> list[list[Path]]:
+    """Deal the files out to ``count`` large shards and as many small ones; whoever has done a large one first takes a small one.
 
-    Bytes tell little of the time that tests take. Whoever has done a large shard first takes the next small one.
+    ``seconds``: what each file took, by its path relative to the root. Where that is not known the bytes of a file stand for it, which tell little:
+    then the small ones are larger.
     """
-    shares = [LARGE_SHARE] * count + [1.0] * count
+    weights = {file: seconds.get(file.relative_to(ROOT).as_posix(), 0.0) for file in files}
+    known_bytes = sum(file.stat().st_size for file, weight in weights.items() if weight) or 1
+    a_byte = sum(weights.values()) / known_bytes or 1.0
+    weights = {file: weight or a_byte * file.stat().st_size for file, weight in weights.items()}
+    large = LARGE_SHARE if len(seconds) < len(files) / 2 else LARGE_KNOWN_SHARE
+    shares = [large] * count + [1.0] * count
     dealt: list[list[Path]] = [[] for _ in shares]
     filled = [0.0] * len(shares)
-    for file in files:
+    for file in sorted(files, key=weights.__getitem__, reverse=True):
         least = filled.index(min(filled))
         dealt[least].append(file)
-        filled[least] += file.stat().st_size / shares[least]
+        filled[least] += weights[file] / shares[least]
     return [shard for shard in dealt if shard]
 
 
@@ -176,11 +187,13 @@ def main() -> int:
         "--no-header",
         "--tier",
         "unit",
+        "-p",
+        "tests.support.file_seconds",
     ]
     width = os.cpu_count() or 1
     units = [
-        Step(f"unit {number}", [*pytest, *map(str, shard)])
-        for number, shard in enumerate(shards(files, width), 1)
+        Step(f"unit {number}", [*pytest, f"--shard={number}", *map(str, shard)])
+        for number, shard in enumerate(shards(files, width, known_seconds(ROOT)), 1)
     ]
     lanes = [] if options.without_lint else [lint]
     began_s = time.monotonic()

@@ -22,6 +22,21 @@ def test_each_unit_file_is_in_one_shard() -> None:
     assert max(small) < 1.3 * min(small) < min(large) / 2
 
 
+def test_files_whose_times_are_known_are_dealt_out_by_them() -> None:
+    files = unit_files()
+    seconds = {
+        file.relative_to(ROOT).as_posix(): 12.0 if place == 5 else 0.1
+        for place, file in enumerate(files)
+    }
+
+    dealt = shards(files, 2, seconds)
+
+    assert sorted(file for shard in dealt for file in shard) == sorted(files)
+    times = [sum(seconds[file.relative_to(ROOT).as_posix()] for file in shard) for shard in dealt]
+    assert len(dealt[0]) < len(dealt[1]) / 2, "the slow file has less beside it"
+    assert max(times[:2]) < 1.1 * min(times[:2])
+
+
 def test_fewer_files_than_shards_leave_no_empty_one() -> None:
     assert shards([ROOT / "pyproject.toml"], 4) == [[ROOT / "pyproject.toml"]]
 
