@@ -13,7 +13,7 @@ from tests.recovery.kubernetes.fakes import FakeApi
 from tests.recovery.kubernetes.fakes import FakeSite as KubernetesSite
 from tests.recovery.slurm.fakes import FakeSite as SlurmSite
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.safety]
 Open = Callable[[SlurmSite | KubernetesSite], None]
 KUBERNETES = KubernetesLimits(enabled=True, act=True, nodes_drained_percent=100.0)
 
