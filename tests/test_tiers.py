@@ -42,13 +42,12 @@ def test_refusal_that_the_code_swallows_is_known_afterwards() -> None:
     assert GUARD.deed() == "starts a process"
 
 
-def test_import_of_torch_by_name_is_known() -> None:
-    sys.modules.pop("torch", None)
+def test_import_of_torch_by_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     stand_in = type(sys)("torch")
     with GUARD.armed():
-        sys.modules["torch"] = stand_in
+        monkeypatch.setitem(sys.modules, "torch", stand_in)
         deed = GUARD.deed()
-    del sys.modules["torch"]
 
     assert deed == "imports PyTorch"
 

@@ -33,8 +33,11 @@ _GRANDCHILD = (
 _offered_by = None  # the process that listens; a fork of it does not
 
 
-class InjectedFaultError(RuntimeError):
-    """Raised in the main thread of a rank on purpose, by `rankmend inject exception`."""
+class InjectedFaultError(BaseException):
+    """Raised in the main thread of a rank on purpose, by `rankmend inject exception`.
+
+    No Exception: it may come while the thread is within rankmend's own code, which lets none of those out.
+    """
 
     def __str__(self):
         return "a fault injected by rankmend inject"

@@ -239,5 +239,5 @@ def staged(folder: Path) -> Iterator[Stage]:
         admin = stage.admin
         admin.drain("r4-n09", "fan 3 is loud; ticket 4711")
         admin.drain("r2-n16", "GPU 5 replaced, burn-in until Friday")
-        eventually(lambda: bool(admin.plans()), "a plan that waits")
+        eventually(lambda: bool(admin.plans()), "a plan that waits", pause_s=0.1)
         yield stage

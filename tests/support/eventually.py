@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from recovery.api.controller_errors import BusyError
+
 T = TypeVar("T")
 
 # The longest wait seen to end well was 151 s, on two cores at a load of 120.
 DEADLINE_S = 300.0
 _PAUSE_S = 0.01
+_BUSY_PAUSE_S = 0.2
+TOO_MANY = 429
 
 
 def eventually(
@@ -28,7 +32,13 @@ def eventually(
     """
     end_s = time.monotonic() + DEADLINE_S
     while True:
-        value = look()
+        try:
+            value = look()
+        except BusyError as error:  # so many looks in a second are over the controller's rate
+            if error.status != TOO_MANY:
+                raise
+            value = None
+            time.sleep(_BUSY_PAUSE_S)
         if value:
             return value
         if time.monotonic() >= end_s:

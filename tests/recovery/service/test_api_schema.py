@@ -26,7 +26,7 @@ def without_limits(one: controller_config.Config) -> controller_config.Config:
         reports_per_node=1e5, launches=1e5, alerts=1e5, reads=1e5, acts=1e5, connections=1000
     )
     # Each job that a generated request joins has a journal.
-    jobs = controller_config.JobsSection(at_once_max=5)
+    jobs = controller_config.JobsSection(at_once_max=100, of_subject_percent=100.0)
     return msgspec.structs.replace(one, limits=limits, jobs=jobs)
 
 

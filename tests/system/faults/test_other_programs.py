@@ -90,14 +90,14 @@ def test_steps_are_counted_behind_a_program_and_its_python_is_restarted_when_it_
 def test_what_a_shell_script_does_after_its_training_is_no_hang(make_job: Make) -> None:
     needs_torch()
     job = make_job(
-        "", world_size=2, flags=["--no-python", "--hang-min=3", "--hang-max=3", "--hang-stopped=1"]
+        "", world_size=2, flags=["--no-python", "--hang-min=9", "--hang-max=9", "--hang-stopped=1"]
     )
     (job.folder / "train.py").write_text(SCRIPT)
     python, training = sys.executable, shlex.quote(str(job.folder / "train.py"))
     job.script = job.folder / "wrapper.sh"
     job.script.write_text(
         f'#!/bin/sh\n{python} -c "import torch"\n{python} {training} "$@"\n'
-        f'sleep 12\n{python} {training} "$@"\necho all done\n'
+        f'sleep 20\n{python} {training} "$@"\necho all done\n'
     )
     job.script.chmod(0o755)
     job.arguments = [f"--folder={job.checkpoints}", f"--let-go={job.let_go}"]

@@ -7,6 +7,7 @@ import pytest
 
 from recovery.journal.job_records import OutcomeKind
 from recovery.launcher.processes.process_tree import find_marked
+from tests.support.framework_saves import require
 from tests.support.torch_here import needs_torch
 from tests.system.faults.harness import Job
 
@@ -52,6 +53,27 @@ def test_job_with_loader_workers_saves_when_it_is_asked_to_end(
     assert "DataLoader worker" not in job.output
     assert job.incidents == []
     assert not find_marked(job.job_id)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "saved"),
+    [("lightning", "lightning", "preempted.ckpt"), ("trainer", "transformers", "checkpoint-*")],
+)
+def test_a_frameworks_own_save_is_whole_when_its_job_is_asked_to_end(
+    make_job: Make, name: str, library: str, saved: str
+) -> None:
+    require(library)
+    job = make_job("framework_stop.py", world_size=2)
+    job.arguments = [name, f"--folder={job.checkpoints}"]
+    job.start()
+    job.pids_at_step(20)
+
+    job.signal(signal.SIGTERM)
+
+    assert job.wait() == 143, job.output
+    assert len(list(job.checkpoints.glob(saved))) == 1, job.output
+    assert "DataLoader worker" not in job.output
+    assert job.incidents == []
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
