@@ -75,8 +75,8 @@ def _refuse_lost_options(context: click.Context) -> None:
         if source is click.core.ParameterSource.COMMANDLINE and option.name not in takes:
             name = option.opts[0]
             raise click.UsageError(
-                f"{name} is an option of `rankmend agent` itself, which `rankmend agent {command}` does not take. "
-                f"Give the options of {command} behind it: rankmend agent {command} --help"
+                f"{name} is an option of `rankmend agent` itself, and {command} does not take it. "
+                f"The options of {command} stand behind it; --help there lists them"
             )
 
 

@@ -154,7 +154,7 @@ def test_shipped_policy_shows_every_key_with_its_default() -> None:
     names = [one.name for one in fields(Policy) if one.name != "hung"]
     assert list(shown["policy"]) == names
     assert list(shown["hang"]) == [one.name for one in fields(HungLimits)]
-    assert list(shown["cluster"]) == ["approval", "dry_run", "observe"]
+    assert list(shown["cluster"]) == ["approval", "dry_run", "observe", "single_tenant"]
     assert list(jobs[0]) == ["match", "approval", "dry_run", "observe", "policy", "hang"]
     assert nodes == [{"match": "gpu-new-*", "observe": False}]
     assert list(shown["people"]) == [one.name for one in fields(PeopleRules)]
