@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import urllib3.util.connection  # noqa: F401 - asks, when it is first imported, by a socket whether IPv6 works
 from hypothesis import settings
 
 from tests.support.hosts.machine import keep_own_mounts
