@@ -72,6 +72,9 @@ class _Tally:
         del self.bursts[:-BURSTS_MAX]
 
 
+_MARK: Final = "NVRM: Xid ("
+
+
 class KernelLogState:
     """Takes records and keeps groups of events."""
 
@@ -87,6 +90,8 @@ class KernelLogState:
         self.records, self.events = old.records, old.events
         self.untrusted = old.untrusted  # written by a process; otherwise they would be events
         self.overflowed = old.overflowed  # events counted without sub-code or device
+        self.dated = 0  # records with a time or a writer of their own
+        self.missed = 0  # records that name an XID in no known form
         self._trusts_user = trusts_user
         self._groups_max = groups_max
         self._matcher = Matcher()
@@ -97,9 +102,15 @@ class KernelLogState:
             tally.bursts = list(group.bursts)
             self._tallies[group.kind, group.code, group.sub_code, group.device] = tally
 
+    @property
+    def is_no_log(self) -> bool:
+        """Return whether nothing that was taken has the form of a kernel log."""
+        return self.records > 0 and not (self.dated or self.events or self.untrusted or self.missed)
+
     def feed(self, record: Record) -> KernelEvent | None:
         """Count the record and return its event, if it can be believed."""
         self.records += 1
+        self.dated += record.is_dated
         if record.is_from_user and not self._trusts_user:
             # its own matcher, so that a process's lines don't pair with the kernel's
             if Matcher().match(record) is not None:
@@ -108,6 +119,8 @@ class KernelLogState:
         event = self._matcher.match(record)
         if event is not None:
             self._add(event)
+        elif _MARK in record.text:
+            self.missed += 1
         return event
 
     def feed_all(self, records: Iterable[Record]) -> None:

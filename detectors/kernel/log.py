@@ -82,12 +82,20 @@ _CTIME: Final = re.compile(  # dmesg -T
 _ISO: Final = re.compile(  # dmesg --time-format=iso, journalctl -o short-iso, RFC 5424
     r"(\d{4})-(\d{2})-(\d{2})[T ]" + _CLOCK + r"(Z|[+-]\d{2}:?\d{2})?(?= )"
 )
-_SHORT: Final = re.compile(_MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + "(?= )")  # journalctl, syslog
+_SHORT: Final = re.compile(  # journalctl, syslog; some sites have the year behind it
+    _MONTH + r" {1,2}(\d{1,2}) " + _CLOCK + r"(?: (\d{4}))?(?= )"
+)
 _FULL: Final = re.compile(  # journalctl -o short-full
     r"\w{3} (\d{4})-(\d{2})-(\d{2}) " + _CLOCK + r" (?:[A-Z]{2,5}|[+-]\d{2,4})(?= )"
 )
 _UNIX: Final = re.compile(r"(\d{9,10}\.\d{1,9})(?= )")  # journalctl -o short-unix
-_TAG: Final = re.compile(r" ?([\w.:%-]{0,254}[\w.%-] )?([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?")
+_TAG: Final = re.compile(  # BusyBox has facility and level before the tag
+    r" ?([\w.:%-]{0,254}[\w.%-] )?(?:(?:"
+    + "|".join(_FACILITIES)
+    + r")\.\w{3,7} )?([\w./()@-]{1,128}?)(\[\d{1,10}\])?: ?"
+)
+_CRI: Final = re.compile(r" std(?:out|err) [FP] ")  # a container's log on its node
+_KERNELS: Final = frozenset({"kernel", "vmunix"})  # the second of syslog-ng's older settings
 _HOST_KERNEL: Final = re.compile(
     r" [\w.%-]{1,255} (kernel): "
 )  # after journalctl's short-monotonic
@@ -142,6 +150,9 @@ def parse_line(line: str) -> Record:
         return Record(line[place:][:TEXT_CHARS_MAX], level=level, facility=facility)
     end, at_s, is_syslog = stamped
     stamp = line[place:end].strip("[] ")
+    if match := _CRI.match(line, end):
+        inner = _SINCE_BOOT.match(line, match.end())
+        end, is_syslog = (inner or match).end(), False
     if line[end : end + 1] in ("[", " ") and (match := _CALLER.match(line, end)):
         end = match.end()
     tag, tag_end = _tag_at(line, end, is_syslog)
@@ -214,9 +225,13 @@ def _stamp_at(  # noqa: PLR0911 - one return for each form
         is_dmesg = "," in match[0]  # dmesg writes the fraction after a comma, and no host
         return match.end(), at_s, not is_dmesg
     if match := _SHORT.match(line, place):
-        month, day, *clock = match.groups()
-        # no year in this form: a leap year, so that 29 February is a day
-        return match.end(), _seconds("2000", _MONTHS.index(month) + 1, day, tuple(clock)), True
+        month, day, *clock, year = match.groups()
+        # without a year a leap year, so that 29 February is a day
+        return (
+            match.end(),
+            _seconds(year or "2000", _MONTHS.index(month) + 1, day, tuple(clock)),
+            True,
+        )
     if match := _UNIX.match(line, place):
         return match.end(), float(match[1]), True
     return None
@@ -232,14 +247,14 @@ def _tag_at(line: str, place: int, is_syslog: bool) -> tuple[str, int]:
     match = _TAG.match(line, place)
     if match is None:
         return "", place
-    is_named = match[1] or match[3] or match[2] == "kernel"
+    is_named = match[1] or match[3] or match[2] in _KERNELS
     # "<time> NVRM: ...": a time put before dmesg's text (ts(1), a container's log) and no syslog
     return (match[2], match.end()) if is_named else ("", place)
 
 
 def _facility_of(tag: str, known: int | None) -> int:
-    """Return who wrote a line with this tag; only ``kernel`` is the kernel."""
-    if tag == "kernel":
+    """Return who wrote a line with this tag; only ``kernel`` and its other name are the kernel."""
+    if tag in _KERNELS:
         return KERN if known is None else known
     return known or USER
 

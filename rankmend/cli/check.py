@@ -97,11 +97,18 @@ def log(file: Path, as_json: bool, policy: Path | None, trust_user: bool) -> Non
     except ValueError as error:
         fail(f"cannot read {name}: {error}", UNREADABLE)
     findings = judge(state.groups(), rows)
+    if state.is_no_log:
+        fail(
+            f"{name}: no line has the form of a kernel log, so nothing was judged. Give the output of dmesg or journalctl -k, "
+            "a syslog file or a copy of /dev/kmsg",
+            UNREADABLE,
+        )
     if as_json:
         print_json(_report(name, state, findings))
     else:
         _print_table(name, state, findings, rows)
-    sys.exit(_exit_code(findings))
+    code = _exit_code(findings)
+    sys.exit(UNREADABLE if code == _NOTHING and state.missed else code)
 
 
 def _open(file: Path) -> BinaryIO:
@@ -123,6 +130,7 @@ def _report(
         "records": state.records,
         "events": state.events,
         "untrusted": state.untrusted,
+        "missed": state.missed,
         "findings": [_finding_json(finding) for finding in findings],
     }
 
@@ -162,6 +170,7 @@ def _print_table(
     from rich.text import Text
 
     from detectors.kernel.event_policy import policy_of
+    from detectors.wording import counted
 
     console = output.console()
     if findings:
@@ -186,6 +195,10 @@ def _print_table(
     summary = f"{name}: {state.records} records, {state.events} events"
     if state.untrusted:
         summary += f", {state.untrusted} more ignored: a process wrote them, not the kernel"
+    if state.missed:
+        summary += (
+            f", {counted(state.missed, 'line')} with an XID not judged: their form is not known"
+        )
     console.print(Text(summary), soft_wrap=True)
 
 

@@ -259,3 +259,29 @@ def test_log_packed_by_zstd_is_refused_with_the_way_out() -> None:
 
     assert result.exit_code == 64
     assert "zstd -dc FILE | rankmend check log -" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 100 loss 2.31\nstep 101 loss 2.30\n",
+        "[Dec 31 2025 23:59:59] [ERROR] [tid 4711] detected NVSwitch fatal error 20034 on fid 0\n",
+        "name,value\na,1\n",
+    ],
+    ids=["training", "fabric manager", "table"],
+)
+def test_a_file_that_is_no_kernel_log_is_not_called_fit(text: str) -> None:
+    result = check_log("-", text=text)
+
+    assert result.exit_code == 64
+    assert "no line has the form of a kernel log" in result.output
+
+
+def test_an_xid_in_an_unknown_form_is_counted_and_the_file_is_not_called_fit() -> None:
+    text = "[1.0] ok\n[2.0] NVRM: Xid (unknown form 79\n"
+
+    result = check_log("-", text=text)
+
+    assert result.exit_code == 64
+    assert "1 line with an XID not judged" in " ".join(result.output.split())
+    assert check_log("-", text="[1.0] ok\n").exit_code == 0

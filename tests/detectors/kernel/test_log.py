@@ -543,3 +543,33 @@ def test_recorded_kmsg_of_a_healthy_node_tells_of_no_fault() -> None:
 
     assert all(record.seq is not None for record in records)
     assert (state.records, state.groups()) == (len(text.splitlines()), ())
+
+
+XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Dec 31 23:59:59 gpu-01 vmunix: [ 5678.901234] {XID79}",
+        f"Dec 31 23:59:59 2025 gpu-01 kernel: {XID79}",
+        f"Dec 31 23:59:59 gpu-01 user.warn kernel: [ 5678.901234] {XID79}",
+        f"Dec 31 23:59:59 gpu-01 kern.err kernel: {XID79}",
+        f"2025-12-31T23:59:59.123456789Z stderr F {XID79}",
+        f"2025-12-31T23:59:59.123456789+01:00 stdout F [ 5678.901234] {XID79}",
+    ],
+)
+def test_forms_of_other_log_daemons_are_read(line: str) -> None:
+    record = parse_line(line)
+
+    assert record.text == XID79
+    assert not record.is_from_user
+    assert record.at_s is not None
+
+
+def test_a_year_behind_the_clock_counts() -> None:
+    with_year = parse_line(f"Dec 31 23:59:59 2025 gpu-01 kernel: {XID79}")
+    without = parse_line(f"Dec 31 23:59:59 gpu-01 kernel: {XID79}")
+
+    assert with_year.at_s == 1_767_225_599.0
+    assert without.at_s == 978_307_199.0  # in the year 2000, for want of another
