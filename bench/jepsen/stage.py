@@ -35,6 +35,7 @@ _TABLE = "jepsen"
 POLICY = """
 [budgets]
 stops_per_hour_max = {stops_per_hour_max}
+nodes_held_percent = 100
 moves_per_job_day_max = 4
 [quarantine]
 blames = 1000

@@ -441,7 +441,7 @@ def test_rights_that_are_taken_away_are_named_and_their_line_gives_them_back(
     after = until_no(short.found)
 
     assert "create clusterrolebinding" in unbound.mend
-    assert short.found == "not allowed: get pods, list pods"
+    assert short.found == "not allowed: get pods, list pods, get namespaces"
     assert "pod_rights" not in after
 
 
