@@ -155,6 +155,7 @@ def test_run_that_is_ended_keeps_each_row_and_leaves_no_area_behind(site: Site) 
     run = site.start("--only", "nvml")
     try:
         eventually(lambda: "nvml.first" in site.rows(), "the row is written while the area runs")
+        eventually(site.page.exists, "the page follows the rows")
         assert "| The first. | passed | ms: 7 |" in site.page.read_text()
         eventually(lambda: started.exists() and started.read_text(), "the area goes on")
 
