@@ -12,7 +12,7 @@ _K = EventKind
 
 _NVLINK5: Final = range(144, 151)
 _NVLINK5_DETAIL: Final = re.compile(
-    r"([A-Z][A-Z0-9_]{1,40}) +(Nonfatal|Fatal)(?: +XC ?\d+)?(?: +i ?\d+)?(?: +Link +(-?\d{1,4}))?"
+    r"([A-Z][A-Z0-9_]{1,40}) +(Non-?fatal|Fatal)(?: +XC ?\d+)?(?: +i ?\d+)?(?: +Link +(-?\d{1,4}))?"
     r"(?: *[(\[]((?:0x[0-9a-fA-F]{1,8}[ ,]*){1,12}))?",
     re.IGNORECASE,
 )
@@ -41,7 +41,7 @@ def _refine_xid(event: KernelEvent, match: re.Match[str]) -> KernelEvent:
     if event.code in _NVLINK5 and (found := _NVLINK5_DETAIL.match(detail)):
         registers = tuple(int(word, 16) for word in _HEX.findall(found[4] or ""))
         status = f" status {registers[1]:#x}" if len(registers) > 1 and registers[1] else ""
-        unit, how = found[1].upper(), found[2].capitalize()
+        unit, how = found[1].upper(), found[2].replace("-", "").capitalize()
         sub_code = f"{nvlink5_reason(registers)} {unit} {how} link {found[3] or '-'}{status}"
         return replace(event, sub_code=sub_code, registers=registers)
     if event.code == 74 and (found := _NVLINK_DETAIL.search(detail)):

@@ -694,6 +694,7 @@ def test_the_operator_reads_which_connection_to_check() -> None:
         ("149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 03", MILD),
         ("144, SAW_MVB Nonfatal XC0 i0 Link -1", MILD),
         ("146, TLW_RX nonfatal Link 4", MILD),
+        ("149, NETIR_LINK_EVT Non-fatal XC0 i0 Link 03", MILD),
         ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 03", RESET),
         ("145, RLW_REMAP Fatal", RESET),
         ("150, MSE_WATCHDOG", RESET),
