@@ -410,7 +410,7 @@ _OF_MACHINES: Final = re.compile(
 )
 # What was read may be whole at the next start: a path that a later mount has, an empty file.
 _OF_INPUT: Final = re.compile(
-    r"(?:^|[\s'\"(=:])(?:~|\.{0,2})/[\w.-]+|\b\w+://|: (?:''|\"\"|b'')$|char 0\)|(?i:\bempty\b|\bno (?:files?|shards?|samples?|data)\b)"
+    r"(?:^|[\s'\"(=:])(?:~|\.{0,2})/[\w.-]+|\b\w+://|: (?:''|\"\"|b'')$|char 0\)|(?i:\bempty\b|\bgot num_samples=0\b|\bno (?:files?|shards?|samples?|data)\b)"
 )
 
 

@@ -297,6 +297,7 @@ def test_a_first_attempt_that_fails_by_its_code_on_every_rank_ends_the_job(
         of("ValueError", "no shards found in /mnt/data/train"),
         of("ValueError", "invalid literal for int() with base 10: ''"),
         of("IndexError", "dataset is empty"),
+        of("ValueError", "num_samples should be a positive integer value, but got num_samples=0"),
         of("AssertionError", "no files match s3://bucket/run/*.tar"),
         of("KeyError", "'/data/train/index.json'"),
         RankError("ValueError", "bad", "FileNotFoundError: [Errno 2] No such file: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\nValueError: bad"),
