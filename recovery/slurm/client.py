@@ -3,10 +3,13 @@
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 from recovery.slurm.answers import JobInSlurm, read_jobs, read_nodes
 from recovery.slurm.commands import Run, SlurmUnknownError
 from recovery.slurm.managed_node import ManagedNode
+
+HAS_NODES: Final = "RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED"
 
 
 class SlurmClient:
@@ -36,7 +39,9 @@ class SlurmClient:
 
     def subjects_on(self, node: str) -> frozenset[str]:
         """Return the users, by name and number, whose jobs have the node."""
-        words = ["squeue", "--all", "--noheader", f"--nodelist={node}", "--format=%u %U"]
+        # Those that have it: anybody's pending job may ask for it.
+        words = ["squeue", "--all", "--noheader", f"--states={HAS_NODES}", f"--nodelist={node}"]
+        words.append("--format=%u %U")
         try:
             return frozenset(self._run(words).split())
         except SlurmUnknownError:

@@ -38,6 +38,8 @@ class FakeSlurm:
 
     def __call__(self, words: Sequence[str]) -> str:
         if words[0] == "squeue":
+            assert not any("PENDING" in word for word in words)
+            assert any(word.startswith("--states=") for word in words), "pending jobs have no node"
             (node,) = (word.partition("=")[2] for word in words if word.startswith("--nodelist="))
             return self.users.get(node, "")
         if words[0] == "sinfo":
